@@ -1,0 +1,41 @@
+"""A limit on everything, in one place, the same for all stores."""
+
+import re
+
+KIB = 1024
+
+# --- names and keys (S-18) -----------------------------------------------------------------
+NAME_CHARS_MAX = 100
+NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+KEY_BYTES_MAX = 500
+IDEMPOTENCY_KEY_CHARS_MAX = 255
+"""What common receivers accept in the `Idempotency-Key` header."""
+
+# --- bytes of stored values ----------------------------------------------------------------
+STATE_BYTES_BUDGET = 64 * KIB
+"""A state beyond this is reported; larger values belong behind a reference."""
+STATE_BYTES_MAX = 256 * KIB
+INPUT_BYTES_MAX = 256 * KIB
+ARGUMENTS_BYTES_MAX = 256 * KIB
+RESPONSE_BYTES_MAX = 256 * KIB
+OUTCOME_BYTES_MAX = 256 * KIB
+NOTE_BYTES_MAX = 64 * KIB
+TOLD_BYTES_MAX = 16 * KIB
+
+# --- shape ---------------------------------------------------------------------------------
+JSON_DEPTH_MAX = 64
+TEXT_CHARS_MAX = 2_000
+"""Summaries, reasons and other sentences of people."""
+PLANS_PER_APPROVAL_MAX = 100
+CALLS_PER_VISIT_MAX = 500
+"""A step loop is a node that returns itself, not 500 calls in one walk (S-13)."""
+NODES_MAX = 200
+PARAMETERS_MAX = 50
+ROLES_PER_RULE_MAX = 50
+ATTEMPTS_MAX = 100
+VISITS_MAX = 10_000
+
+assert STATE_BYTES_BUDGET < STATE_BYTES_MAX
+assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
+assert NOTE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
+assert NAME_CHARS_MAX < KEY_BYTES_MAX

@@ -1,0 +1,237 @@
+"""Every status, every legal move and every reason for attention, and the only place for them.
+
+Rule 1: a status literal in any other module is a bug (tests/test_tidy.py looks for them).
+Rule 2: this file knows no time, no storage and no worker. It answers one question: from here, may
+this verb be spoken, and where does it lead?
+
+The diagrams in docs/lifecycle.md are drawn from TABLE; transition coverage is counted on `fired`.
+"""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from outlast.errors import IllegalMove
+
+
+class RunStatus(StrEnum):
+    """Where the engine stands with a run; REQUIRES_ATTENTION is an overlay, never one of these."""
+
+    QUEUED = "queued"  # wants a worker, or a slot
+    RUNNING = "running"  # one worker walks it
+    WAITING = "waiting"  # a row that waits for a person, a signal, a time or a retry
+    RECOVERING = "recovering"  # effects a predecessor left open are settled, or their quiet time is waited out
+    COMPENSATING = "compensating"  # undo runs
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class EffectStatus(StrEnum):
+    """What is known of one effect on the world."""
+
+    INTENDED = "intended"  # durable before the call
+    DONE = "done"  # durable after it, with the response
+    REFUSED = "refused"  # the other side said no, for certain
+    UNCERTAIN = "uncertain"  # it may have happened; a person decides
+    UNDONE = "undone"  # compensated
+
+
+class WaitStatus(StrEnum):
+    """A named wait is open until one commit binds it."""
+
+    OPEN = "open"
+    BOUND = "bound"
+
+
+class ApprovalStatus(StrEnum):
+    """A request to a person, decided at most once."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+class LeaseStatus(StrEnum):
+    """A worker's or writer's row: once closed it can never renew or write."""
+
+    ALIVE = "alive"
+    CLOSED = "closed"
+
+
+Status = RunStatus | EffectStatus | WaitStatus | ApprovalStatus | LeaseStatus
+R, E, W, A, L = RunStatus, EffectStatus, WaitStatus, ApprovalStatus, LeaseStatus
+
+TERMINAL: Final = frozenset({R.COMPLETED, R.FAILED, R.CANCELLED})
+HELD: Final = frozenset({R.RUNNING, R.RECOVERING, R.COMPENSATING})
+OPEN_EFFECT: Final = frozenset({E.INTENDED, E.UNCERTAIN})
+ENDED: Final = "ended"  # the owner of a terminal run: nobody can take it, and a post to it is refused
+
+
+class Move(NamedTuple):
+    """One legal move: spoken from `source` (None: the row does not exist yet), `verb` leads to `target`."""
+
+    verb: str
+    source: Status | None
+    target: Status
+
+
+def _moves(verb: str, target: Status, *sources: Status | None) -> tuple[Move, ...]:
+    return tuple(Move(verb, source, target) for source in sources)
+
+
+TABLE: Final[tuple[Move, ...]] = (
+    # run
+    *_moves("start", R.QUEUED, None),
+    *_moves("claim", R.RUNNING, R.QUEUED, R.WAITING),
+    *_moves("claim", R.RECOVERING, R.RUNNING, R.RECOVERING),  # the owner died, or its slice ran out
+    *_moves("admit", R.RUNNING, R.RUNNING),
+    *_moves("queue", R.QUEUED, R.RUNNING),  # no slot is free
+    *_moves("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
+    *_moves("park", R.WAITING, R.RUNNING, R.RECOVERING),
+    *_moves("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
+    *_moves("quiet", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a call in flight can no longer land
+    *_moves("hand_back", R.QUEUED, R.RUNNING, R.RECOVERING),
+    *_moves("flag", R.WAITING, R.RUNNING, R.RECOVERING),  # to attention; position and visit stay
+    *_moves("complete", R.COMPLETED, R.RUNNING, R.RECOVERING),
+    *_moves("fail", R.FAILED, R.RUNNING, R.RECOVERING),
+    *_moves("cancel", R.CANCELLED, R.RUNNING, R.RECOVERING),
+    # effect
+    *_moves("intend", E.INTENDED, None, E.INTENDED, E.REFUSED),  # REFUSED: only once a person re-opened it
+    *_moves("record", E.DONE, E.INTENDED),
+    *_moves("refuse", E.REFUSED, E.INTENDED),
+    *_moves("doubt", E.UNCERTAIN, E.INTENDED),
+    *_moves("settle", E.DONE, E.INTENDED),  # the receiver was asked and knows it
+    *_moves("happened", E.DONE, E.UNCERTAIN),
+    *_moves("did_not_happen", E.REFUSED, E.UNCERTAIN),  # refused and re-opened: the next walk intends anew
+    *_moves("give_up", E.REFUSED, E.UNCERTAIN),
+    # wait
+    *_moves("note_wait", W.OPEN, None),
+    *_moves("bind", W.BOUND, None, W.OPEN),
+    # approval
+    *_moves("ask", A.PENDING, None),
+    *_moves("approve", A.APPROVED, A.PENDING),
+    *_moves("reject", A.REJECTED, A.PENDING),
+    *_moves("expire", A.EXPIRED, A.PENDING),
+    *_moves("withdraw", A.WITHDRAWN, A.PENDING, A.APPROVED),
+    *_moves("consume", A.APPROVED, A.APPROVED),
+    # worker and writer
+    *_moves("open_lease", L.ALIVE, None),
+    *_moves("renew", L.ALIVE, L.ALIVE),
+    *_moves("close_lease", L.CLOSED, L.ALIVE),
+)
+_TARGET: Final = {(move.verb, move.source): move.target for move in TABLE}
+assert len(_TARGET) == len(TABLE), "one row for each verb and source"
+
+fired: Final[set[tuple[str, Status | None]]] = set()  # read by the transition-coverage test
+
+
+def can(verb: str, source: Status | None) -> bool:
+    """May `verb` be spoken from `source`?"""
+    return (verb, source) in _TARGET
+
+
+def run_target(verb: str, source: RunStatus | None) -> RunStatus:
+    """Where `verb` leads a run from `source`. Raises IllegalMove when the table has no such row."""
+    return RunStatus(_look_up(verb, source))
+
+
+def effect_target(verb: str, source: EffectStatus | None) -> EffectStatus:
+    """Where `verb` leads an effect from `source`. Raises IllegalMove when the table has no such row."""
+    return EffectStatus(_look_up(verb, source))
+
+
+def wait_target(verb: str, source: WaitStatus | None) -> WaitStatus:
+    """Where `verb` leads a wait from `source`. Raises IllegalMove when the table has no such row."""
+    return WaitStatus(_look_up(verb, source))
+
+
+def approval_target(verb: str, source: ApprovalStatus | None) -> ApprovalStatus:
+    """Where `verb` leads an approval from `source`. Raises IllegalMove when the table has no such row."""
+    return ApprovalStatus(_look_up(verb, source))
+
+
+def lease_target(verb: str, source: LeaseStatus | None) -> LeaseStatus:
+    """Where `verb` leads a worker's or writer's row. Raises IllegalMove when the table has no such row."""
+    return LeaseStatus(_look_up(verb, source))
+
+
+def _look_up(verb: str, source: Status | None) -> Status:
+    target = _TARGET.get((verb, source))
+    if target is None:
+        raise IllegalMove(f"cannot {verb} from {source}")
+    fired.add((verb, source))
+    return target
+
+
+class Reason(StrEnum):
+    """Why a person must look; the closed list."""
+
+    APPROVAL_TIMEOUT = "approval_timeout"
+    TOTAL_TIMEOUT = "total_timeout"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    EFFECT_UNCERTAIN = "effect_uncertain"
+    EXCEPTION = "exception"
+    NODE_GONE = "node_gone"
+    STRANDED_VERSION = "stranded_version"
+    VISITS_EXHAUSTED = "visits_exhausted"
+    WALK_DIVERGED = "walk_diverged"
+    CONTRADICTION = "contradiction"
+    UNDO_FAILED = "undo_failed"
+    POISONED = "poisoned"
+    POLICY_DENIED = "policy_denied"
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    RESULTS_MISSING = "results_missing"
+    WEBHOOK_DEAD = "webhook_dead"
+    RESTORED = "restored"
+
+
+class Choice(StrEnum):
+    """What a person may answer; each reason offers its own."""
+
+    ASK_AGAIN = "ask_again"
+    EXTEND = "extend"
+    RETRY = "retry"
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
+    GIVE_UP = "give_up"
+    CONTINUE = "continue"
+    FAIL = "fail"
+    CANCEL = "cancel"
+    ADOPT = "adopt"
+    ONE_MORE = "one_more"
+    DONE_BY_HAND = "done_by_hand"
+    RAISE = "raise"
+    REDELIVER = "redeliver"
+    DISABLE = "disable"
+
+
+_GO_ON = (Choice.CONTINUE, Choice.FAIL, Choice.CANCEL)
+CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
+    Reason.APPROVAL_TIMEOUT: (Choice.ASK_AGAIN, Choice.CANCEL),
+    Reason.TOTAL_TIMEOUT: (Choice.EXTEND, Choice.CANCEL),
+    Reason.RETRIES_EXHAUSTED: (Choice.RETRY, Choice.GIVE_UP, Choice.CANCEL),
+    Reason.EFFECT_UNCERTAIN: (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP),
+    Reason.EXCEPTION: _GO_ON,
+    Reason.WALK_DIVERGED: _GO_ON,
+    Reason.CONTRADICTION: _GO_ON,
+    Reason.POISONED: _GO_ON,
+    Reason.POLICY_DENIED: _GO_ON,
+    Reason.RESTORED: _GO_ON,
+    Reason.NODE_GONE: (Choice.ADOPT, Choice.CANCEL),
+    Reason.STRANDED_VERSION: (Choice.ADOPT, Choice.CANCEL),
+    Reason.VISITS_EXHAUSTED: (Choice.ONE_MORE, Choice.FAIL, Choice.CANCEL),
+    Reason.UNDO_FAILED: (Choice.RETRY, Choice.DONE_BY_HAND),
+    Reason.BUDGET_EXHAUSTED: (Choice.RAISE, Choice.CANCEL),
+    Reason.RESULTS_MISSING: (Choice.CONTINUE, Choice.FAIL),
+    Reason.WEBHOOK_DEAD: (Choice.REDELIVER, Choice.DISABLE),
+}
+IF_IGNORED: Final = "stays as it is"  # true of every reason but the next
+IF_IGNORED_APPROVAL: Final = "cancelled after 7 days"
+assert set(CHOICES) == set(Reason), "every reason has its choices"
+
+
+def if_ignored(reason: Reason) -> str:
+    """What happens to a run whose attention is never resolved."""
+    return IF_IGNORED_APPROVAL if reason is Reason.APPROVAL_TIMEOUT else IF_IGNORED

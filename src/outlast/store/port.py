@@ -1,0 +1,116 @@
+"""The whole storage interface: one way to write, one way to take, and a few ways to read.
+
+A store knows keys, versions and six columns (version, epoch, owner, mail, due_at, lane); it knows no status
+and no verb. Every refused write answers "did it land?": Stale and Rejected: no; Unavailable: no; Uncertain: perhaps.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.rows import Approval, Effect, Event, Evidence, Key, Kind, Memo, Note, Row, Run, Wait
+
+R = TypeVar("R", bound=Row)
+Step = Callable[[Run, Instant, Mapping], Commit | None]
+"""A pure move of one due run, spoken under the store's lock: the commit that takes it, or None.
+
+A step that declines a row must be given rows it can accept next time, or move their due_at.
+"""
+
+
+class RunRows(NamedTuple):
+    """All rows of one run that a holder needs, read in one snapshot."""
+
+    run: Run
+    last: Event  # the newest event that carries a snapshot
+    effects: tuple[Effect, ...]
+    memos: tuple[Memo, ...]
+    waits: tuple[Wait, ...]
+    approvals: tuple[Approval, ...]
+    notes: tuple[Note, ...]
+    evidence: tuple[Evidence, ...]
+    now: Instant
+
+
+class Page(NamedTuple):
+    """Rows for people, newest first, and the opaque cursor of the next page ('' at the end)."""
+
+    rows: tuple[Row, ...]
+    cursor: str
+
+
+class Store(Protocol):
+    """What every store promises; `outlast.testing.conformance` is the exam."""
+
+    url: str
+    writer: str  # this process's writer id
+
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        """Hand a commit to the batcher, in order. `linger`: nobody awaits it yet, it may wait 10 ms for company.
+
+        The future raises Stale (`reason` one of version, epoch, mail, mapping, chain, missing, when's why),
+        Ended, Rejected, Unavailable or Uncertain, nothing else. Bounds are checked here, before it is queued.
+        """
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        """submit and wait."""
+
+    async def urgent(self, commit: Commit) -> Done:
+        """A worker's renewal: ahead of the queue, in a transaction of its own. Callable from any thread's loop."""
+
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
+    ) -> tuple[Run, ...]:
+        """Move at most `n` runs of these lanes by `step`: the due ones, oldest due first, or, where `owners` are
+        named, the runs they own. No run is taken twice, whoever else is taking. Answers the rows as left."""
+
+    async def load(self, kind: Kind, key: Key) -> Row | None:
+        """One row; strongly consistent."""
+
+    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+        """Rows whose key begins with `prefix`, in key order, from after the key `after`; strongly consistent."""
+
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """All rows of each of these runs, each run in one snapshot."""
+
+    async def page(
+        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page:
+        """For people: rows of a tenant whose columns equal `where`, newest first (by created_at or asked_at)."""
+
+    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+        """How many rows of a tenant there are for each value of a column (status, for instance)."""
+
+    async def next_due(self, lanes: Sequence[str]) -> int | None:
+        """The earliest due_at of these lanes, real; None when nothing will fall due."""
+
+    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
+        """Runs that wait for a slot, oldest first; '*' = of all tenants."""
+
+    async def owned(self, owner: str) -> tuple[Run, ...]:
+        """The runs a worker owns."""
+
+    async def now(self) -> Instant:
+        """The store's time."""
+
+    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        """Replace the clock mapping and, in the same transaction, the due_at of every unowned unfinished run by
+        `rearm(run, mapping)`, spending no version. Never backwards: the new mapping starts at the present business
+        instant or later. Answers the mapping as stored, with its new version."""
+
+    def mapping(self) -> Mapping:
+        """The clock mapping as this process last saw it."""
+
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` in the subscriber's event loop when a run may have become due, here or in another process
+        (SQLite: within 50 ms). Answers the function that ends the subscription."""
+
+    async def purge(self, before: int, n: int) -> int:
+        """Forget at most `n` runs that ended before a business instant, and all their rows but tokens."""
+
+    async def migrate(self) -> None:
+        """Bring the schema to this version, one numbered step after the other."""
+
+    async def close(self) -> None:
+        """Land what was submitted, then let go of every resource."""
