@@ -1,0 +1,188 @@
+"""The one tree of Outlast's errors: every public error has a code, a sentence, a reason and a fix.
+
+::
+
+    OutlastError                    code, what, why, fix; str() is the three-line form
+    ├─ DefinitionError    OUT-101   a mistake in a workflow, node, activity or key template
+    ├─ Misplaced          OUT-102   a call in the wrong place (an activity called inside a node, …)
+    ├─ InvalidInput       OUT-103   bad input; `problems` names all of them at once
+    ├─ NotStorable        OUT-104   a value that is neither JSON nor what was declared
+    ├─ LimitExceeded      OUT-105   a value beyond a limit of core/limits.py
+    ├─ NotFound           OUT-401   no such run, approval, workflow, activity, …
+    ├─ Conflict           OUT-402   start key with another input, approval decided, run ended, …
+    ├─ Forbidden          OUT-403   the caller lacks the role
+    ├─ StoreError                   `landed`: did the commit land? None = perhaps
+    │  ├─ Stale           OUT-501   landed = False: a row moved on; reload and decide anew
+    │  │  └─ Ended        OUT-502   landed = False: the run has ended
+    │  ├─ Rejected        OUT-503   landed = False: never retry (bounds, encoding)
+    │  ├─ Unavailable     OUT-504   landed = False: try again later
+    │  └─ Uncertain       OUT-505   landed = None: perhaps; ask the receipt first
+    ├─ StoreUnusable      OUT-510   the store cannot be opened (missing, read only, newer, locked, full)
+    ├─ Corrupt            OUT-511   a stored row breaks an invariant: nothing is done with it
+    └─ IllegalMove        OUT-901   a verb the table of core/machine.py does not allow: our own bug
+
+Not in this tree, since authors raise and catch them in `outlast.flow`: `ActivityFailed(refusal)` (an activity
+said no for certain), `Failed(reason)` and `Stopped(reason)` (end the run), and what an activity may declare of
+its own call: `Refused`, `NotNow`, `NotSent`, `Perhaps`. The `NotFound` of the front door is what a reconcile
+function answers; the one here is raised.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+DOCS = "https://outlast.dev/e/"
+
+
+class OutlastError(Exception):
+    """Every error Outlast raises on purpose. `str(e)` is the same text in CLI, log and problem+json.
+
+    `what` says it in the reader's words, `why` gives the reason, `fix` is what to do (copyable). `code` never
+    changes its meaning between versions.
+    """
+
+    code: ClassVar[str] = "OUT-100"
+
+    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    @property
+    def url(self) -> str:
+        """Where the documentation explains this code."""
+        return DOCS + self.code
+
+    def __str__(self) -> str:
+        indent = " " * (len(self.code) + 2)
+        lines = [f"{self.code}  {self.what}"]
+        lines += [indent + line for line in self.why.splitlines()]
+        last = f"→ {self.fix}            {self.url}" if self.fix else self.url
+        return "\n".join([*lines, indent + last])
+
+
+class DefinitionError(OutlastError):
+    """A mistake of definition, found when decorated or when the workflow is loaded, never within a run.
+
+    `where` is "file:line" of the node, activity or workflow that has to change.
+    """
+
+    code = "OUT-101"
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, where: str = "") -> None:
+        super().__init__(what, why, fix)
+        self.where = where
+
+
+class Misplaced(OutlastError):
+    """Something was called where it means nothing: an activity inside a node, `this_call()` outside a call."""
+
+    code = "OUT-102"
+
+
+class InvalidInput(OutlastError):
+    """Bad input. `problems` holds every problem as (path, sentence), all at once."""
+
+    code = "OUT-103"
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, problems: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(what, why or "\n".join(f"{path}: {text}" for path, text in problems), fix)
+        self.problems = tuple(problems)
+
+
+class NotStorable(OutlastError):
+    """A value that cannot be stored, or stored bytes that are no longer a value of the declared type."""
+
+    code = "OUT-104"
+
+
+class LimitExceeded(OutlastError):
+    """A value beyond a limit; all limits stand in core/limits.py."""
+
+    code = "OUT-105"
+
+
+class NotFound(OutlastError):
+    """What was named does not exist for this tenant."""
+
+    code = "OUT-401"
+
+
+class Conflict(OutlastError):
+    """The request contradicts what is recorded: another input under the same key, a decision already made, …"""
+
+    code = "OUT-402"
+
+
+class Forbidden(OutlastError):
+    """The caller does not hold a role that may do this."""
+
+    code = "OUT-403"
+
+
+class StoreError(OutlastError):
+    """A commit that was not acknowledged. `landed` answers whether it is in the store: False, or None = perhaps."""
+
+    code = "OUT-500"
+    landed: ClassVar[bool | None] = None
+
+    def __init__(self, reason: str, why: str = "", fix: str = "") -> None:
+        self.what = reason
+        self.why = why
+        self.fix = fix
+
+    @property
+    def reason(self) -> str:
+        """Why the commit was not made, in one line."""
+        return self.what
+
+
+class Stale(StoreError):
+    """A row named by the commit has moved on. Nothing was written; reload and decide anew."""
+
+    code = "OUT-501"
+    landed = False
+
+
+class Ended(Stale):
+    """The run has ended; it takes no note and makes no move any more. Nothing was written."""
+
+    code = "OUT-502"
+
+
+class Rejected(StoreError):
+    """The store can never accept this commit (bounds, encoding). Nothing was written; never retry it."""
+
+    code = "OUT-503"
+    landed = False
+
+
+class Unavailable(StoreError):
+    """The store could not be reached or is busy. Nothing was written; trying again may work."""
+
+    code = "OUT-504"
+    landed = False
+
+
+class Uncertain(StoreError):
+    """The store's answer was lost. Perhaps it was written; the batch's receipt decides before anything else."""
+
+    code = "OUT-505"
+    landed = None
+
+
+class StoreUnusable(OutlastError):
+    """The store cannot be opened or has become unusable: missing folder, read only, newer schema, locked, disk full."""
+
+    code = "OUT-510"
+
+
+class Corrupt(OutlastError):
+    """A row that breaks an invariant, before it is written or after it is read. Nothing is done with it."""
+
+    code = "OUT-511"
+
+
+class IllegalMove(OutlastError):
+    """A verb that the table of core/machine.py does not allow here: a mistake of the engine, not of its user."""
+
+    code = "OUT-901"
