@@ -1,0 +1,78 @@
+"""Holds the imports to the contracts of pyproject.toml, and shows on planted rooms that each contract is read."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("cli", "testing", "runtime", "engine", "outbox", "flow", "store", "core", "service", "adapters", "agent")
+MODULES = (*(f"{room}/__init__" for room in ROOMS), "runtime/open", "store/memory", "store/sqlite", "errors")
+
+
+def lint(source: Path) -> subprocess.CompletedProcess[str]:
+    """Read the contracts of this project against the package below `source`."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    command = [str(linter), "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "120"}
+    return subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+
+
+def plant(source: Path, **imports: str) -> None:
+    """A package with every room, each module empty but for the import planted in it."""
+    (source / "outlast").mkdir()
+    (source / "outlast" / "__init__.py").touch()
+    for module in MODULES:
+        path = source / "outlast" / f"{module}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    for module, line in imports.items():
+        path = source / "outlast" / f"{module.replace('__', '/', 1)}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{line}\n")
+
+
+def test_every_import_between_rooms_is_allowed() -> None:
+    if not (ROOT / "src/outlast/runtime/open.py").exists():
+        pytest.skip("the composition root that a contract names is not written yet")
+    result = lint(ROOT / "src")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_calls_go_down(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        cli__demo="import outlast.runtime.open",
+        runtime__open="import outlast.engine, outlast.store.sqlite, outlast.store.memory",
+        engine__walk="import outlast.flow, outlast.store, outlast.core, outlast.errors",
+        testing__kit="import outlast.store.memory",
+    )
+    result = lint(tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("core__verbs", "import outlast.store"),
+        ("store__port", "import outlast.flow"),
+        ("flow__context", "import outlast.engine"),
+        ("engine__walk", "import outlast.outbox"),
+        ("outbox__dispatcher", "import outlast.engine"),
+        ("runtime__port", "import outlast.cli"),
+        ("cli__demo", "import outlast.testing"),
+        ("core__rows", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import outlast.flow"),
+        ("newroom__thing", ""),
+        ("cli__worker", "import outlast.store.sqlite"),
+        ("runtime__in_process", "import outlast.store.memory"),
+        ("engine__worker", "from outlast.store import memory"),
+    ],
+)
+def test_what_breaks_a_contract_is_found(tmp_path: Path, module: str, line: str) -> None:
+    plant(tmp_path, **{module: line})
+    if module.startswith("newroom"):
+        (tmp_path / "outlast" / "newroom" / "__init__.py").touch()
+    result = lint(tmp_path)
+    assert result.returncode == 1 and "BROKEN" in result.stdout, result.stdout + result.stderr

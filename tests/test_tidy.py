@@ -1,0 +1,203 @@
+"""Holds the sources to the house rules in `tests.tidy_rules`, and shows that each rule finds what it is for."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import tidy_rules
+from tests.tidy_rules import Source
+
+ROOT = Path(__file__).resolve().parents[1]
+# What setup and the tools write, for a copy of the sources that is not a git checkout.
+GENERATED = {".git", ".venv", ".tools", "__pycache__", "build", "dist"}
+
+
+def project_files() -> list[Path]:
+    """Every file that belongs to the project: those git tracks or would, else those that no tool wrote."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode == 0:
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not GENERATED.intersection(path.relative_to(ROOT).parts)]
+    return sorted(path for path in paths if path.is_file())
+
+
+FILES = project_files()
+
+
+def read(top: Path) -> list[Source]:
+    """The Python files below a folder, named as seen from the package's root or the checkout."""
+    base = ROOT / "src" if top.is_relative_to(ROOT / "src") else ROOT
+    return [
+        Source(path.relative_to(base).as_posix(), path.read_text(encoding="utf-8"))
+        for path in FILES
+        if path.suffix == ".py" and path.is_relative_to(top)
+    ]
+
+
+PACKAGE = read(ROOT / "src")
+
+
+def report(findings: Iterator[tidy_rules.Finding]) -> None:
+    """Fail with every finding at once."""
+    if lines := [str(finding) for finding in findings]:
+        pytest.fail("\n".join(["", *lines]), pytrace=False)
+
+
+@pytest.mark.parametrize("rule", tidy_rules.FILE_RULES, ids=lambda rule: rule.__name__)
+def test_every_file_of_the_package_keeps(rule: tidy_rules.Rule) -> None:
+    report(finding for source in PACKAGE for finding in rule(source))
+
+
+def test_a_status_is_written_in_the_machine_only() -> None:
+    machine = [source for source in PACKAGE if source.path == "outlast/core/machine.py"]
+    words = {word for source in machine for word in tidy_rules.status_words(source)}
+    rule = tidy_rules.status_literals(words)
+    report(finding for source in PACKAGE for finding in rule(source))
+
+
+def test_every_exception_is_still_needed() -> None:
+    written = {(source.path, node.value) for source in PACKAGE for node in source.strings}
+    assert set(tidy_rules.ORDINARY_WORDS) <= written
+    assert all(tidy_rules.ORDINARY_WORDS.values()), "an exception without its reason"
+
+
+def test_every_module_is_imported_by_somebody() -> None:
+    report(tidy_rules.unimported_modules(PACKAGE))
+
+
+def test_files_and_functions_are_small() -> None:
+    everything = [*PACKAGE, *(source for name in ("tests", "examples", "bench") for source in read(ROOT / name))]
+    report(finding for source in everything for finding in tidy_rules.size(source))
+    measured = {name: measure for source in everything for name, _, measure, _, _ in tidy_rules.sizes(source)}
+    assert list(tidy_rules.loosened(measured)) == []
+
+
+def test_examples_never_make_code_from_data() -> None:
+    report(finding for source in read(ROOT / "examples") for finding in tidy_rules.code_from_data(source))
+
+
+def test_no_file_names_its_writers_machine() -> None:
+    documents = {path.name for path in FILES}
+    texts = [path for path in FILES if path.name != "LICENSE" and b"\0" not in path.read_bytes()[:4096]]
+    report(
+        finding
+        for path in texts
+        for finding in tidy_rules.foreign_text(
+            path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"), documents
+        )
+    )
+
+
+# Each rule on a snippet that breaks it, and on its neighbour that does not: a rule that finds nothing proves nothing.
+HEAD = '"""What this file is for."""\n'
+BROKEN = [
+    (tidy_rules.clocks_and_dice, "from datetime import datetime\nx = datetime.now()\n"),
+    (tidy_rules.clocks_and_dice, "import datetime as d\nx = d.datetime.utcnow()\n"),
+    (tidy_rules.clocks_and_dice, "from time import monotonic as clock\n"),
+    (tidy_rules.clocks_and_dice, "import time\nx = time.time_ns\n"),
+    (tidy_rules.clocks_and_dice, "import uuid\nx = uuid.uuid4()\n"),
+    (tidy_rules.clocks_and_dice, "from random import choice\n"),
+    (tidy_rules.sql_outside_the_store, 'x = "SELECT a FROM b"\n'),
+    (tidy_rules.sql_outside_the_store, 'x = "insert into b values (1)"\n'),
+    (tidy_rules.sql_outside_the_store, 'x = f"UPDATE {table} SET a = 1"\n'.replace("{table}", "run")),
+    (tidy_rules.sql_outside_the_store, 'x = "pragma journal_mode"\n'),
+    (tidy_rules.broad_excepts, "try:\n    x = 1\nexcept Exception:\n    pass\n"),
+    (tidy_rules.broad_excepts, "try:\n    x = 1\nexcept:  # noqa: E722\n    pass\n"),
+    (tidy_rules.broad_excepts, "try:\n    x = 1\nexcept (ValueError, BaseException):\n    pass\n"),
+    (tidy_rules.ignores_without_code, "x = 1  # type: ignore\n"),
+    (tidy_rules.ignores_without_code, "x = 1  # noqa\n"),
+    (tidy_rules.missing_docstrings, "def start():\n    pass\n"),
+    (tidy_rules.missing_docstrings, "class Run:\n    pass\n"),
+    (tidy_rules.late_imports, "def f():\n    '''Doc.'''\n    import json\n"),
+    (
+        tidy_rules.imports_for_types_only,
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from outlast.store import port\n",
+    ),
+    (tidy_rules.code_from_data, "import pickle\n"),
+    (tidy_rules.code_from_data, "x = eval('1')\n"),
+    (tidy_rules.code_from_data, "import yaml\nx = yaml.load('a')\n"),
+    (tidy_rules.code_from_data, "import importlib\ndef f(row):\n    importlib.import_module(row.name)\n"),
+    (tidy_rules.status_literals({"running"}), 'x = "running"\n'),
+    (tidy_rules.status_literals({"running"}), 'def f(x):\n    """Doc."""\n    return x == "running"\n'),
+    (tidy_rules.size, "x = 1\n" * 500),
+    (tidy_rules.size, "def f():\n" + "    x = 1\n" * 70),
+    (
+        tidy_rules.size,
+        "def f(a):\n    if a:\n        for b in a:\n            while b:\n                with b:\n"
+        "                    if b:\n                        pass\n",
+    ),
+]
+KEPT = [
+    (tidy_rules.clocks_and_dice, "from datetime import datetime\nx = datetime.fromisoformat\n"),
+    (tidy_rules.clocks_and_dice, "from time import sleep\ndef f(time):\n    time.time_ms()\n"),
+    (tidy_rules.sql_outside_the_store, 'x = "update the run, then select one of them from the list"\n'),
+    (tidy_rules.broad_excepts, "try:\n    x = 1\nexcept Exception:  # an author's code may raise anything\n    pass\n"),
+    (tidy_rules.broad_excepts, "try:\n    x = 1\nexcept ValueError:\n    pass\n"),
+    (tidy_rules.ignores_without_code, "x = 1  # type: ignore[misc]\n"),
+    (tidy_rules.missing_docstrings, "def _start():\n    pass\n"),
+    (tidy_rules.late_imports, "import json\n"),
+    (
+        tidy_rules.imports_for_types_only,
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from collections.abc import Iterator\n",
+    ),
+    (tidy_rules.code_from_data, "import json\nx = json.loads('1')\n"),
+    (tidy_rules.status_literals({"running"}), '"""running"""\nx = "is running"\n'),
+    (
+        tidy_rules.size,
+        "def f(a):\n    if a == 1:\n        pass\n"
+        + "".join(f"    elif a == {n}:\n        pass\n" for n in range(2, 9)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "snippet"), BROKEN)
+def test_each_rule_finds_what_it_is_for(rule: tidy_rules.Rule, snippet: str) -> None:
+    assert list(rule(Source("outlast/engine/planted.py", HEAD + snippet)))
+
+
+@pytest.mark.parametrize(("rule", "snippet"), KEPT)
+def test_each_rule_leaves_its_neighbour_alone(rule: tidy_rules.Rule, snippet: str) -> None:
+    text = snippet if snippet.startswith('"""') else HEAD + snippet
+    assert list(rule(Source("outlast/engine/planted.py", text))) == []
+
+
+def test_the_machines_words_are_read_from_its_enums() -> None:
+    text = 'from enum import StrEnum, auto\nclass Run(StrEnum):\n    A = "running"\n    DONE = auto()\n'
+    text += 'class Other:\n    WORD = "word"\n'
+    assert tidy_rules.status_words(Source("outlast/core/machine.py", text)) == {"running", "done"}
+
+
+def test_a_module_nobody_imports_is_found() -> None:
+    planted = [
+        Source("outlast/__init__.py", "from outlast.core import rows\n"),
+        Source("outlast/core/__init__.py", ""),
+        Source("outlast/core/rows.py", "from . import keys\n"),
+        Source("outlast/core/keys.py", ""),
+        Source("outlast/core/lonely.py", "import outlast.core.lonely\n"),
+        Source("outlast/cli/__init__.py", 'LAZY = {"demo": "outlast.cli.demo:demo"}\n'),
+        Source("outlast/cli/demo.py", ""),
+    ]
+    assert [finding.path for finding in tidy_rules.unimported_modules(planted)] == ["outlast/core/lonely.py"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["see /" + "work/main", "cd /" + "root", "https://py" + "pi.org/simple", "as NOWHERE" + ".md says"],
+)
+def test_a_line_from_one_machine_is_found(line: str) -> None:
+    assert list(tidy_rules.foreign_text("a.md", line, {"README.md"}))
+    assert list(tidy_rules.foreign_text("a.md", "README.md, /v1/runs and ./rooms/work/", {"README.md"})) == []
+
+
+def test_the_ratchet_asks_to_be_tightened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy_rules, "RATCHET", {"outlast/a.py": 600})
+    grown = Source("outlast/a.py", "x = 1\n" * 601)
+    assert [finding.line for finding in tidy_rules.size(grown)] == [1]
+    assert list(tidy_rules.loosened({"outlast/a.py": 600})) == []
+    assert list(tidy_rules.loosened({"outlast/a.py": 590}))

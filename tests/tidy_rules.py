@@ -1,0 +1,371 @@
+"""The rules that `test_tidy` holds every source file to, each a function from one parsed file to what it breaks.
+
+The exceptions stand in the tables at the top, each with its reason; nothing is excepted anywhere else.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+FUNCTION_DEPTH_MAX = 4
+
+# The ratchet: what is larger than the law, and how large. An entry only ever shrinks, until it is not needed.
+RATCHET: dict[str, int] = {}
+
+# The sources of time, identity and chance. Everywhere else they arrive as arguments.
+ALLOWED_TIME = {"outlast/core/clock.py", "outlast/runtime/clocks.py"}
+
+# Words that are a member's value in the machine's tables and also an ordinary word in the file named: (path, word).
+ORDINARY_WORDS: dict[tuple[str, str], str] = {}
+
+# Modules that nobody imports because something outside the package starts there.
+ENTRY_POINTS = {
+    "outlast": "the front door",
+    "outlast.__main__": "python -m outlast",
+    "outlast.cli": "the console script",
+}
+# Everything in this room is for the tests of authors, so nothing in the package needs to import it.
+AUTHORS_ROOM = "outlast.testing"
+
+# Files that may import inside a function.
+LATE_IMPORTS = {
+    "outlast/__init__.py": "the front door opens a store only when asked, so importing it loads no driver",
+    "outlast/runtime/open.py": "opening one kind of store loads no driver of another",
+}
+LATE_IMPORT_ROOM = "outlast/cli/"  # commands are loaded when they are called, so that --help is quick
+
+CLOCKS_AND_DICE = {
+    "datetime.date.today", "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow",
+    "os.urandom", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns", "time.time",
+    "time.time_ns", "uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7",
+}  # fmt: skip
+DICE_MODULES = {"random", "secrets"}
+CODE_FROM_DATA = {"__import__", "eval", "exec", "yaml.full_load", "yaml.load", "yaml.unsafe_load"}
+CODE_FROM_DATA_MODULES = {"cloudpickle", "dill", "jsonpickle", "marshal", "pickle", "shelve"}
+
+SQL_ANYWHERE = re.compile(
+    r"\b(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+[\w{}]+\s+SET|DELETE\s+FROM)\b|\bBEGIN IMMEDIATE\b",
+    re.DOTALL,
+)
+SQL_AT_THE_START = re.compile(
+    r"\s*(select\s.+\sfrom|insert\s+(or\s+\w+\s+)?into|update\s+\w+\s+set|delete\s+from"
+    r"|(create|drop|alter)\s+(table|index|trigger|view)|pragma\s+\w+)\b",
+    re.DOTALL | re.IGNORECASE,
+)
+
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place that breaks one rule, in the words its reader needs."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its text, and its path as seen from `src` or, outside the package, from the checkout."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The parsed file."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the file, parents before children."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def module(self) -> str:
+        """The dotted name the file is imported by."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @cached_property
+    def comments(self) -> dict[int, str]:
+        """Line number to comment, without its mark."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+
+    @cached_property
+    def docstrings(self) -> set[int]:
+        """The ids of the string nodes that are docstrings, or stand alone as a statement."""
+        return {id(node.value) for node in self.nodes if isinstance(node, ast.Expr)}
+
+    @cached_property
+    def strings(self) -> list[ast.Constant]:
+        """Every string that is not a docstring."""
+        return [
+            node
+            for node in self.nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in self.docstrings
+        ]
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Every function and method, however deep."""
+        return [node for node in self.nodes if isinstance(node, Function)]
+
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """What each imported name stands for: `{"now": "time.time"}` after `from time import time as now`."""
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    found[alias.asname or alias.name.partition(".")[0]] = (
+                        alias.name if alias.asname else alias.name.partition(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found[alias.asname or alias.name] = f"{self.imported_from(node)}.{alias.name}"
+        return found
+
+    def imported_from(self, node: ast.ImportFrom) -> str:
+        """The absolute name of the module after `from`, whatever dots it is written with."""
+        if not node.level:
+            return node.module or ""
+        package = self.module.split(".")
+        if self.path.endswith("/__init__.py"):
+            package.append("")
+        return ".".join([*package[: -node.level], *([node.module] if node.module else [])])
+
+    def dotted(self, node: ast.AST) -> str:
+        """The full name of what an expression refers to, or the empty string where it is not a plain name."""
+        if isinstance(node, ast.Name):
+            return self.aliases.get(node.id, node.id)
+        if isinstance(node, ast.Attribute) and (left := self.dotted(node.value)):
+            return f"{left}.{node.attr}"
+        return ""
+
+    def imports(self) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+        """Each import statement with every full name it could mean: for `from a import b` both `a` and `a.b`."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                yield from ((node, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = self.imported_from(node)
+                yield node, module
+                yield from ((node, f"{module}.{alias.name}") for alias in node.names)
+
+    def found(self, node: ast.AST | int, text: str) -> Finding:
+        """A finding at this node or line."""
+        return Finding(self.path, node if isinstance(node, int) else getattr(node, "lineno", 1), text)
+
+
+Rule = Callable[[Source], Iterator[Finding]]
+
+
+def depth_of(node: ast.AST, depth: int = 0) -> int:
+    """How deep blocks stand in blocks; a function inside starts anew, an `elif` is no deeper than its `if`."""
+    deepest = depth
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, Function | ast.ClassDef | ast.Lambda):
+                continue
+            is_elif = field == "orelse" and isinstance(node, ast.If) and isinstance(child, ast.If) and len(value) == 1
+            deeper = isinstance(child, BLOCKS) and not is_elif
+            deepest = max(deepest, depth_of(child, depth + deeper))
+    return deepest
+
+
+def sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
+    """What the law of sizes measures: name, line, size, law, unit."""
+    yield source.path, 1, len(source.text.splitlines()), FILE_LINES_MAX, "lines"
+    for function in source.functions:
+        name = f"{source.path}::{function.name}"
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        yield name, function.lineno, lines, FUNCTION_LINES_MAX, "lines"
+        yield f"{name} depth", function.lineno, depth_of(function), FUNCTION_DEPTH_MAX, "levels"
+
+
+def size(source: Source) -> Iterator[Finding]:
+    """A file has at most 500 lines; a function at most 70, and blocks at most 4 deep."""
+    for name, line, measured, law, unit in sizes(source):
+        if measured > RATCHET.get(name, law):
+            yield source.found(line, f"{name} has {measured} {unit}, the law is {law}: split it")
+
+
+def status_words(machine: Source) -> set[str]:
+    """Every member's value of the StrEnums in the machine."""
+    words = set[str]()
+    for node in machine.tree.body:
+        if isinstance(node, ast.ClassDef) and any(machine.dotted(base) == "enum.StrEnum" for base in node.bases):
+            for member in node.body:
+                if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name):
+                    written = isinstance(member.value, ast.Constant)
+                    words.add(member.value.value if written else member.targets[0].id.lower())
+    return words
+
+
+def status_literals(words: Collection[str]) -> Rule:
+    """The rule for these words: outside the machine a status is named by its member, never by its letters."""
+
+    def status_literal(source: Source) -> Iterator[Finding]:
+        if source.path == "outlast/core/machine.py":
+            return
+        for node in source.strings:
+            if node.value in words and (source.path, node.value) not in ORDINARY_WORDS:
+                yield source.found(node, f"{node.value!r} is a word of core/machine.py: use its member")
+
+    return status_literal
+
+
+def clocks_and_dice(source: Source) -> Iterator[Finding]:
+    """Time, ids and randomness arrive as arguments, except in the modules that are their source."""
+    if source.path in ALLOWED_TIME:
+        return
+    for node, name in source.imports():
+        if name in DICE_MODULES or name in CLOCKS_AND_DICE:
+            yield source.found(node, f"imports {name}: let time, ids and randomness arrive as arguments")
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and source.dotted(node) in CLOCKS_AND_DICE:
+            yield source.found(node, f"uses {source.dotted(node)}: let time, ids and randomness arrive as arguments")
+
+
+def sql_outside_the_store(source: Source) -> Iterator[Finding]:
+    """SQL is written in the store and nowhere else."""
+    if source.path.startswith("outlast/store/"):
+        return
+    for node in source.strings:
+        if SQL_ANYWHERE.search(node.value) or SQL_AT_THE_START.match(node.value):
+            yield source.found(node, "SQL outside the store: ask the store's port instead")
+
+
+def broad_excepts(source: Source) -> Iterator[Finding]:
+    """Whoever catches everything says why, in a comment on the same line."""
+    for node in source.nodes:
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        if not any(one is None or source.dotted(one) in {"Exception", "BaseException"} for one in caught):
+            continue
+        said = re.sub(r"(noqa|type: ignore|pragma)\S*(\s*[A-Z]+\d+,?)*", "", source.comments.get(node.lineno, ""))
+        if len(said.split()) < 3:
+            yield source.found(node, "catches everything without a comment on this line that says why")
+
+
+def ignores_without_code(source: Source) -> Iterator[Finding]:
+    """A checker is told to ignore one kind of error, never all."""
+    for line, comment in source.comments.items():
+        if re.search(r"(type|pyright):\s*ignore(?!\[\w)", comment) or re.search(r"noqa(?!:\s*[A-Z]+\d)", comment):
+            yield source.found(line, f"«{comment}» without a code: name what is ignored")
+
+
+def missing_docstrings(source: Source) -> Iterator[Finding]:
+    """A file says what it is for, a public function or class what it promises."""
+    if source.tree.body and not ast.get_docstring(source.tree):
+        yield source.found(1, "no docstring says what this file is for")
+    for node in source.tree.body:
+        if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_") or ast.get_docstring(node):
+            continue
+        if not any(source.dotted(one) == "typing.overload" for one in node.decorator_list):
+            yield source.found(node, f"{node.name} is public and has no docstring")
+
+
+def late_imports(source: Source) -> Iterator[Finding]:
+    """An import stands at the top of its file, so that the import graph is the truth."""
+    if source.path in LATE_IMPORTS or source.path.startswith(LATE_IMPORT_ROOM):
+        return
+    for function in source.functions:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield source.found(node, f"imports inside {function.name}: move it to the top")
+
+
+def room_of(module: str) -> str:
+    """The room a module of the package belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports_for_types_only(source: Source) -> Iterator[Finding]:
+    """A type that two rooms need belongs in core, not behind TYPE_CHECKING."""
+    for block in source.nodes:
+        if not (isinstance(block, ast.If) and source.dotted(block.test) in {"typing.TYPE_CHECKING", "TYPE_CHECKING"}):
+            continue
+        inside = {id(node) for statement in block.body for node in ast.walk(statement)}
+        lines = {
+            node.lineno
+            for node, name in source.imports()
+            if id(node) in inside and name.startswith("outlast.") and room_of(name) != room_of(source.module)
+        }
+        for line in sorted(lines):
+            yield source.found(line, "imports another room for its types only: the type belongs in core")
+
+
+def code_from_data(source: Source) -> Iterator[Finding]:
+    """Data never becomes code: no pickle, eval, exec, yaml.load, and no module named by data."""
+    for node, name in source.imports():
+        if name.partition(".")[0] in CODE_FROM_DATA_MODULES:
+            yield source.found(node, f"imports {name}: stored data is JSON")
+    for node in source.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        name = source.dotted(node.func)
+        importing = name == "importlib.import_module" and not source.path.startswith("outlast/cli/")
+        constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
+        if name in CODE_FROM_DATA or (importing and not constant):
+            yield source.found(node, f"calls {name}: data must not become code")
+
+
+def unimported_modules(sources: Collection[Source]) -> Iterator[Finding]:
+    """A module that nobody imports, names as a lazy command, or starts, is not there."""
+    used = set(ENTRY_POINTS)
+    for source in sources:
+        used.update(name for _, name in source.imports() if name != source.module)
+        used.update(node.value.partition(":")[0] for node in source.strings if node.value.startswith("outlast."))
+    for name in list(used):
+        parts = name.split(".")
+        used.update(".".join(parts[:end]) for end in range(1, len(parts)))
+    for source in sources:
+        authors = source.module == AUTHORS_ROOM or source.module.startswith(f"{AUTHORS_ROOM}.")
+        if source.module not in used and not authors:
+            yield source.found(1, f"nobody imports {source.module}")
+
+
+MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|opt/wheels|home/\w+|Users/\w+)(?=/|\b)")
+REGISTRY_HOST = re.compile(
+    r"\b(?:pypi\.(?:org|python)|files\.python[h]osted|registry\.npm[j]s|test\.py[p]i)|--(?:extra-)?index-ur[l]\b"
+)
+DOCUMENT = re.compile(r"(?<![\w/.-])([A-Z][A-Z_-]+\.md)\b")
+
+
+def foreign_text(path: str, text: str, documents: Collection[str]) -> Iterator[Finding]:
+    """A file names no path of the machine it was written on, no registry's host, and no document that is not here."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := MACHINE_PATH.search(line):
+            yield Finding(path, number, f"{match[0]} is a path of one machine")
+        if match := REGISTRY_HOST.search(line):
+            yield Finding(path, number, f"{match[0]} names a package registry")
+        for match in DOCUMENT.finditer(line):
+            if match[1] not in documents:
+                yield Finding(path, number, f"{match[1]} is not a document of this project")
+
+
+def loosened(measured: dict[str, int]) -> Iterator[str]:
+    """The entries of the ratchet that could be tighter."""
+    for name, allowed in RATCHET.items():
+        if measured.get(name, 0) < allowed:
+            yield f"{name} is {measured.get(name, 0)} now: lower its entry in RATCHET from {allowed}, or remove it"
+
+
+FILE_RULES: tuple[Rule, ...] = (
+    clocks_and_dice, sql_outside_the_store, broad_excepts, ignores_without_code, missing_docstrings, late_imports,
+    imports_for_types_only, code_from_data,
+)  # fmt: skip
