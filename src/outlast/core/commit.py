@@ -86,6 +86,7 @@ class Commit(NamedTuple):
     fence: Fence | None = None
     expects: tuple[Expect, ...] = ()
     whens: tuple[When, ...] = ()
+    label: str = ""  # "run verb key": what a crash cell is numbered by
 
 
 class Instant(NamedTuple):

@@ -21,6 +21,10 @@ RESPONSE_BYTES_MAX = 256 * KIB
 OUTCOME_BYTES_MAX = 256 * KIB
 NOTE_BYTES_MAX = 64 * KIB
 TOLD_BYTES_MAX = 16 * KIB
+ROW_BYTES_MAX = 1024 * KIB
+"""All text and bytes of one stored row."""
+COMMIT_BYTES_MAX = 4 * ROW_BYTES_MAX
+"""All rows of one commit; the bound of DynamoDB's transaction, kept by every store."""
 
 # --- shape ---------------------------------------------------------------------------------
 JSON_DEPTH_MAX = 64
@@ -38,4 +42,5 @@ VISITS_MAX = 10_000
 assert STATE_BYTES_BUDGET < STATE_BYTES_MAX
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
 assert NOTE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
+assert ARGUMENTS_BYTES_MAX + RESPONSE_BYTES_MAX < ROW_BYTES_MAX, "an effect's row holds both"
 assert NAME_CHARS_MAX < KEY_BYTES_MAX
