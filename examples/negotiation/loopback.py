@@ -1,0 +1,39 @@
+"""Serves an ASGI app on the loopback address, and nowhere else."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+HOST = "127.0.0.1"
+
+
+class _Server(uvicorn.Server):
+    """Leaves the process's signal handlers alone: whoever runs the loop decides when it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve(app: Callable[..., Any], port: int = 0) -> AsyncIterator[str]:
+    """Serves `app` in this event loop while the block lasts; gives its address. Port 0 takes a free one.
+
+    The address takes connections before it is given. OSError when the port is in use.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(256)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://{HOST}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving

@@ -1,0 +1,159 @@
+"""One supplier at work: what it remembers, what it does with a request, what it then bids."""
+
+import asyncio
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..letters import Bid, Cancellation, Feedback, Invitation, Message, OrderForm
+from ..record import Arrived, Kind
+from .behaviour import Rule, Supplier
+from .journal import Journal
+from .post import Post
+from .pricing import Stance, hear, missing, offer
+
+Letter: TypeAlias = Invitation | Feedback | OrderForm | Message | Cancellation
+BROKEN_OFF = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What goes back; status 0: nothing does, the connection breaks."""
+
+    status: int
+    body: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    deduped: bool = False
+
+
+@dataclass(frozen=True)
+class _Deed:
+    sha256: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The bid of a supplier that is late: its round, and where it goes when the round is over."""
+
+    bid: Bid
+    run_id: str
+    answer_to: str
+
+
+class Desk:
+    """One supplier's desk. It has acted when the journal says so; there is no await between the two."""
+
+    def __init__(self, supplier_id: str, behaviour: Supplier, journal: Journal, post: Post) -> None:
+        self._id = supplier_id
+        self._is = behaviour
+        self._journal = journal
+        self._post = post
+        self._deeds: dict[str, _Deed] = {}
+        self._at_work: Counter[str] = Counter()
+        self._seen: Counter[tuple[int, str]] = Counter()
+        self._made: Counter[Kind] = Counter()
+        self._stances: defaultdict[tuple[str, int], Stance] = defaultdict(Stance)
+        self._held: list[_Held] = []
+
+    async def handle(self, arrival: Arrived, letter: Letter) -> Reply:
+        """Does with a request what this supplier's declaration says."""
+        rule = self._rule(arrival)
+        self._at_work[arrival.key] += 1
+        try:
+            return await self._follow(rule, arrival, letter)
+        finally:
+            self._at_work[arrival.key] -= 1
+
+    def recall(self, key: str) -> Reply:
+        """Whether a request was taken: 200 known or explicitly not known, 202 still at work, 405 it never says."""
+        if not self._is.can_be_queried:
+            return Reply(405, {"detail": f"{self._id} answers no queries"})
+        if deed := self._deeds.get(key):
+            return Reply(200, {"known": True, "response": deed.body})
+        if self._at_work[key]:
+            return Reply(202, {"detail": "being worked on"})
+        return Reply(200, {"known": False})
+
+    def _rule(self, arrival: Arrived) -> Rule | None:
+        for i, rule in enumerate(self._is.rules):
+            if rule.kind != arrival.kind or (rule.rounds and arrival.round not in rule.rounds):
+                continue
+            if rule.times and self._seen[i, arrival.key] >= rule.times:
+                continue
+            self._seen[i, arrival.key] += 1
+            return rule
+        return None
+
+    async def _follow(self, rule: Rule | None, arrival: Arrived, letter: Letter) -> Reply:
+        match rule.does if rule else None:
+            case "declines":
+                assert rule is not None
+                return Reply(422, {"detail": rule.reason})
+            case "busy":
+                assert rule is not None
+                return Reply(429, {"detail": "too many requests"}, {"Retry-After": f"{rule.retry_after:g}"})
+            case "unavailable" | "resets":
+                assert rule is not None
+                if rule.acts_first:
+                    self._act(arrival, letter)
+                return Reply(503, {"detail": "back soon"}) if rule.does == "unavailable" else Reply(BROKEN_OFF)
+            case "times_out":
+                assert rule is not None
+                reply = self._act(arrival, letter)
+                await asyncio.sleep(rule.seconds)
+                return reply
+            case "slow":
+                assert rule is not None
+                await asyncio.sleep(rule.seconds)
+                return self._act(arrival, letter)
+            case "late":
+                return self._act(arrival, letter, late=True)
+            case None:
+                return self._act(arrival, letter)
+
+    def _act(self, arrival: Arrived, letter: Letter, *, late: bool = False) -> Reply:
+        known = self._deeds.get(arrival.key)
+        if known and self._is.dedupes:
+            if known.sha256 != arrival.sha256:
+                return Reply(422, {"detail": "this Idempotency-Key came with another body before"})
+            return Reply(200, known.body, deduped=True)
+        if isinstance(letter, Invitation) and (lacking := missing(self._is, letter.lines)):
+            return Reply(422, {"detail": f"we do not make {', '.join(lacking)}"})
+        self._made[arrival.kind] += 1
+        made, body = self._word(arrival.kind)
+        self._journal.executed(arrival, made)
+        self._deeds[arrival.key] = _Deed(arrival.sha256, body)
+        self._carry_out(letter, late=late)
+        return Reply(200, body)
+
+    def _word(self, kind: Kind) -> tuple[str, dict[str, Any]]:
+        number = self._made[kind]
+        if kind == "orders":
+            made = f"PO-{self._id}-{1000 + number}"
+            return made, {"order_id": made}
+        made = f"{kind}-{self._id}-{number}"
+        return made, {"message_id": made}
+
+    def _carry_out(self, letter: Letter, *, late: bool) -> None:
+        if isinstance(letter, Invitation):
+            self._bid(letter, late=late)
+        elif isinstance(letter, Feedback):
+            hear(self._stances[letter.run_id, letter.cycle], letter)
+            self._release(letter.run_id)
+        elif isinstance(letter, Message):
+            self._release(letter.run_id)
+
+    def _bid(self, asked: Invitation, *, late: bool) -> None:
+        self._release(asked.run_id)
+        bid = offer(self._id, self._is, self._stances[asked.run_id, asked.cycle], asked)
+        if late:
+            self._held.append(_Held(bid, asked.run_id, asked.answer_to))
+        else:
+            self._post.send(bid, asked.run_id, asked.answer_to, self._is.bids_after)
+
+    def _release(self, run_id: str) -> None:
+        """The round is over: what was held back goes out, too late by its own doing."""
+        for held in [h for h in self._held if h.run_id == run_id]:
+            self._held.remove(held)
+            self._post.send(held.bid, held.run_id, held.answer_to, 0)

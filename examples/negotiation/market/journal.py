@@ -1,0 +1,58 @@
+"""The market's record: one line for each thing seen, written before it is acted upon."""
+
+import time
+from pathlib import Path
+
+from ..letters import Bid
+from ..record import Answered, Arrived, Entry, Executed, Kind, Offered, line, read
+
+
+class Journal:
+    """Appends to one file and flushes each line, so that whoever reads it sees it at once."""
+
+    def __init__(self, path: Path) -> None:
+        """Goes on where an earlier market on the same file stopped."""
+        self.path = path
+        self._n = max((e.n for e in read(path) if isinstance(e, Arrived)), default=0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def arrived(
+        self, *, supplier: str, kind: Kind, key: str, sha256: str, size: int, run_id: str, round_number: int
+    ) -> Arrived:
+        """Writes an arrival and gives it its number."""
+        self._n += 1
+        arrival = Arrived(
+            n=self._n,
+            at=time.time(),
+            supplier=supplier,
+            kind=kind,
+            key=key,
+            sha256=sha256,
+            bytes=size,
+            run_id=run_id,
+            round=round_number,
+        )
+        self._write(arrival)
+        return arrival
+
+    def executed(self, arrival: Arrived, made: str) -> None:
+        """Writes that the supplier acts now."""
+        self._write(Executed(n=arrival.n, at=time.time(), id=made))
+
+    def answered(self, arrival: Arrived, status: int, *, deduped: bool = False) -> None:
+        """Writes the answer that is about to go out; status 0 for a broken connection."""
+        self._write(Answered(n=arrival.n, at=time.time(), status=status, deduped=deduped))
+
+    def offered(self, bid: Bid, run_id: str, status: int) -> None:
+        """Writes one attempt to bring a bid to the buyer."""
+        what = bid.model_dump(include={"bid_id", "round", "cents"})
+        self._write(Offered(at=time.time(), supplier=bid.supplier_id, run_id=run_id, status=status, **what))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, entry: Entry) -> None:
+        self._file.write(line(entry))
+        self._file.flush()

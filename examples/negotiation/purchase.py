@@ -1,0 +1,215 @@
+"""What a buyer asks for: the purchase document, and every problem of a bad one at once."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import Annotated, Any, TypeGuard
+
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from .governance import Governance
+
+SPEND_TOLERANCE_PERCENT = 2
+"""How far the stated spend may lie from the sum of the items before the document contradicts itself."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
+"""An id that may stand in a key and in a URL."""
+
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Cents = Annotated[int, Field(gt=0, le=10**13)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Item(_Part):
+    """One line of the purchase."""
+
+    sku: Name
+    description: Text
+    quantity: Annotated[int, Field(gt=0, le=10**9)]
+    unit: Text
+    target_cents: Cents
+    """What the buyer would like to pay for one unit."""
+
+
+class SupplyRisk(_Part):
+    """How hard it is to get the thing at all."""
+
+    qualified_suppliers: Annotated[int, Field(ge=0, le=1000)]
+    lead_time_weeks: Annotated[float, Field(ge=0, le=520)]
+    substitutability: Share
+    """1: anything else would do; 0: nothing else will."""
+    geopolitical: Share
+    """0: no exposure to any one region; 1: all of it from a region in crisis."""
+
+
+class ProfitImpact(_Part):
+    """How much the purchase weighs in the buyer's result."""
+
+    spend_share_percent: Percent
+    margin_effect_percent: Percent
+    quality_criticality: Share
+
+
+class Candidate(_Part):
+    """A supplier that could be asked."""
+
+    id: Name
+    name: Text
+    mailbox: str
+    """The base address of its HTTP mailbox; invitations go to `{mailbox}/invitations`."""
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+    lead_days: Annotated[int, Field(ge=0, le=3650)]
+    capacity: dict[str, Annotated[int, Field(ge=0, le=10**9)]]
+    """Units of each item it can deliver within its lead time."""
+    certifications: list[Text] = []
+    risk: Annotated[int, Field(ge=0, le=100)]
+    """0: as safe as can be; 100: expected to fail."""
+    duty_bp: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Import duty in basis points of the goods' price."""
+    defect_ppm: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
+class Form(_Part):
+    """The fields of a purchase, each checked by itself."""
+
+    reference: Name
+    category: Text
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+    requested_on: date
+    need_by: date
+    spend_cents: Cents
+    items: Annotated[list[Item], Field(min_length=1, max_length=200)]
+    required_certifications: list[Text] = []
+    supply_risk: SupplyRisk
+    profit_impact: ProfitImpact
+    candidates: Annotated[list[Candidate], Field(min_length=1, max_length=50)]
+    governance: Governance = Governance()
+
+
+class Purchase(Form):
+    """A purchase whose fields also agree with each other; building one from bad data names every problem."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _agrees(cls, raw: object) -> object:
+        if isinstance(raw, Mapping) and (found := problems(raw)):
+            raise ValueError("\n".join(found))
+        return raw
+
+    def candidate(self, supplier_id: str) -> Candidate:
+        """The candidate of this id; KeyError when there is none."""
+        for candidate in self.candidates:
+            if candidate.id == supplier_id:
+                return candidate
+        raise KeyError(supplier_id)
+
+
+def problems(raw: object) -> list[str]:
+    """Every reason why `raw` is no purchase, as sentences that begin with a JSON path; empty when it is one."""
+    found: list[str] = []
+    try:
+        Form.model_validate(raw)
+    except ValidationError as refused:
+        found += [_sentence(error["loc"], error["type"], error["msg"], error["input"]) for error in refused.errors()]
+    if isinstance(raw, Mapping):
+        for check in (_dates, _twice, _spend, _mailboxes, _currencies, _capacities):
+            found += check(raw)
+    return found
+
+
+def _sentence(loc: tuple[int | str, ...], kind: str, message: str, given: object) -> str:
+    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    if kind == "missing":
+        return f"{path} is missing"
+    if kind == "extra_forbidden":
+        return f"{path} is not a field that is known here"
+    shown = repr(given) if isinstance(given, str | int | float) else "what is given"
+    message = message.removeprefix("Value error, ").replace("Input should", "must")
+    return f"{path} {message[:1].lower()}{message[1:]} (given: {shown})"
+
+
+# The checks below compare fields with each other. They read the raw document and skip whatever is not of the
+# right kind, which the fields' own checks have already named; so one bad field hides no other problem.
+
+
+def _dates(raw: Mapping[str, Any]) -> Iterator[str]:
+    asked, need = _date(raw.get("requested_on")), _date(raw.get("need_by"))
+    if asked and need and need <= asked:
+        yield f"$.need_by is {need}, which is not after $.requested_on, {asked}"
+
+
+def _twice(raw: Mapping[str, Any]) -> Iterator[str]:
+    for where, field, what in (("items", "sku", "item"), ("candidates", "id", "supplier")):
+        ids = Counter(part[field] for _, part in _parts(raw, where) if isinstance(part.get(field), str))
+        yield from (f"$.{where} names the {what} {name!r} {n} times" for name, n in ids.items() if n > 1)
+
+
+def _spend(raw: Mapping[str, Any]) -> Iterator[str]:
+    stated = raw.get("spend_cents")
+    lines = [(part.get("quantity"), part.get("target_cents")) for _, part in _parts(raw, "items")]
+    products = [q * c for q, c in lines if _positive(q) and _positive(c)]
+    if not _positive(stated) or not products or len(products) < len(lines):
+        return
+    total = sum(products)
+    if abs(stated - total) * 100 > total * SPEND_TOLERANCE_PERCENT:
+        yield (
+            f"$.spend_cents is {stated}, but the items at their target prices come to {total}; "
+            f"they may differ by {SPEND_TOLERANCE_PERCENT} %"
+        )
+
+
+def _mailboxes(raw: Mapping[str, Any]) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for path, part in _parts(raw, "candidates"):
+        mailbox = part.get("mailbox")
+        if not isinstance(mailbox, str):
+            continue
+        try:
+            TypeAdapter(AnyHttpUrl).validate_python(mailbox)
+        except ValidationError:
+            yield f"{path}.mailbox is {mailbox!r}, which is not an http or https address"
+            continue
+        first = seen.setdefault(mailbox.rstrip("/"), path)
+        if first != path:
+            yield f"{path}.mailbox is the same address as {first}.mailbox"
+
+
+def _currencies(raw: Mapping[str, Any]) -> Iterator[str]:
+    currency = raw.get("currency")
+    for path, part in _parts(raw, "candidates"):
+        other = part.get("currency")
+        if isinstance(currency, str) and isinstance(other, str) and other != currency:
+            yield f"{path}.currency is {other}, but the purchase is in {currency}; bids would not be comparable"
+
+
+def _capacities(raw: Mapping[str, Any]) -> Iterator[str]:
+    skus = {part.get("sku") for _, part in _parts(raw, "items") if isinstance(part.get("sku"), str)}
+    for path, part in _parts(raw, "candidates"):
+        capacity = part.get("capacity")
+        for sku in capacity if isinstance(capacity, Mapping) else ():
+            if sku not in skus:
+                yield f"{path}.capacity names {sku!r}, which is not an item of this purchase"
+
+
+def _parts(raw: Mapping[str, Any], field: str) -> list[tuple[str, Mapping[str, Any]]]:
+    parts = raw.get(field)
+    listed = parts if isinstance(parts, list) else []
+    return [(f"$.{field}[{i}]", part) for i, part in enumerate(listed) if isinstance(part, Mapping)]
+
+
+def _positive(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _date(value: object) -> date | None:
+    if isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None

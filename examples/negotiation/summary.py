@@ -1,0 +1,51 @@
+"""A negotiation told in words: for the person who approves, for the suppliers, and at the end."""
+
+from .kraljic import classify
+from .scoring import Score, money, rank
+from .state import Negotiation
+
+
+def order_text(s: Negotiation, reason: str) -> str:
+    """What the approver is asked, in one paragraph."""
+    bid = s.bid(s.winner)
+    name = s.purchase.candidate(bid.supplier_id).name
+    total = next(line.total_cents for line in s.scores if line.bid_id == s.winner)
+    return (
+        f"Award {s.purchase.reference} ({s.purchase.category}) to {name} for {money(bid.cents)} {s.purchase.currency}, "
+        f"{money(total)} in total cost of ownership. {s.why_winner}. "
+        f"Asked because {reason}; {len(s.scores) - 1} other bids stand."
+    )
+
+
+def letter_text(s: Negotiation, supplier_id: str) -> str:
+    """The last letter to a supplier that was asked."""
+    reference, bid = s.purchase.reference, s.bid(s.winner)
+    if supplier_id == bid.supplier_id:
+        price = f"{money(bid.cents)} {s.purchase.currency}"
+        return f"Your bid {bid.bid_id} for {reference} is accepted; our order is {s.order_id} over {price}."
+    return f"{reference} has been awarded to another supplier. Thank you for taking part."
+
+
+def scores(s: Negotiation) -> list[Score]:
+    """The scores with all their parts, computed again from what is kept."""
+    pairs = [(bid, s.purchase.candidate(bid.supplier_id)) for bid in s.standing()]
+    return rank(pairs, s.purchase.governance.cost_rates)
+
+
+def told(s: Negotiation) -> str:
+    """The whole story: what kind of buy, who was asked, who bid what, who won and why."""
+    lines = [f"{s.purchase.reference}: {s.purchase.category}", classify(s.purchase).explained()]
+    lines += [f"not asked: {d.supplier_id}: {'; '.join(d.reasons)}" for d in s.discarded]
+    lines += [f"declined: {supplier}: {why}" for supplier, why in s.declined.items()]
+    for supplier in s.suppliers:
+        prices = [f"{bid.round}: {money(bid.cents)}" for bid in s.bids if bid.supplier_id == supplier]
+        if prices:
+            lines.append(f"bids of {supplier} by round: {', '.join(prices)}")
+    if s.scores:
+        lines += [score.explained() for score in scores(s)]
+        lines.append(s.why_winner)
+    if s.order_id:
+        by = f"approved by {s.approved_by}" if s.approved_by else "below the threshold, no approval needed"
+        lines.append(f"ordered: {s.order_id} ({by})")
+    lines += [f"letter not delivered: {supplier}: {why}" for supplier, why in s.unreached.items()]
+    return "\n".join(lines)

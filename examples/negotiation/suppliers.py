@@ -1,0 +1,134 @@
+"""What the negotiation does to the world: calls to a supplier's HTTP mailbox, with how each is doubted and undone."""
+
+import functools
+import os
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from outlast import CannotTell, Found, NotFound, NotSent, NoUndo, Refused, activity, this_call
+
+from .inbox import answer_to
+from .letters import Ask, Cancellation, Feedback, Invitation, Message, Order, OrderForm, Receipt
+from .record import Kind
+
+INBOX = "NEGOTIATION_INBOX"
+"""The environment variable that names the inbox's address. It belongs to the installation, not to the run: an inbox
+that moves in the middle of an auction changes no invitation's identity."""
+
+Word = TypeVar("Word", bound=BaseModel)
+Finding: TypeAlias = Found[Word] | NotFound | CannotTell
+
+
+@activity(key="invite/{supplier_id}/{round_number}", undo=NoUndo("an invitation cannot be unsent"))
+async def invite(supplier_id: str, round_number: int, mailbox: str, ask: Ask) -> Receipt:
+    """Invites a supplier to bid in one round."""
+    run_id, inbox = this_call().run_id, os.environ.get(INBOX)
+    if not inbox:
+        raise NotSent(f"{INBOX} is not set, so the supplier would not know where to send its bid")
+    letter = Invitation(**ask.model_dump(), run_id=run_id, answer_to=answer_to(inbox, run_id))
+    return await _post(mailbox, "invitations", letter, Receipt)
+
+
+@invite.reconcile
+async def find_invitation(supplier_id: str, round_number: int, mailbox: str, ask: Ask) -> Finding[Receipt]:
+    """Whether the supplier has the invitation."""
+    return await _ask(mailbox, Receipt)
+
+
+@activity(key="feedback/{supplier_id}/{round_number}", undo=NoUndo("what was said cannot be unsaid"))
+async def send_feedback(supplier_id: str, round_number: int, mailbox: str, feedback: Feedback) -> Receipt:
+    """Tells a supplier where it stands after a round."""
+    return await _post(mailbox, "feedback", feedback, Receipt)
+
+
+@send_feedback.reconcile
+async def find_feedback(supplier_id: str, round_number: int, mailbox: str, feedback: Feedback) -> Finding[Receipt]:
+    """Whether the supplier has the feedback."""
+    return await _ask(mailbox, Receipt)
+
+
+@activity(key="order/{supplier_id}/{bid_id}", scope="run")
+async def place_order(supplier_id: str, bid_id: str, cents: int, mailbox: str, reference: str) -> Order:
+    """Orders from a supplier what it bid, at the price it bid."""
+    letter = OrderForm(run_id=this_call().run_id, reference=reference, bid_id=bid_id, cents=cents)
+    return await _post(mailbox, "orders", letter, Order)
+
+
+@place_order.reconcile
+async def find_order(supplier_id: str, bid_id: str, cents: int, mailbox: str, reference: str) -> Finding[Order]:
+    """Whether the supplier has the order."""
+    return await _ask(mailbox, Order)
+
+
+@place_order.undo
+async def cancel_order(done: Order, supplier_id: str, bid_id: str, cents: int, mailbox: str, reference: str) -> None:
+    """Takes the order back."""
+    letter = Cancellation(run_id=this_call().run_id, order_id=done.order_id)
+    await _post(mailbox, "cancellations", letter, Receipt)
+
+
+@activity(key="message/{supplier_id}/{subject}", undo=NoUndo("a letter cannot be unsent"))
+async def send_message(supplier_id: str, subject: str, mailbox: str, message: Message) -> Receipt:
+    """Writes a supplier how it ended."""
+    return await _post(mailbox, "messages", message, Receipt)
+
+
+@send_message.reconcile
+async def find_message(supplier_id: str, subject: str, mailbox: str, message: Message) -> Finding[Receipt]:
+    """Whether the supplier has the letter."""
+    return await _ask(mailbox, Receipt)
+
+
+async def _post(mailbox: str, kind: Kind, letter: BaseModel, word: type[Word]) -> Word:
+    """Sends a letter under this call's key. What a bad status or a broken line means is for the engine to judge."""
+    key = {"Idempotency-Key": this_call().idempotency_key}
+    async with _client() as http:
+        answer = await http.post(f"{mailbox.rstrip('/')}/{kind}", json=letter.model_dump(mode="json"), headers=key)
+    if answer.status_code in (httpx.codes.UNPROCESSABLE_ENTITY, httpx.codes.GONE):
+        raise Refused("declined", _detail(answer))
+    answer.raise_for_status()
+    return word.model_validate_json(answer.content)
+
+
+async def _ask(mailbox: str, word: type[Word]) -> Finding[Word]:
+    """Asks a supplier whether it has taken this call's request; only its explicit yes or no counts."""
+    try:
+        async with _client() as http:
+            answer = await http.get(f"{mailbox.rstrip('/')}/requests/{quote(this_call().idempotency_key, safe='')}")
+    except httpx.TransportError as failed:
+        return CannotTell(f"the supplier could not be reached: {failed}")
+    if answer.status_code != httpx.codes.OK:
+        return CannotTell(f"the supplier answered {answer.status_code}: {_detail(answer)}")
+    try:
+        said = answer.json()
+        if said["known"] is False:
+            return NotFound()
+        response = word.model_validate(said["response"])
+    except (ValueError, KeyError, TypeError, ValidationError):
+        return CannotTell("the supplier's answer cannot be read")
+    return Found(response, external_id=next(iter(response.model_dump().values())))
+
+
+def _client() -> httpx.AsyncClient:
+    """Until this call's deadline, directly: a proxy of the environment must not answer in a supplier's place."""
+    left = (this_call().deadline - datetime.now(UTC)).total_seconds()
+    return httpx.AsyncClient(timeout=max(left, 0.001), trust_env=False, verify=_trust())
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        said: Any = answer.json()
+    except ValueError:
+        return answer.text[:200]
+    return str(said.get("detail", said))[:200] if isinstance(said, Mapping) else str(said)[:200]
