@@ -1,0 +1,227 @@
+"""How values become bytes: canonical JSON for what is compared and hashed, pydantic's JSON for what is kept.
+
+Two calls with equal values give equal canonical bytes in every process and version: keys sorted, no white space,
+UTF-8, no NaN or Infinity. Stored values (state, arguments, responses, notes) are JSON as their declared type
+writes it; reading validates against the type, never executes anything.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
+
+from pydantic import BaseModel, JsonValue, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
+
+T = TypeVar("T")
+Json: TypeAlias = JsonValue
+
+_ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
+
+
+# --- canonical bytes -----------------------------------------------------------------------
+def _refuse(value: object) -> Never:
+    raise TypeError(f"a {type(value).__name__} is not JSON")
+
+
+def _make_encoder() -> Callable[[Any], str]:
+    """The encoder behind `json.dumps`, made once: `json.dumps` builds a new one per call, at twice the cost."""
+    factory = getattr(json.encoder, "c_make_encoder", None)
+    escape = getattr(json.encoder, "encode_basestring", None)
+    if factory is None or escape is None:  # not CPython
+        return json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    chunks = factory(None, _refuse, escape, None, ":", ",", True, False, False)
+    return lambda value: "".join(chunks(value, 0))
+
+
+_encode: Final = _make_encoder()
+
+
+def canonical(value: object) -> bytes:
+    """The canonical JSON bytes of plain JSON data. Raises NotStorable, naming the path of what is not JSON."""
+    if type(value) not in _SCALARS:
+        _check(value, "value", 0)
+    return canonical_plain(value)
+
+
+def canonical_plain(value: object) -> bytes:
+    """As `canonical`, cheaper: for values already known to have text keys only (what pydantic validated or dumped)."""
+    try:
+        return _encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
+        _check(value, "value", 0)
+        raise NotStorable("a value cannot be stored", str(error), _ONLY_DATA) from error
+
+
+def digest(*parts: object) -> str:
+    """SHA-256, in hex, over the canonical bytes of the list of `parts`.
+
+    A part given as bytes must be canonical bytes already: `digest("a", canonical(x)) == digest("a", x)`.
+    """
+    written = b",".join([part if type(part) is bytes else canonical(part) for part in parts])
+    return sha256(b"[%b]" % written).hexdigest()
+
+
+def _check(value: object, path: str, depth: int) -> None:
+    """Raises NotStorable for the first thing in `value` that is not plain JSON."""
+    problem = ""
+    if depth > JSON_DEPTH_MAX:
+        problem = f"is nested deeper than {JSON_DEPTH_MAX} levels"
+    elif type(value) is dict:
+        for name, item in value.items():
+            if type(name) is not str:
+                problem = f"has a key that is a {type(name).__name__}, not text"
+                break
+            _check(item, f"{path}.{name}", depth + 1)
+    elif type(value) is list or type(value) is tuple:
+        for i, item in enumerate(value):
+            _check(item, f"{path}[{i}]", depth + 1)
+    elif isinstance(value, float):
+        problem = "" if value - value == 0 else f"is {value}, which JSON cannot say"
+    elif isinstance(value, str):
+        problem = "" if _is_unicode(value) else "is text that is not valid Unicode"
+    elif not isinstance(value, int) and value is not None:
+        problem = f"is a {type(value).__name__}"
+    if problem:
+        raise NotStorable("a value cannot be stored", f"{path} {problem}", _ONLY_DATA)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# --- declared types ------------------------------------------------------------------------
+class Codec(Generic[T]):
+    """Dump and load for one declared type, made once. `named` is how errors call the value ("the state of …")."""
+
+    __slots__ = ("_dump", "_load", "_schema", "_to_json", "_writes_floats", "bytes_max", "named", "type", "validate")
+
+    def __init__(self, type_: Any, *, named: str = "the value", bytes_max: int = RESPONSE_BYTES_MAX) -> None:
+        """Raises DefinitionError if no JSON form of `type_` exists."""
+        try:
+            adapter: TypeAdapter[T] = TypeAdapter(type_)
+        except (PydanticUserError, TypeError, NameError) as error:
+            # PydanticUserError: no schema for the type; NameError: a forward reference that leads nowhere.
+            raise DefinitionError(
+                f"{named} cannot be stored", str(error).splitlines()[0], "declare it as JSON data or a pydantic model"
+            ) from error
+        self.type = type_
+        self.named = named
+        self.bytes_max = bytes_max
+        self._schema = adapter
+        self._load = adapter.validator.validate_json
+        self._dump = adapter.serializer.to_python
+        self.validate: Callable[[object], T] = adapter.validator.validate_python
+        self._to_json = adapter.serializer.to_json
+        self._writes_floats = _may_write_floats(adapter)
+
+    def dump(self, value: T) -> bytes:
+        """The JSON bytes of `value`. Raises NotStorable with the path of what cannot be stored, LimitExceeded."""
+        try:
+            data = self._to_json(value, warnings="error")
+        except (PydanticSerializationError, ValueError) as error:
+            self._not_storable(value, error)
+        if self._writes_floats and b"null" in data:
+            self.canonical(value)  # pydantic writes NaN as null, silently: this one refuses it
+        if len(data) > self.bytes_max:
+            self.refuse_size(len(data))
+        return data
+
+    def canonical(self, value: T) -> bytes:
+        """As `dump`, in canonical form: what digests and comparisons are made of."""
+        try:
+            data = _encode(self._dump(value, mode="json", warnings="error")).encode()
+        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+            self._not_storable(value, error)
+        if len(data) > self.bytes_max:
+            self.refuse_size(len(data))
+        return data
+
+    def load(self, data: bytes | str) -> T:
+        """The value stored as `data`. Raises NotStorable if the bytes do not fit the type any more."""
+        try:
+            return cast(T, self._load(data))
+        except ValidationError as error:
+            raise NotStorable(
+                f"{self.named} does not fit its declared type any more",
+                "\n".join(f"{path}: {text}" for path, text in problems_of(error)),
+                "give new fields a default, or raise the workflow's version",
+            ) from error
+
+    def admit(self, value: object) -> T:
+        """Validate what came from outside, JSON bytes or data. Raises InvalidInput with every problem at once."""
+        try:
+            if isinstance(value, (bytes, str)):
+                return cast(T, self._load(value))
+            return self.validate(value)
+        except ValidationError as error:
+            raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the type, for forms and documentation."""
+        return self._schema.json_schema()
+
+    def _not_storable(self, value: object, error: Exception) -> Never:
+        found = _find_unstorable(value, self.named.split(" ")[1] if self.named.startswith("the ") else "value", 0)
+        why = found or " ".join(str(error).split())
+        raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
+
+    def refuse_size(self, size: int) -> Never:
+        """Raises LimitExceeded for a value that takes `size` bytes."""
+        raise LimitExceeded(
+            f"{self.named} is too large",
+            f"it takes {size:,} bytes, the limit is {self.bytes_max:,}",
+            "keep large values elsewhere (file, object store) and store their address",
+        )
+
+
+def problems_of(error: ValidationError) -> list[tuple[str, str]]:
+    """Every problem pydantic found, as (path, sentence)."""
+    return [
+        (".".join(str(part) for part in item["loc"]) or "(the whole)", item["msg"])
+        for item in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def _may_write_floats(adapter: TypeAdapter[Any]) -> bool:
+    """Whether dumping may meet a NaN. Unknown shapes (Any, own validators and serialisers) count as yes."""
+    text = repr(adapter.core_schema)
+    return any(f"'{kind}" in text for kind in ("float", "any", "function-", "decimal", "json", "is-instance", "custom"))
+
+
+def _find_unstorable(value: object, path: str, depth: int) -> str:
+    """«reply.session is a _thread.lock», for the deepest part that has no JSON form; '' if each part has one."""
+    if depth > JSON_DEPTH_MAX:
+        return f"{path} is nested deeper than {JSON_DEPTH_MAX} levels (or contains itself)"
+    for name, item in _parts(value, path):
+        if found := _find_unstorable(item, name, depth + 1):
+            return found
+    if isinstance(value, float):
+        return "" if value - value == 0 else f"{path} is {value}, which JSON cannot say"
+    try:
+        to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError):
+        kind = type(value)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        return f"{path} is a {name}; values must be JSON or a pydantic model"
+    return ""
+
+
+def _parts(value: object, path: str) -> list[tuple[str, object]]:
+    if isinstance(value, BaseModel):
+        return [(f"{path}.{name}", item) for name, item in value.__dict__.items()]
+    if isinstance(value, Mapping):
+        return [(f"{path}.{name}", item) for name, item in value.items()]
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        return [(f"{path}[{i}]", item) for i, item in enumerate(value)]
+    if hasattr(value, "__dataclass_fields__"):
+        return [(f"{path}.{name}", getattr(value, name)) for name in value.__dataclass_fields__]
+    return []

@@ -1,0 +1,171 @@
+"""Names and keys: what identifies an activity's call, always business identity and never the order of calls (S-18)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from hashlib import sha256
+from string import Formatter
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, get_args, get_origin
+from urllib.parse import quote
+
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME, NAME_CHARS_MAX
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
+
+Scope: TypeAlias = Literal["visit", "run", "tenant"]
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # what percent-encoding leaves as it is
+_LITERAL: Final = re.compile(r"[A-Za-z0-9._~/:@,=+-]*").fullmatch
+_SEPARATOR: Final = re.compile(r"[/:@,=+]").search  # what no encoded value can contain
+
+
+def check_name(kind: str, value: object) -> str:
+    """`value` itself if it may name a `kind` (workflow, node, run, tenant, …). Raises InvalidInput."""
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return value
+    raise InvalidInput(
+        f"{value!r} cannot name a {kind}",
+        f"a name has 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or underscores",
+        "choose such a name",
+    )
+
+
+class KeyTemplate:
+    """A key as a template over an activity's own parameters: `invite/{supplier_id}/{round}`.
+
+    Values are percent-encoded, and between two parameters stands a character that no encoded value contains, so
+    two different lists of values never render the same key. Made by `parse`; immutable.
+    """
+
+    __slots__ = ("_format", "_indices", "_only", "parameters", "text")
+
+    def __init__(self, text: str, pattern: str, indices: tuple[int, ...], parameters: tuple[str, ...]) -> None:
+        self.text: Final = text
+        self.parameters: Final = parameters
+        self._format: Final = pattern
+        self._indices: Final = indices
+        self._only: Final = len(indices)
+
+    @classmethod
+    def parse(cls, text: str, parameters: Mapping[str, Any], *, where: str = "", of: str = "") -> "KeyTemplate":
+        """The template `text` over `parameters` (name → annotation, in the order in which `render` gets values).
+
+        `where` (file:line) and `of` (whose key it is) go into the message. Raises DefinitionError: empty, a field
+        that is no parameter, positional fields, attribute or index access, conversions and format
+        specifications, parameters that are not text, whole numbers, truth values or enums of those, two
+        parameters with nothing to tell them apart, literal text that would need encoding.
+        """
+
+        def wrong(why: str, fix: str) -> DefinitionError:
+            return DefinitionError(f'key "{text}"{f" of {of}" if of else ""} {why}', where, fix, where=where)
+
+        if not text:
+            raise wrong("is empty", 'name the business identity of the call, e.g. key="invite/{supplier_id}/{round}"')
+        try:
+            pieces = list(Formatter().parse(text))
+        except ValueError as error:
+            raise wrong(f"cannot be read: {error}", "close every brace; a key holds no literal braces") from error
+        names = list(parameters)
+        literals, used = [""], list[str]()
+        for literal, field, spec, conversion in pieces:
+            literals[-1] += literal
+            if field is None:
+                continue
+            _check_field(field, spec or "", conversion or "", parameters, wrong)
+            used.append(field)
+            literals.append("")
+        _check_literals(literals, used, wrong)
+        pattern = "%s".join(literals)
+        if len(pattern) > KEY_BYTES_MAX:
+            raise wrong(f"is longer than {KEY_BYTES_MAX} characters", "choose a shorter one")
+        return cls(text, pattern, tuple(names.index(name) for name in used), tuple(used))
+
+    def render(self, values: Sequence[object]) -> str:
+        """The key for `values`, given in the order of the parameters handed to `parse`. Raises LimitExceeded."""
+        key = self._format % tuple([_written(values[i]) for i in self._indices])
+        if not 0 < len(key) <= KEY_BYTES_MAX:  # all of it is ASCII
+            raise LimitExceeded(
+                f'key "{self.text}" renders to {len(key)} bytes',
+                f"a key has 1 to {KEY_BYTES_MAX} bytes",
+                "use a shorter business identity, e.g. an id instead of a text",
+            )
+        return key
+
+    def __repr__(self) -> str:
+        return f"KeyTemplate({self.text!r})"
+
+
+def idempotency_key(tenant: str, run: str, visit: int, key: str) -> str:
+    """What a receiver may dedupe by: the same for every attempt of one effect, different for any other effect.
+
+    `visit` is 0 for scope `run`; `run` is '' for scope `tenant`. Readable up to 255 characters, else a hash.
+    """
+    readable = f"{tenant}:{run}:{visit}:{key}"
+    if len(readable) <= IDEMPOTENCY_KEY_CHARS_MAX:
+        return readable
+    return f"{tenant}:{sha256(readable.encode()).hexdigest()}"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if not isinstance(value, str):
+        raise InvalidInput(f"a {type(value).__name__} cannot stand in a key", "", "pass text or a whole number")
+    if _PLAIN(value):
+        return value
+    try:
+        return quote(value, safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidInput("text that is not valid Unicode cannot stand in a key", "", "decode it properly") from error
+
+
+def _check_field(field: str, spec: str, conversion: str, parameters: Mapping[str, Any], wrong: Any) -> None:
+    if not field or field.isdigit():
+        raise wrong("has a field without a name", "name a parameter: {supplier_id}")
+    if spec or conversion:
+        raise wrong(f"formats {{{field}}}", f"write {{{field}}} alone; format the value before it becomes an argument")
+    if field not in parameters:
+        if re.search(r"[.\[]", field):
+            raise wrong(f"looks into {{{field}}}", "make the part you need a parameter of its own")
+        known = ", ".join(parameters) or "none"
+        raise wrong(f"names {{{field}}}, which is no parameter", f"use one of its parameters: {known}")
+    if not _may_stand_in_key(parameters[field]):
+        raise wrong(
+            f"uses {{{field}}}, which is neither text, a whole number, a truth value nor an enum of those",
+            f"give the activity an id of it as a parameter of type str (now: {parameters[field]!r})",
+        )
+
+
+def _check_literals(literals: list[str], used: list[str], wrong: Any) -> None:
+    for literal in literals:
+        if not _LITERAL(literal):
+            raise wrong("has characters that do not belong in a key", "use letters, digits and . _ ~ / : @ , = + -")
+    for left, literal, right in zip(used, literals[1:-1], used[1:], strict=False):
+        if not _SEPARATOR(literal):
+            raise wrong(
+                f"puts nothing between {{{left}}} and {{{right}}} that their values cannot contain",
+                f"separate them: {{{left}}}/{{{right}}}",
+            )
+
+
+def _may_stand_in_key(kind: Any) -> bool:
+    while True:
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        elif isinstance(kind, NewType):
+            kind = kind.__supertype__
+        elif hasattr(kind, "__value__"):  # `type X = …` of Python 3.12
+            kind = kind.__value__
+        else:
+            break
+    if get_origin(kind) is Literal:
+        return all(isinstance(value, (str, int, Enum)) for value in get_args(kind))
+    if not isinstance(kind, type) or kind is NoneType:
+        return False
+    if issubclass(kind, Enum):
+        return all(isinstance(member.value, (str, int)) for member in kind)
+    return issubclass(kind, (str, int))

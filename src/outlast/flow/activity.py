@@ -1,0 +1,323 @@
+"""Activities: declared functions on the world, a write (`@activity`) or a lookup (`@lookup`)."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
+
+from outlast.core.keys import Scope
+from outlast.core.limits import NAME
+from outlast.errors import DefinitionError
+from outlast.flow.calls import refuse_bare_call
+from outlast.flow.declared import NoUndo, Repeat, Retry, positive
+from outlast.flow.outcomes import CannotTell, Found, NotFound
+from outlast.flow.plan import Plan
+from outlast.flow.registry import ACTIVITIES
+from outlast.flow.signature import Signature
+from outlast.flow.source import locals_of_caller, where_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Kind = Literal["write", "lookup"]
+Reconcile = Callable[P, Awaitable[Found[R] | NotFound | CannotTell]]
+
+_NOT_YET: Final = "entries shared by all runs of a tenant come with a later release"
+
+
+class BoundCall(NamedTuple):
+    """A call ready to be made: what goes to the ledger, and the arguments to call with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    key: str
+    args_bytes: bytes
+    digest: str
+
+
+class Activity(Generic[P, R_co]):
+    """A declared function on the world. Made only by `@activity` and `@lookup`."""
+
+    kind: Kind = "lookup"
+
+    def __init__(self, fn: Callable[P, Any], options: "_Options", names: Mapping[str, Any]) -> None:
+        self.fn: Final = fn
+        self.where: Final = _where(fn, options.decorator)
+        self.name: Final = options.name or fn.__name__
+        self.title: Final = f'{"activity" if self.kind == "write" else "lookup"} "{self.name}" ({self.where})'
+        self.is_async: Final = inspect.iscoroutinefunction(fn)
+        self.key: Final = options.key
+        self.scope: Final[Scope] = options.scope
+        self.on_doubt: Final[Literal["ask"] | Repeat] = options.on_doubt
+        self.no_undo: Final = options.undo
+        self.timeout: Final = positive(f"timeout of {self.title}", options.timeout, where=self.where)
+        self.retry: Final = options.retry or Retry()
+        self.paid: Final = options.paid
+        self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
+        self.quiet: timedelta | None = None
+        self.undo_fn: Callable[..., Awaitable[Any]] | None = None
+        self._names: Final = names
+        self._checked = False
+        _check_options(self, options)
+        self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
+        self._signature.prepare(names, final=False)
+        self.__doc__ = fn.__doc__
+        self.__name__ = fn.__name__
+        self.__module__ = fn.__module__
+        ACTIVITIES.add(self)
+
+    # --- for authors -----------------------------------------------------------------------
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan[R_co]:
+        """The call with these arguments, not made. Raises InvalidInput, NotStorable, LimitExceeded, TypeError."""
+        if not self._checked:
+            self.check()
+        _, key, data, digest = self._signature.bind(args, kwargs)
+        return Plan(self.name, key, data, digest)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """The bare function, for unit tests. Raises Misplaced inside a node of a run: write `ctx.do(…)` there."""
+        refuse_bare_call(self.name)
+        answer: Any = self.fn(*args, **kwargs)
+        return cast(R_co, await answer if self.is_async else answer)
+
+    def __repr__(self) -> str:
+        return f"<{self.title}>"
+
+    # --- for the engine --------------------------------------------------------------------
+    def check(self) -> None:
+        """Raises DefinitionError for what could not be seen when it was decorated (late annotations, undo)."""
+        self._signature.prepare(self._names, final=True)
+        _check_undo(self)
+        self._checked = True
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundCall:
+        """Validate, render and hash a call. Raises as `plan`.
+
+        `args` and `kwargs` of the answer are what a later process would read back from `args_bytes`, so what runs
+        is what was recorded, approved and hashed, whatever happens meanwhile to the objects handed in.
+        """
+        if not self._checked:
+            self.check()
+        signature = self._signature
+        values, key, data, digest = signature.bind(args, kwargs)
+        if not signature.immutable:
+            values = signature.load(data)
+        positional, named = signature.split(values)
+        return BoundCall(positional, named, key, data, digest)
+
+    def load_args(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a recorded call. Raises NotStorable if they do not fit the function any more."""
+        if not self._checked:
+            self.check()
+        return self._signature.split(self._signature.load(data))
+
+    @property
+    def response_codec(self) -> Any:
+        """The Codec of what the function returns."""
+        if not self._checked:
+            self.check()
+        return self._signature.response_codec
+
+    @property
+    def mode(self) -> Literal["reconcile", "repeat", "ask"]:
+        """What settles a doubt first: a declared reconcile, whatever `on_doubt` says (S-17)."""
+        if self.reconcile_fn is not None:
+            return "reconcile"
+        return "repeat" if isinstance(self.on_doubt, Repeat) else "ask"
+
+    @property
+    def undo_declared(self) -> bool:
+        """Whether it says how it is undone, or why it cannot be."""
+        return self.undo_fn is not None or self.no_undo is not None
+
+
+class Effectful(Activity[P, R_co]):
+    """An activity that changes the world."""
+
+    kind: Kind = "write"
+
+    @overload
+    def reconcile(
+        self, fn: Callable[P, Awaitable[Found[R_co] | NotFound | CannotTell]], /
+    ) -> Callable[P, Awaitable[Found[R_co] | NotFound | CannotTell]]: ...
+    @overload
+    def reconcile(self, /, *, quiet: timedelta) -> "_DecoratesReconcile[P, R_co]": ...
+    def reconcile(self, fn: Any = None, /, *, quiet: timedelta | None = None) -> Any:
+        """Declares how to ask the receiver whether a call happened: same parameters, answers Found, NotFound or
+        CannotTell.
+
+        `quiet` raises the time after which NotFound counts as proof, for receivers that queue.
+        """
+        quiet = positive(f"quiet of the reconcile of {self.title}", quiet, where=self.where)
+
+        def decorate(fn: Any) -> Any:
+            _check_companion(self, "reconcile", fn, self.reconcile_fn, [])
+            self.reconcile_fn, self.quiet = fn, quiet
+            return fn
+
+        return decorate if fn is None else decorate(fn)
+
+    def undo(
+        self, fn: Callable[Concatenate[R_co, P], Awaitable[object]], /
+    ) -> Callable[Concatenate[R_co, P], Awaitable[object]]:
+        """Declares how a done call is undone: takes the recorded response, then the same parameters."""
+        _check_companion(self, "undo", fn, self.undo_fn, ["done"])
+        self.undo_fn = fn
+        self._checked = False
+        return fn
+
+
+class _DecoratesReconcile(Protocol[P, R]):
+    def __call__(
+        self, fn: Callable[P, Awaitable[Found[R] | NotFound | CannotTell]], /
+    ) -> Callable[P, Awaitable[Found[R] | NotFound | CannotTell]]: ...
+
+
+class _Decorates(Protocol):
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Effectful[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Effectful[P, R]: ...
+
+
+class _DecoratesLookup(Protocol):
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
+
+
+class _Options(NamedTuple):
+    decorator: str
+    name: str
+    key: str | None
+    scope: Scope
+    on_doubt: Literal["ask"] | Repeat = "ask"
+    undo: NoUndo | None = None
+    timeout: timedelta | None = None
+    retry: Retry | None = None
+    paid: bool = False
+
+
+def activity(
+    *,
+    key: str,
+    scope: Scope = "visit",
+    on_doubt: Literal["ask"] | Repeat = "ask",
+    undo: NoUndo | None = None,
+    timeout: timedelta | None = None,
+    retry: Retry | None = None,
+    name: str = "",
+) -> _Decorates:
+    """Declares a write: a function that changes the world, done at most once per key in its scope.
+
+    `key` is a template over the function's parameters. `scope`: `visit` (a new visit of the node is new work) or
+    `run`. `on_doubt` decides when a call perhaps happened: "ask" a person, or `repeat(window=…)`; a declared
+    `.reconcile` comes before either. `timeout` bounds one attempt (default 120 s). `name` (default: the function's)
+    is what is stored; it has to stay when the function is renamed or moved. Raises DefinitionError.
+    """
+    names = locals_of_caller(1)
+    options = _Options("@activity", name, key, scope, on_doubt, undo, timeout, retry)
+    return cast(_Decorates, lambda fn: Effectful(fn, options, names))
+
+
+def lookup(
+    *,
+    key: str | None = None,
+    scope: Scope = "visit",
+    timeout: timedelta | None = None,
+    retry: Retry | None = None,
+    paid: bool = False,
+    name: str = "",
+) -> _DecoratesLookup:
+    """Declares a lookup: a function that changes nothing and whose answer is remembered in its scope.
+
+    `key` defaults to the name and a hash of the arguments. `paid=True`: the answer costs money and is made durable
+    before it is used. Raises DefinitionError.
+    """
+    names = locals_of_caller(1)
+    options = _Options("@lookup", name, key, scope, timeout=timeout, retry=retry, paid=paid)
+    return cast(_DecoratesLookup, lambda fn: Activity(fn, options, names))
+
+
+# --- checks --------------------------------------------------------------------------------
+def _where(fn: Any, decorator: str) -> str:
+    if not inspect.isfunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DefinitionError(
+            f"{decorator} was put on {fn!r}",
+            "an activity is a plain function, async def or def, that returns its answer",
+            "write it as a function of its own, outside of any class",
+        )
+    return where_of(fn)
+
+
+def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
+    def wrong(why: str, reason: str, fix: str) -> DefinitionError:
+        return DefinitionError(f"{activity.title} {why}", reason, fix, where=activity.where)
+
+    if not NAME.fullmatch(activity.name):
+        raise wrong(
+            "has an unusable name", "1 to 100 letters, digits, dots, dashes or underscores", 'e.g. name="mail.send"'
+        )
+    if options.scope not in ("visit", "run", "tenant"):
+        raise wrong(f"has scope {options.scope!r}", "there are visit and run", 'say scope="run", or leave it out')
+    if options.scope == "tenant":
+        raise wrong("has scope tenant, which cannot be used yet", _NOT_YET, 'use scope="run"')
+    if options.on_doubt != "ask" and not isinstance(options.on_doubt, Repeat):
+        raise wrong(
+            f"has on_doubt={options.on_doubt!r}",
+            'on doubt a person is asked ("ask"), or the call is repeated under the same key',
+            'say "ask" or repeat(window=timedelta(hours=24)), and add .reconcile if it can be looked up',
+        )
+    if options.undo is not None and not isinstance(options.undo, NoUndo):
+        raise wrong(
+            f"has undo={options.undo!r}",
+            "an undo is a function of its own",
+            f"write @{activity.fn.__name__}.undo below it",
+        )
+
+
+def _check_undo(activity: Activity[Any, Any]) -> None:
+    if activity.kind == "lookup":
+        return
+    name = activity.fn.__name__
+    if activity.undo_fn is not None and activity.no_undo is not None:
+        raise DefinitionError(
+            f"{activity.title} has both an undo and NoUndo",
+            f"NoUndo says: {activity.no_undo.reason}",
+            f"keep @{name}.undo, or undo=NoUndo(…)",
+            where=activity.where,
+        )
+    if not activity.undo_declared:
+        raise DefinitionError(
+            f"{activity.title} does not say how it is undone",
+            "when a run is cancelled or fails, what it did is undone in reverse order",
+            f'add a function under @{name}.undo, or say undo=NoUndo("why it cannot be undone")',
+            where=activity.where,
+        )
+
+
+def _check_companion(
+    activity: Activity[Any, Any], what: str, fn: Any, before: Callable[..., Any] | None, first: list[str]
+) -> None:
+    def wrong(why: str, reason: str, fix: str) -> DefinitionError:
+        where = where_of(fn) if inspect.isfunction(fn) else activity.where
+        return DefinitionError(f"{what} of {activity.title} {why}", f"{where}: {reason}", fix, where=where)
+
+    expected = first + list(inspect.signature(activity.fn).parameters)
+    shown = f"async def {getattr(fn, '__name__', what)}({', '.join(expected)})"
+    if not inspect.iscoroutinefunction(fn):
+        raise wrong("is not async def", "only activities themselves may be def", f"write {shown}")
+    if before is not None and where_of(before) != where_of(fn):
+        raise wrong("is declared twice", f"the first is at {where_of(before)}", "keep one of them")
+    found = list(inspect.signature(fn).parameters)
+    if len(found) != len(expected) or found[len(first) :] != expected[len(first) :]:
+        extra = "the response, then " if first else ""
+        raise wrong(
+            "takes other parameters",
+            f"it takes ({', '.join(found)}), it is given {extra}the activity's own",
+            f"write {shown}",
+        )
+    if what == "undo" and activity.no_undo is not None:
+        raise wrong("contradicts NoUndo", f"NoUndo says: {activity.no_undo.reason}", "keep one of the two")

@@ -1,0 +1,125 @@
+"""What a node is given: the interface through which it reads its run, acts, and waits.
+
+The engine fills it. For unit tests of a node, subclass it and override what the node uses.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from uuid import UUID
+
+from pydantic import BaseModel, JsonValue
+
+from outlast.flow.activity import Activity
+from outlast.flow.outcomes import Refusal
+from outlast.flow.people import Decision, Rule
+from outlast.flow.plan import Plan
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=BaseModel)
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class Context(Generic[S]):
+    """A node's view of its run. All it answers is fixed within a visit: every walk of the visit sees the same.
+
+    Names and keys must come out the same on each walk; values may differ. `state` is kept by the node's return
+    only: what a walk changed before a wait, a retry or a crash is discarded, and the next walk starts from the
+    state at entry.
+    """
+
+    state: S
+    """A copy of its own for each walk; change it freely."""
+    tenant: str
+    run_id: str
+    visit: int
+    """The number of the entry into this node; unchanged by waits, retries, crashes and takeovers."""
+    entered_at: datetime
+    """Business time (UTC) of the entry into this node."""
+
+    # --- acting ----------------------------------------------------------------------------
+    async def do(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The answer of this call: from the ledger if it was made before, else by making it.
+
+        Raises ActivityFailed for a definite no (the same on every walk), Conflict if the key stands in the ledger
+        with other arguments, InvalidInput if the arguments do not fit.
+        """
+        raise NotImplementedError
+
+    async def do_plan(self, plan: Plan[R], /) -> R:
+        """As `do`, for a plan made before or chosen by a person."""
+        raise NotImplementedError
+
+    @overload
+    async def do_all(self, plans: Mapping[K, Plan[T]], /) -> dict[K, T]: ...
+    @overload
+    async def do_all(self, plans: Mapping[K, Plan[T]], /, *, refused: Literal["return"]) -> dict[K, T | Refusal]: ...
+    async def do_all(self, plans: Mapping[K, Plan[T]], /, *, refused: str = "raise") -> Any:
+        """All answers, the calls made concurrently. With refused="return" a definite no is a Refusal in its place.
+
+        Without it, raises ActivityFailed for the first refused one in the order of `plans`, after all have settled.
+        """
+        raise NotImplementedError
+
+    async def approval(
+        self,
+        plan: Plan[R],
+        /,
+        *,
+        summary: str,
+        by: Rule,
+        within: timedelta,
+        valid_for: timedelta = timedelta(hours=24),
+        name: str = "",
+        alternatives: Sequence[Plan[R]] = (),
+        again: bool = False,
+        risk: Literal["", "low", "medium", "high"] = "",
+    ) -> Decision[R]:
+        """What a person who satisfies `by` decides on exactly this plan, or on one of the alternatives.
+
+        `within` bounds the decision, `valid_for` (counted from it) the doing. Silence beyond `within` is never an
+        answer: the run goes to attention. `name` tells several approvals of one visit apart (default: the
+        activity's name); `again` offers "reject and go round once more". From here on nothing else of these
+        activities runs in this run without an approval of its own.
+        """
+        raise NotImplementedError
+
+    # --- waiting ---------------------------------------------------------------------------
+    async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:
+        """Return after `until`: a business instant (UTC), or a duration counted from the first asking."""
+        raise NotImplementedError
+
+    @overload
+    async def receive(self, name: str, model: type[M], /) -> M: ...
+    @overload
+    async def receive(self, name: str, model: type[M], /, *, until: datetime | timedelta) -> M | None: ...
+    async def receive(self, name: str, model: type[M], /, *, until: datetime | timedelta | None = None) -> Any:
+        """The first signal of this name that is left unspent; None if `until` passes first."""
+        raise NotImplementedError
+
+    async def collect(
+        self, name: str, model: type[M], /, *, until: datetime | timedelta, most: int | None = None
+    ) -> list[M]:
+        """All signals of this name left before `until`, in order of arrival; returns early at `most`."""
+        raise NotImplementedError
+
+    # --- what would otherwise differ between walks -----------------------------------------
+    def now(self) -> datetime:
+        """Business time (UTC), fixed within the visit: the time of entry."""
+        raise NotImplementedError
+
+    def uuid(self, name: str, /) -> UUID:
+        """An id that is the same on every walk of this visit, different for each name, visit and run."""
+        raise NotImplementedError
+
+    def random(self, name: str, /) -> float:
+        """A number ≥ 0 and < 1 that is the same on every walk of this visit; one for each name."""
+        raise NotImplementedError
+
+    # --- telling ---------------------------------------------------------------------------
+    def tell(self, key: str, text: str, /, **data: JsonValue) -> None:
+        """Add a line to the run's history, once per key and visit. Kept by the node's next wait or its return."""
+        raise NotImplementedError

@@ -1,0 +1,78 @@
+"""What a declaration says of an activity besides its function: doubt, retries, and why there is no undo."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from outlast.core.limits import ATTEMPTS_MAX
+from outlast.errors import DefinitionError
+
+Span = TypeVar("Span", timedelta, timedelta | None)
+
+
+def positive(what: str, value: Span, *, where: str = "") -> Span:
+    """`value` if it is a duration above zero (or None). Raises DefinitionError."""
+    given: object = value  # whoever runs no type checker is told as well
+    if given is not None and (not isinstance(given, timedelta) or given <= timedelta()):
+        raise DefinitionError(
+            f"{what} is {value!r}",
+            "it has to be a duration above zero",
+            "write e.g. timedelta(seconds=30)",
+            where=where,
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """On doubt, call again with the same key while the receiver still remembers it; after `window`, ask a person."""
+
+    window: timedelta
+
+    def __post_init__(self) -> None:
+        positive("the window of repeat()", self.window)
+
+
+def repeat(*, window: timedelta) -> Repeat:
+    """The receiver dedupes by key and remembers keys for `window`, counted from the first intent."""
+    return Repeat(window)
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How often a call that certainly did nothing is tried again: at most `attempts` calls in all.
+
+    The n-th wait is `first` × `factor`^(n−1), jittered by the engine; the sum of waits is at most `total_wait`.
+    """
+
+    attempts: int = 3
+    total_wait: timedelta = timedelta(seconds=60)
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts <= ATTEMPTS_MAX:
+            raise DefinitionError(
+                f"Retry(attempts={self.attempts})",
+                f"a call has 1 to {ATTEMPTS_MAX} attempts",
+                "Retry(attempts=1) never retries",
+            )
+        if not 1 <= self.factor <= 100:
+            raise DefinitionError(f"Retry(factor={self.factor})", "waits grow by 1 to 100 times", "leave it at 2")
+        positive("Retry(total_wait=…)", self.total_wait)
+        positive("Retry(first=…)", self.first)
+
+
+@dataclass(frozen=True)
+class NoUndo:
+    """Said in place of an undo: why none exists. Raises DefinitionError when the reason is empty."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise DefinitionError(
+                "NoUndo() without a reason",
+                "people who cancel a run will read it",
+                'say why nothing can be undone: NoUndo("an e-mail cannot be unsent")',
+            )

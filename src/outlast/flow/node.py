@@ -1,0 +1,139 @@
+"""A node: a place of the graph, and the async function that is walked there."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+from outlast.core.limits import NAME, VISITS_MAX
+from outlast.errors import DefinitionError
+from outlast.flow.context import Context
+from outlast.flow.declared import positive
+from outlast.flow.graph import Exits, Place, read_exits
+from outlast.flow.source import hints_of, where_of
+
+
+class NodeOptions(NamedTuple):
+    """What `@workflow.node(…)` was told."""
+
+    start: bool
+    status: str | None
+    max_visits: int | None
+    within: timedelta | None
+    ceiling: timedelta | None
+
+
+class Node:
+    """A declared node. `fn` is the author's function, unchanged."""
+
+    def __init__(
+        self,
+        fn: Callable[[Context[Any]], Awaitable[str | None]],
+        options: NodeOptions,
+        workflow: str,
+        state: type,
+        names: Mapping[str, Any],
+    ) -> None:
+        if not inspect.isfunction(fn):
+            raise DefinitionError(
+                f"@node of {workflow} was put on {fn!r}",
+                "a node is a function",
+                "write async def name(ctx: Context[…])",
+            )
+        self.fn: Final = fn
+        self.name: Final = fn.__name__
+        self.where: Final = where_of(fn)
+        self.title: Final = f'node "{self.name}" of {workflow} ({self.where})'
+        self.start: Final = options.start
+        self.status: Final = options.status
+        self.max_visits: Final = options.max_visits
+        self.within: Final = positive(f"within of {self.title}", options.within, where=self.where)
+        self.ceiling: Final = positive(f"ceiling of {self.title}", options.ceiling, where=self.where)
+        self._state: Final = state
+        self._names: Final = names
+        self._exits: Exits | None = None
+        self._check_shape()
+        self._read(final=False)
+
+    @property
+    def exits(self) -> Exits:
+        """Where it can lead. Raises DefinitionError if its annotation cannot be read."""
+        self.resolve()
+        assert self._exits is not None
+        return self._exits
+
+    @property
+    def place(self) -> Place:
+        """What the graph needs to know of it."""
+        return Place(self.name, self.where, self.start, self.max_visits, self.exits)
+
+    def resolve(self) -> None:
+        """Read its annotations if that was not possible when it was decorated. Raises DefinitionError."""
+        if self._exits is None:
+            self._read(final=True)
+
+    def _read(self, *, final: bool) -> None:
+        try:
+            hints = hints_of(self.fn, self._names)
+        except (NameError, AttributeError) as error:
+            if final:
+                raise self._wrong(
+                    "has an annotation that cannot be read", str(error), "import the type at module level"
+                ) from error
+            return
+        parameter = hints[next(iter(inspect.signature(self.fn).parameters))]
+        state = self._state.__name__
+        if get_origin(parameter) is not Context or get_args(parameter) != (self._state,):
+            shown = getattr(parameter, "__name__", str(parameter))
+            of = (
+                f"[{', '.join(getattr(arg, '__name__', str(arg)) for arg in get_args(parameter))}]"
+                if get_args(parameter)
+                else ""
+            )
+            raise self._wrong(
+                f"takes {shown}{of}", f"the workflow's state is {state}", f"annotate it: ctx: Context[{state}]"
+            )
+        exits = read_exits(hints["return"])
+        if exits is None:
+            raise self._wrong(
+                f"returns {hints['return']!r}",
+                "the return annotation is the graph: it names the nodes that may come next, or None for the end",
+                'annotate it: -> Literal["next_node"], -> None, or -> Literal["next_node"] | None',
+            )
+        self._exits = exits
+
+    def _check_shape(self) -> None:
+        if not inspect.iscoroutinefunction(self.fn):
+            raise self._wrong("is not async", "only activities may be plain def", f"write async def {self.name}(…)")
+        if not NAME.fullmatch(self.name):
+            raise self._wrong("has an unusable name", "1 to 100 letters, digits or underscores", "rename the function")
+        if self.status is not None and not NAME.fullmatch(self.status):
+            raise self._wrong(
+                f"has status {self.status!r}",
+                "1 to 100 letters, digits, dots, dashes or underscores",
+                'e.g. status="EVALUATING"',
+            )
+        if self.max_visits is not None and (type(self.max_visits) is not int or not 1 <= self.max_visits <= VISITS_MAX):
+            raise self._wrong(f"has max_visits={self.max_visits!r}", f"from 1 to {VISITS_MAX:,}", "e.g. max_visits=5")
+        signature = inspect.signature(self.fn)
+        parameters = list(signature.parameters.values())
+        one = len(parameters) == 1 and parameters[0].kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
+        state = self._state.__name__
+        if not one or parameters[0].annotation is inspect.Parameter.empty:
+            raise self._wrong(
+                "does not take exactly one annotated parameter",
+                f"it takes {signature}",
+                f"write async def {self.name}(ctx: Context[{state}]) -> …; everything else belongs in the state",
+            )
+        if signature.return_annotation is inspect.Signature.empty:
+            raise self._wrong(
+                "does not say where it leads",
+                "the return annotation is the graph",
+                'annotate it: -> Literal["next_node"], -> None, or -> Literal["next_node"] | None',
+            )
+
+    def _wrong(self, what: str, why: str, fix: str) -> DefinitionError:
+        return DefinitionError(f"{self.title} {what}", why, fix, where=self.where)

@@ -1,0 +1,107 @@
+"""How a call can end, in words an author may return, raise or catch."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+# --- what a reconcile function answers -----------------------------------------------------
+@dataclass(frozen=True)
+class Found(Generic[R_co]):
+    """The receiver has it: this is the response the call would have given, and the receiver's own id of it."""
+
+    response: R_co
+    external_id: str | None = None
+
+
+@dataclass(frozen=True)
+class NotFound:
+    """The receiver does not have it. Counts as proof only after the quiet time (S-17)."""
+
+
+@dataclass(frozen=True)
+class CannotTell:
+    """The receiver cannot say; what follows is the activity's `on_doubt`."""
+
+    why: str
+
+
+# --- what a node sees of a refused call ----------------------------------------------------
+@dataclass(frozen=True)
+class Refusal:
+    """An activity's definite no, after its retries. The same on every later walk."""
+
+    code: str
+    detail: str = ""
+
+
+class ActivityFailed(Exception):
+    """Raised by `ctx.do` for a refused call. Uncaught, the run goes to attention."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(f"{refusal.code}: {refusal.detail}" if refusal.detail else refusal.code)
+        self.refusal = refusal
+
+    def __reduce__(self) -> tuple[type["ActivityFailed"], tuple[Refusal]]:
+        return (type(self), (self.refusal,))
+
+
+# --- how a node ends its run ---------------------------------------------------------------
+class Failed(Exception):
+    """Raise it in a node to end the run as failed; what was done is undone in reverse order."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Stopped(Exception):
+    """Raise it in a node to end the run as cancelled; what was done is undone in reverse order."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+# --- what an activity may declare of its own call ------------------------------------------
+class Declared(Exception):
+    """What an activity raises to say how its call ended, where no httpx exception says it (S-17)."""
+
+
+class Refused(Declared):
+    """A definite no: nothing happened and asking again is useless. Recorded as the answer, never retried."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
+        return (type(self), (self.code, self.detail))
+
+
+class NotNow(Declared):
+    """Nothing happened and asking later may work: retried, not before `retry_after`."""
+
+    def __init__(self, detail: str = "", *, retry_after: timedelta | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class NotSent(Declared):
+    """The request did not leave this process: retried in every mode."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class Perhaps(Declared):
+    """Sent, and nobody can say whether it happened: the activity's `on_doubt` decides."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail

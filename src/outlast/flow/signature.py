@@ -1,0 +1,134 @@
+"""An activity's parameters and answer: bound, validated and turned into bytes. On the path of every call."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import typing_extensions
+from pydantic import ValidationError
+
+from outlast.core.codec import Codec, canonical_plain, digest, problems_of
+from outlast.core.keys import KeyTemplate
+from outlast.core.limits import ARGUMENTS_BYTES_MAX, PARAMETERS_MAX, RESPONSE_BYTES_MAX
+from outlast.errors import DefinitionError, InvalidInput
+from outlast.flow.source import hints_of
+
+_IMMUTABLE: Final = frozenset({str, int, bool, type(None)})
+_KINDS: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+
+
+class Signature:
+    """What a call of one function needs. `prepare` makes it ready once the annotations can be read."""
+
+    def __init__(self, fn: Callable[..., Any], name: str, title: str, where: str, key: str | None) -> None:
+        self.fn: Final = fn
+        self.name: Final = name
+        self.title: Final = title
+        self.where: Final = where
+        self.key: Final = key
+        self.signature: Final = inspect.signature(fn)
+        self.parameters: Final = tuple(self.signature.parameters)
+        self.immutable = False
+        self.response_codec: Codec[Any]
+        self._arguments: Codec[dict[str, Any]]
+        self._template: KeyTemplate | None = None
+        self._ready = False
+        kinds = [parameter.kind for parameter in self.signature.parameters.values()]
+        self._count: Final = len(kinds)
+        self._positional: Final = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds)
+        self._check_shape()
+
+    def prepare(self, names: Mapping[str, Any], *, final: bool) -> None:
+        """Read the annotations and build validators. An unreadable one is an error only when `final`."""
+        if self._ready:
+            return
+        try:
+            hints = hints_of(self.fn, names)
+        except (NameError, AttributeError) as error:
+            if final:
+                raise self._wrong(
+                    "has an annotation that cannot be read", str(error), "import the type at module level"
+                ) from error
+            return
+        answer = hints.pop("return")
+        if self.key is not None:
+            self._template = KeyTemplate.parse(self.key, hints, where=self.where, of=self.title)
+        make: Any = typing_extensions.TypedDict
+        self._arguments = Codec(
+            make("Arguments", hints), named=f"the arguments of {self.title}", bytes_max=ARGUMENTS_BYTES_MAX
+        )
+        self.response_codec = Codec(answer, named=f"the answer of {self.title}", bytes_max=RESPONSE_BYTES_MAX)
+        self.immutable = all(hint in _IMMUTABLE for hint in hints.values() if isinstance(hint, type)) and all(
+            isinstance(hint, type) for hint in hints.values()
+        )
+        self._ready = True
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], str, bytes, str]:
+        """Values in the order of the parameters, rendered key, canonical arguments, digest."""
+        if kwargs or len(args) != self._count or self._positional != self._count:
+            given = self._bind_slowly(args, kwargs)
+        else:
+            given = dict(zip(self.parameters, args, strict=True))
+        codec = self._arguments
+        try:
+            valid = codec.validate(given)
+        except ValidationError as error:
+            raise InvalidInput(f"the arguments of {self.title} are not valid", problems=problems_of(error)) from error
+        data = canonical_plain(valid) if self.immutable else codec.canonical(valid)
+        if len(data) > ARGUMENTS_BYTES_MAX:
+            codec.refuse_size(len(data))
+        values = tuple(valid.values())
+        if self._template is None:
+            key = f"{self.name}/{digest(self.name, data)[:32]}"
+        else:
+            key = self._template.render(values)
+        return values, key, data, digest(self.name, key, data)
+
+    def load(self, data: bytes) -> tuple[Any, ...]:
+        """The values of recorded arguments, in the order of the parameters."""
+        return tuple(self._arguments.load(data).values())
+
+    def split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Values as the function wants them: positional, and by keyword where it insists."""
+        n = self._positional
+        if n == self._count:
+            return values, {}
+        return values[:n], dict(zip(self.parameters[n:], values[n:], strict=True))
+
+    def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    def _check_shape(self) -> None:
+        if self._count > PARAMETERS_MAX:
+            raise self._wrong("has too many parameters", f"at most {PARAMETERS_MAX}", "make them one model")
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind not in _KINDS:
+                raise self._wrong(
+                    f"takes *{name}", "every argument is stored under its name", "name each parameter, or take one list"
+                )
+            if parameter.annotation is inspect.Parameter.empty:
+                raise self._wrong(
+                    f"does not say what type {name} has",
+                    "arguments are stored and read back by type in a later process",
+                    f"annotate it, e.g. {name}: str",
+                )
+        if self.signature.return_annotation is inspect.Signature.empty:
+            raise self._wrong(
+                "does not say what it returns",
+                "its answer is stored and read back by type in a later process",
+                "annotate it: -> None, -> str, or -> a pydantic model",
+            )
+        if self.key is not None:  # types come with `prepare`; names can be checked now
+            KeyTemplate.parse(self.key, dict.fromkeys(self.parameters, str), where=self.where, of=self.title)
+
+    def _wrong(self, what: str, why: str, fix: str) -> DefinitionError:
+        return DefinitionError(f"{self.title} {what}", why, fix, where=self.where)

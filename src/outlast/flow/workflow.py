@@ -1,0 +1,280 @@
+"""A workflow: named nodes, the ways between them, and the state they share."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from types import ModuleType
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
+
+from pydantic import BaseModel
+
+from outlast.core.codec import Codec
+from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
+from outlast.errors import DefinitionError, InvalidInput
+from outlast.flow.activity import Activity
+from outlast.flow.context import Context
+from outlast.flow.declared import positive
+from outlast.flow.graph import mistakes
+from outlast.flow.node import Node, NodeOptions
+from outlast.flow.policy import Policy
+from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous
+from outlast.flow.source import locals_of_caller, where_called
+from outlast.flow.visible import activities_seen_by
+
+S = TypeVar("S", bound=BaseModel)
+S_inv = TypeVar("S_inv", bound=BaseModel)
+NextT = TypeVar("NextT", bound="str | None")
+
+
+class _DecoratesNode(Protocol[S_inv]):
+    def __call__(
+        self, fn: Callable[[Context[S_inv]], Awaitable[NextT]], /
+    ) -> Callable[[Context[S_inv]], Awaitable[NextT]]: ...
+
+
+class Workflow(Generic[S]):
+    """A declared graph of nodes over one state.
+
+    `version` rises when runs under way could not go on with the new code. `ceiling` is the tripwire of a whole run
+    (business time). `outcome` makes what the run returns from its last state (default: that state). `policy` is
+    asked before each write (default: allow). `input` is the model of what starts a run; its fields become fields of
+    the state. Without it, the input is the state's required fields. `slot_while_waiting=False` gives the run's
+    admission slot back while it waits. Raises DefinitionError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: type[S],
+        version: int = 1,
+        ceiling: timedelta = timedelta(hours=168),
+        outcome: Callable[[S], Any] | None = None,
+        policy: Policy | None = None,
+        input: type[BaseModel] | None = None,  # noqa: A002 - the word an author expects
+        slot_while_waiting: bool = True,
+    ) -> None:
+        self.where: Final = where_called(1)
+        self.name: Final = name
+        self.version: Final = version
+        self.title: Final = f'workflow "{name}"'
+        self._check_options(name, version, state, input)
+        self.state: Final = state
+        self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
+        self.outcome: Final = outcome
+        self.policy: Final = policy
+        self.input: Final = input
+        self.slot_while_waiting: Final = slot_while_waiting
+        self.nodes: Final[dict[str, Node]] = {}
+        self.state_codec: Final[Codec[S]] = Codec(state, named=f"the state of {self.title}", bytes_max=STATE_BYTES_MAX)
+        self._outcome_codec: Final[Codec[Any]] = Codec(
+            Any, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX
+        )
+        self._input_codec: Final[Codec[Any]] = Codec(
+            input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX
+        )
+        self._activities: dict[str, Activity[..., Any]] | None = None
+        WORKFLOWS.add(self)
+
+    # --- for authors -----------------------------------------------------------------------
+    @overload
+    def node(self, fn: Callable[[Context[S]], Awaitable[NextT]], /) -> Callable[[Context[S]], Awaitable[NextT]]: ...
+    @overload
+    def node(
+        self,
+        /,
+        *,
+        start: bool = False,
+        status: str | None = None,
+        max_visits: int | None = None,
+        within: timedelta | None = None,
+        ceiling: timedelta | None = None,
+    ) -> _DecoratesNode[S]: ...
+    def node(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        start: bool = False,
+        status: str | None = None,
+        max_visits: int | None = None,
+        within: timedelta | None = None,
+        ceiling: timedelta | None = None,
+    ) -> Any:
+        """Declares an async function as a node; its return annotation says where it can lead.
+
+        `start`: runs begin here. `status`: the business status shown while a run stands here. `max_visits`: a
+        further visit goes to attention. `within`: the deadline of a visit; `ceiling`: its tripwire (business time).
+        The function is returned unchanged, so a test may await it. Raises DefinitionError.
+        """
+        names = locals_of_caller(1)
+        options = NodeOptions(start, status, max_visits, within, ceiling)
+
+        def decorate(fn: Any) -> Any:
+            node = Node(fn, options, self.title, self.state, names)
+            self._add(node)
+            return fn
+
+        return decorate if fn is None else decorate(fn)
+
+    def validate(self) -> "Workflow[S]":
+        """Check the graph and every activity its modules can see. Raises DefinitionError naming every mistake."""
+        found: list[DefinitionError] = []
+        for node in self.nodes.values():
+            _collect(found, node.resolve)
+        if not found:
+            found += mistakes(self.title, self.where, {name: node.place for name, node in self.nodes.items()})
+        seen: dict[str, Activity[..., Any]] = {}
+        for activity in activities_seen_by(node.fn for node in self.nodes.values()):
+            if seen.setdefault(activity.name, activity) is not activity:
+                found.append(ambiguous("activity", [seen[activity.name], activity]))
+            _collect(found, activity.check)
+        if len(found) == 1:
+            raise found[0]
+        if found:
+            told = "\n".join(f"{i}. {each.what}\n   {each.why}\n   → {each.fix}" for i, each in enumerate(found, 1))
+            raise DefinitionError(
+                f"{self.title} has {len(found)} mistakes", told, "correct them in this order", where=found[0].where
+            )
+        self._activities = seen
+        return self
+
+    # --- for the engine --------------------------------------------------------------------
+    @property
+    def lane(self) -> str:
+        """What a worker names to serve runs of this version."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def start(self) -> Node:
+        """The node where runs begin. Call `validate` first."""
+        return next(node for node in self.nodes.values() if node.start)
+
+    @property
+    def activities(self) -> dict[str, Activity[..., Any]]:
+        """The activities its modules can see, by name. Raises as `validate`."""
+        if self._activities is None:
+            self.validate()
+        assert self._activities is not None
+        return self._activities
+
+    def activity(self, name: str) -> Activity[..., Any]:
+        """The activity a stored plan names: this workflow's own, else the only one of that name in this process.
+
+        Raises NotFound for none, DefinitionError if several answer.
+        """
+        own = self.activities.get(name)
+        return own if own is not None else cast(Activity[..., Any], ACTIVITIES.find(name))
+
+    def first_state(self, given: bytes | str | dict[str, Any]) -> S:
+        """The state in which a run with this input starts. Raises InvalidInput with every problem at once."""
+        if self.input is None:
+            self._refuse_other_fields(given)
+            return self.state_codec.admit(given)
+        admitted = self._input_codec.admit(given)
+        try:
+            return self.state_codec.admit({name: getattr(admitted, name) for name in type(admitted).model_fields})
+        except InvalidInput as error:
+            raise DefinitionError(
+                f"an input of {self.title} does not make a state",
+                error.why,
+                f"give {self.state.__name__} the fields of {self.input.__name__}, and defaults to all others",
+                where=self.where,
+            ) from error
+
+    def outcome_of(self, state: S) -> bytes:
+        """What the run returns, as JSON. Raises NotStorable, LimitExceeded, and whatever `outcome` raises."""
+        if self.outcome is None:
+            return self.state_codec.dump(state)
+        return self._outcome_codec.dump(self.outcome(state))
+
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON schema of what starts a run."""
+        schema = self._input_codec.schema()
+        if self.input is None:
+            required = set(schema.get("required", ()))
+            schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k in required}
+        return schema
+
+    def topology(self) -> dict[str, Any]:
+        """What must not change under a run: nodes, ways, activities and their keys, as JSON (S-15)."""
+        return {
+            "nodes": {
+                name: {"to": list(node.exits.targets), "ends": node.exits.ends, "start": node.start}
+                for name, node in self.nodes.items()
+            },
+            "activities": {name: {"key": each.key, "scope": each.scope} for name, each in self.activities.items()},
+        }
+
+    def __repr__(self) -> str:
+        return f"<{self.title} version {self.version} ({self.where})>"
+
+    # --- checks ----------------------------------------------------------------------------
+    def _add(self, node: Node) -> None:
+        def wrong(why: str, other: Node, fix: str) -> DefinitionError:
+            return DefinitionError(f"{node.title} {why}", f"the other one is at {other.where}", fix, where=node.where)
+
+        same = self.nodes.get(node.name)
+        if same is not None and same.where != node.where:
+            raise wrong("is declared twice", same, "give one of them another name")
+        for other in self.nodes.values():
+            if node.start and other.start and other.name != node.name:
+                raise wrong(f'is a second start node, beside "{other.name}"', other, "say start=True on one of them")
+        if len(self.nodes) >= NODES_MAX:
+            raise DefinitionError(
+                f"{self.title} has too many nodes", f"at most {NODES_MAX}", "split it", where=node.where
+            )
+        self.nodes[node.name] = node
+        self._activities = None
+
+    def _check_options(self, name: str, version: int, state: Any, input_: Any) -> None:
+        def wrong(why: str, fix: str) -> DefinitionError:
+            return DefinitionError(f"{self.title} ({self.where}) {why}", self.where, fix, where=self.where)
+
+        if not NAME.fullmatch(name):
+            raise wrong("has an unusable name", "use 1 to 100 letters, digits, dots, dashes or underscores")
+        if type(version) is not int or version < 1:
+            raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
+        for what, model in (("state", state), ("input", input_)):
+            if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
+                raise wrong(f"has {what}={model!r}", f"make the {what} a class derived from pydantic.BaseModel")
+
+    def _refuse_other_fields(self, given: bytes | str | dict[str, Any]) -> None:
+        fields = self.state.model_fields
+        names = {field.alias or name: field.is_required() for name, field in fields.items()}
+        data = _JSON.admit(given) if isinstance(given, (bytes, str)) else given
+        if not isinstance(data, dict):
+            return  # validation says what is wrong with it
+        other = [name for name in data if not names.get(name, False)]
+        if other:
+            problems = [(name, "is not part of the input" if name in names else "is not known") for name in other]
+            raise InvalidInput(
+                f"the input of {self.title} is not valid",
+                problems=problems + self._further_problems(data, other),
+                fix=f"give only {', '.join(name for name, needed in names.items() if needed) or 'an empty input'}",
+            )
+
+    def _further_problems(self, data: dict[str, Any], other: list[str]) -> list[tuple[str, str]]:
+        try:
+            self.state_codec.admit({name: value for name, value in data.items() if name not in other})
+        except InvalidInput as error:
+            return list(error.problems)
+        return []
+
+
+_JSON: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)
+
+
+def workflows_of(module: ModuleType) -> list[Workflow[Any]]:
+    """Every workflow a module declares or imports by name, validated. Raises DefinitionError, also for two alike."""
+    found: dict[str, Workflow[Any]] = {}
+    for value in vars(module).values():
+        if isinstance(value, Workflow) and found.setdefault(value.lane, value) is not value:
+            raise ambiguous("workflow", [found[value.lane], value])
+    return [workflow.validate() for workflow in found.values()]
+
+
+def _collect(found: list[DefinitionError], check: Callable[[], object]) -> None:
+    try:
+        check()
+    except DefinitionError as error:
+        found.append(error)
