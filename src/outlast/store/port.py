@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.rows import Approval, Effect, Event, Evidence, Key, Kind, Memo, Note, Row, Run, Wait
+from outlast.errors import Corrupt
 
 R = TypeVar("R", bound=Row)
 Step = Callable[[Run, Instant, Mapping], Commit | None]
@@ -59,6 +60,9 @@ class Store(Protocol):
     async def urgent(self, commit: Commit) -> Done:
         """A worker's renewal: ahead of the queue, in a transaction of its own. Callable from any thread's loop."""
 
+    def urgent_sync(self, commit: Commit) -> Done:
+        """The same for a thread without a loop, the heartbeat's for instance: returns when it has landed."""
+
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
     ) -> tuple[Run, ...]:
@@ -102,6 +106,9 @@ class Store(Protocol):
     def mapping(self) -> Mapping:
         """The clock mapping as this process last saw it."""
 
+    def facts(self) -> dict[str, str | int]:
+        """What `doctor` shows of this store: its versions and its durability settings."""
+
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` in the subscriber's event loop when a run may have become due, here or in another process
         (SQLite: within 50 ms). Answers the function that ends the subscription."""
@@ -114,3 +121,11 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Land what was submitted, then let go of every resource."""
+
+
+def gather_rows(run: Run, last: Event | None, rest: Sequence[Sequence[Row]], now: Instant) -> RunRows:
+    """A run's rows as one value; `rest` in the order of the fields. Raises Corrupt for a run without a snapshot."""
+    if last is None:
+        raise Corrupt(f"run {run.run}: no event carries a snapshot")
+    effects, memos, waits, approvals, notes, evidence = map(tuple, rest)
+    return RunRows(run, last, effects, memos, waits, approvals, notes, evidence, now)  # type: ignore[arg-type]

@@ -1,0 +1,190 @@
+"""Judges commits in order, each against rows as the earlier ones of its batch leave them (S-7).
+
+Every store shares this. It reads through one function, writes nothing, and ends with `changes`: for each row
+the last state and the version found in the store, which is all that a store then has to apply.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from outlast.core.commit import Chain, Commit, Done, Fence, Instant, Post, Put, Wake, When
+from outlast.core.machine import ENDED
+from outlast.core.rows import KINDS, NOTE, RUN, WRITER, Key, Kind, Row, Run, Writer, key_of, version_of
+from outlast.errors import Ended, Stale
+
+Read = Callable[[Kind, Key], Row | None]
+
+# Reasons of a Stale, as store/port.py names them.
+VERSION: Final = "version"
+EPOCH: Final = "epoch"
+MAIL: Final = "mail"
+MAPPING: Final = "mapping"
+CHAIN: Final = "chain"
+MISSING: Final = "missing"
+OVER: Final = "the run has ended"
+
+
+class _Left(NamedTuple):
+    """A row as a commit leaves it, and the version of the row in the store that it replaces (0: none)."""
+
+    kind: Kind
+    row: Row
+    replaces: int
+
+
+Mine = dict[tuple[str, Key], _Left]
+
+
+class Batch:
+    """The commits of one transaction, judged one after the other at one instant of the store's clock.
+
+    `optimistic`: a Put of a kind that is not `read_first` is believed to find the version it names; the store
+    that applies `changes` must check it and, where it is not so, judge everything again without optimism.
+    """
+
+    __slots__ = ("_optimistic", "_read", "broken", "changes", "now")
+
+    def __init__(self, read: Read, now: Instant, *, optimistic: bool = False) -> None:
+        self.now = now
+        self.changes: dict[str, dict[Key, _Left]] = {kind.name: {} for kind in KINDS}
+        self.broken: set[Chain] = set()  # the store breaks them once the batch has landed
+        self._read = read
+        self._optimistic = optimistic
+
+    def row(self, kind: Kind, key: Key) -> Row | None:
+        """A row as the commits landed so far leave it."""
+        left = self.changes[kind.name].get(key)
+        return self._read(kind, key) if left is None else left.row
+
+    def land(self, commit: Commit, chain: Chain | None = None) -> Done:
+        """Add a commit to the batch, whole or not at all. Raises Stale or Ended, and then breaks its chain."""
+        if chain is not None and (chain.broken or chain in self.broken):
+            raise Stale(CHAIN)
+        try:
+            return self._land(commit)
+        except Stale:
+            if chain is not None:
+                self.broken.add(chain)
+            raise
+
+    def _land(self, commit: Commit) -> Done:
+        named: Key | None = None
+        if commit.fence is not None:
+            named = self._fence(commit.fence)
+        for expect in commit.expects:
+            row = self.row(expect.kind, expect.key)
+            if (0 if row is None else version_of(expect.kind, row)) != expect.version:
+                raise Stale(VERSION)
+        for when in commit.whens:
+            self._when(when)
+        mine: Mine = {}
+        for write in commit.writes:
+            if type(write) is Put:
+                if write.kind is RUN:
+                    named = named or write.row[:2]
+                    self._put_run(write, mine)
+                else:
+                    self._put(write, mine)
+            elif type(write) is Post:
+                named = named or write.note[:2]
+                self._post(write, mine)
+            else:
+                assert type(write) is Wake
+                self._wake(write, mine)
+        for (name, key), left in mine.items():
+            self.changes[name][key] = left
+        return Done(0 if named is None else self._mail(named), self.now)
+
+    def _mail(self, key: Key) -> int:
+        run = self.row(RUN, key)
+        assert isinstance(run, Run)
+        return run.mail
+
+    def _fence(self, fence: Fence) -> Key:
+        key = (fence.tenant, fence.run)
+        run = self.row(RUN, key)
+        if run is None:
+            raise Stale(MISSING)
+        assert isinstance(run, Run)
+        if run.owner == ENDED:
+            raise Ended(OVER)
+        if run.epoch != fence.epoch or run.visit != fence.visit:
+            raise Stale(EPOCH)
+        if fence.mail is not None and run.mail != fence.mail:
+            raise Stale(MAIL)
+        if fence.mapping is not None and fence.mapping != self.now.mapping:
+            raise Stale(MAPPING)
+        return key
+
+    def _when(self, when: When) -> None:
+        now = self.now.real if when.clock == "real" else self.now.business
+        if (now >= when.at) != when.reached:
+            raise Stale(when.why)
+
+    def _found(self, kind: Kind, key: Key, mine: Mine) -> tuple[Row | None, int]:
+        """A row as this commit leaves it so far, and the version that stands in the store (0: none)."""
+        left = mine.get((kind.name, key)) or self.changes[kind.name].get(key)
+        if left is not None:
+            return left.row, left.replaces
+        row = self._read(kind, key)
+        return row, 0 if row is None else version_of(kind, row)
+
+    def _put(self, write: Put, mine: Mine) -> None:
+        kind, row, replaces = write
+        key = key_of(kind, row)
+        earlier = self.changes[kind.name].get(key)
+        if earlier is None and self._optimistic and not kind.read_first:
+            mine[kind.name, key] = _Left(kind, row, replaces)
+            return
+        found, stored = self._found(kind, key, mine)
+        if (0 if found is None else version_of(kind, found)) != replaces:
+            raise Stale(VERSION)
+        if kind is WRITER and found is not None:  # the receipt belongs to the store
+            assert isinstance(row, Writer) and isinstance(found, Writer)
+            row = row._replace(batch=found.batch)
+        mine[kind.name, key] = _Left(kind, row, stored)
+
+    def _put_run(self, write: Put, mine: Mine) -> None:
+        row = write.row
+        assert isinstance(row, Run)
+        key = row[:2]
+        found, stored = self._found(RUN, key, mine)
+        mail = 0
+        if found is not None:
+            assert isinstance(found, Run)
+            if found.owner == ENDED and write.replaces:
+                raise Ended(OVER)
+            mail = found.mail
+        if (0 if found is None else found.version) != write.replaces:
+            raise Stale(VERSION)
+        # `mail` belongs to the store: what a holder had read never overwrites it (S-1).
+        mine[RUN.name, key] = _Left(RUN, row if row.mail == mail else row._replace(mail=mail), stored)
+
+    def _post(self, write: Post, mine: Mine) -> None:
+        note = write.note
+        run, stored = self._living(note[:2], mine)
+        if run.owner == ENDED:
+            raise Ended(OVER)
+        n = run.mail + 1
+        mine[NOTE.name, (*note[:2], n)] = _Left(NOTE, note._replace(n=n, at=self.now.business), 0)
+        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(mail=n, due_at=self._due_by_now(run)), stored)
+
+    def _wake(self, write: Wake, mine: Mine) -> None:
+        key = (write.tenant, write.run)
+        run, stored = self._living(key, mine)
+        due_at = self._due_by_now(run)
+        if due_at != run.due_at:
+            mine[RUN.name, key] = _Left(RUN, run._replace(due_at=due_at), stored)
+
+    def _living(self, key: Key, mine: Mine) -> tuple[Run, int]:
+        run, stored = self._found(RUN, key, mine)
+        if run is None:
+            raise Stale(MISSING)
+        assert isinstance(run, Run)
+        return run, stored
+
+    def _due_by_now(self, run: Run) -> int | None:
+        """When a run that something has come for falls due: now if nobody owns it, else as before (S-1)."""
+        if run.owner == "" and (run.due_at is None or run.due_at > self.now.real):
+            return self.now.real
+        return run.due_at

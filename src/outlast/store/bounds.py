@@ -1,0 +1,112 @@
+"""The bounds of a commit, the same for every store, so that what lands on one lands on all."""
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from outlast.core.commit import WRITES_MAX, Commit, Post, Put
+from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
+from outlast.core.rows import EFFECT, KINDS, META, NOTE, RUN, STORE, Effect, Kind, Row, Run, check_effect, check_run
+from outlast.errors import Corrupt, Rejected
+
+MAPPING_KEY: Final = "clock"  # the meta row of the clock mapping: written by `set_mapping` only
+INT_MAX: Final = 2**63 - 1
+
+
+class Shape(NamedTuple):
+    """Where the columns of one kind of row are, by type."""
+
+    kind: Kind
+    texts: Callable[[Row], tuple[str, ...]]
+    text_gaps: int  # how many separators join the texts
+    numbers: Callable[[Row], tuple[int, ...]]
+    blobs: tuple[int, ...]
+    nullable: tuple[int, ...]  # numbers that may be None
+    status: int  # position of the status, -1 if the kind has none
+
+
+def _several(places: list[int]) -> Callable[[Row], tuple[Any, ...]]:
+    assert len(places) >= 2, "itemgetter of one place answers no tuple"
+    return itemgetter(*places)
+
+
+def _shape(kind: Kind) -> Shape:
+    hints = list(get_type_hints(kind.row).values())
+    texts = [i for i, t in enumerate(hints) if isinstance(t, type) and issubclass(t, str)]
+    numbers = [i for i, t in enumerate(hints) if t is int]
+    blobs = [i for i, t in enumerate(hints) if t in (bytes, bytes | None)]
+    nullable = [i for i, t in enumerate(hints) if t == int | None]
+    assert len(texts) + len(numbers) + len(blobs) + len(nullable) == len(hints), kind.name
+    names = kind.row._fields
+    # A single number is read twice rather than asked for by another path.
+    counted = numbers if len(numbers) > 1 else numbers * 2
+    return Shape(
+        kind, _several(texts), len(texts) - 1, _several(counted), tuple(blobs), tuple(nullable),
+        names.index("status") if "status" in names else -1,
+    )  # fmt: skip
+
+
+SHAPES: Final[dict[str, Shape]] = {kind.name: _shape(kind) for kind in KINDS}
+
+
+def check(commit: Commit) -> None:
+    """Raise Rejected unless every store could land this commit: number of rows, sizes, encoding, versions."""
+    writes = commit.writes
+    if not 0 < len(writes) <= WRITES_MAX:
+        raise Rejected(f"{len(writes)} writes in one commit; the bound is 1 to {WRITES_MAX}")
+    total = 0
+    for write in writes:
+        if isinstance(write, Put):
+            total += _check_put(write)
+        elif isinstance(write, Post):
+            total += _size(SHAPES[NOTE.name], write.note)
+    if total > COMMIT_BYTES_MAX:
+        raise Rejected(f"{total} bytes in one commit; the bound is {COMMIT_BYTES_MAX}")
+    if len(writes) > 1:
+        keys = {(w.kind.name, w.row[: w.kind.key]) for w in writes if isinstance(w, Put)}
+        if len(keys) != sum(isinstance(w, Put) for w in writes):
+            raise Rejected("a commit writes one row twice")
+
+
+def _check_put(put: Put) -> int:
+    kind, row, replaces = put
+    if kind.versioned:
+        if row[kind.key] != replaces + 1 or replaces < 0:
+            raise Rejected(f"{kind.name}: version {row[kind.key]!r} does not follow {replaces}")
+    elif replaces:
+        raise Rejected(f"{kind.name}: rows of this kind are only ever inserted")
+    try:
+        if kind is RUN:
+            assert isinstance(row, Run)
+            check_run(row)
+        elif kind is EFFECT:
+            assert isinstance(row, Effect)
+            check_effect(row)
+        elif kind is NOTE or (kind is META and row[:2] == (STORE, MAPPING_KEY)):
+            raise Rejected(f"{kind.name}: rows of this kind are written by the store itself")
+    except Corrupt as error:
+        raise Rejected(str(error)) from error
+    return _size(SHAPES[kind.name], row)
+
+
+def _size(shape: Shape, row: Row) -> int:
+    """The bytes of text and blobs in a row. Raises Rejected for what some store could not hold."""
+    try:
+        numbers = shape.numbers(row)
+        text = "\0".join(shape.texts(row))
+        if max(numbers) > INT_MAX or min(numbers) < -INT_MAX - 1:
+            raise Rejected(f"{shape.kind.name}: a number of more than 64 bits")
+        size = len(text) if text.isascii() else len(text.encode())
+    except (TypeError, UnicodeEncodeError) as error:
+        raise Rejected(f"{shape.kind.name}: {error}") from error
+    if text.count("\0") != shape.text_gaps:
+        raise Rejected(f"{shape.kind.name}: a text with the character NUL, which PostgreSQL cannot hold")
+    for i in shape.blobs:
+        size += len(row[i] or b"")  # type: ignore[arg-type]
+    for i in shape.nullable:
+        value = row[i]
+        if value is not None and not (type(value) is int and abs(value) <= INT_MAX):
+            raise Rejected(f"{shape.kind.name}: {shape.kind.row._fields[i]} is {value!r}")
+    if size > ROW_BYTES_MAX:
+        raise Rejected(f"{shape.kind.name}: {size} bytes in one row; the bound is {ROW_BYTES_MAX}")
+    return size

@@ -1,0 +1,287 @@
+"""The store that lives in memory: everything happens at once, in the caller's thread; the other stores' model."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from threading import RLock
+
+from outlast.core.clock import Clock
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.points import point
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    KINDS,
+    MEMO,
+    META,
+    NOTE,
+    RUN,
+    STORE,
+    TOKEN,
+    WAIT,
+    WRITER,
+    Event,
+    Key,
+    Kind,
+    Row,
+    Run,
+    Writer,
+    check_effect,
+    check_run,
+    key_of,
+)
+from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
+from outlast.store.batch import Batch
+from outlast.store.bounds import check
+from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
+from outlast.store.port import Page, RunRows, Step, gather_rows
+from outlast.store.shelf import Shelf
+from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of, mapping_row, successor
+from outlast.store.wakes import Wakes
+
+
+class MemoryCore:
+    """What the handles on one memory store share. Give it to several stores to have several writers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.ticker = Ticker(clock)
+        self.shelf = Shelf()
+        self.wakes = Wakes()
+        self.lock = RLock()
+
+    def mapping(self) -> Mapping:
+        """The clock mapping."""
+        return mapping_of(self.shelf.get(META, MAPPING_ROW))
+
+    def now(self) -> Instant:
+        """The store's time."""
+        return self.mapping().at(self.ticker.real())
+
+    def apply(self, batch: Batch) -> None:
+        """Set every row of a batch, and wake whoever waits for due runs."""
+        for kind in KINDS:
+            for key, left in batch.changes[kind.name].items():
+                self.shelf.put(kind, key, left.row)
+        if any(left.row.owner == "" and left.row.due_at is not None  # type: ignore[union-attr]
+               for left in batch.changes[RUN.name].values()):  # fmt: skip
+            self.wakes.fire()
+
+
+class MemoryStore:
+    """One writer on a MemoryCore. Promises what store/port.py says, but for surviving the process."""
+
+    def __init__(self, core: MemoryCore, writer: str) -> None:
+        self.url = "memory:"
+        self.writer = writer
+        self._core = core
+        self._closed = False
+        with core.lock:
+            if core.shelf.get(WRITER, (STORE, writer)) is not None:
+                raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start")
+            row = Writer(STORE, writer, 1, LeaseStatus.ALIVE, 0, core.now().business)
+            core.shelf.put(WRITER, (STORE, writer), row)
+
+    # --- writing -------------------------------------------------------------------------
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        """See the port. It lands before this returns; `linger` changes nothing here."""
+        future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(self._land(commit, chain))
+        except StoreError as error:
+            future.set_exception(error)
+            future.exception()  # read: a refused commit that nobody awaits is no mistake
+        return future
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        """See the port."""
+        return self._land(commit, chain)
+
+    async def urgent(self, commit: Commit) -> Done:
+        """See the port."""
+        return self._land(commit, None)
+
+    def urgent_sync(self, commit: Commit) -> Done:
+        """See the port."""
+        return self._land(commit, None)
+
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
+    ) -> tuple[Run, ...]:
+        """See the port."""
+        taken: list[Run] = []
+        with self._core.lock:
+            now, mapping = self._core.now(), self._core.mapping()
+            for run in self._candidates(lanes, n, owners, now.real):
+                commit = step(run, now, mapping)
+                if commit is None:
+                    continue
+                try:
+                    self._land(commit, None)
+                except (Rejected, Unavailable):
+                    raise
+                except StoreError:
+                    continue  # another row it names has moved on: this run is not taken now
+                left = self._core.shelf.get(RUN, run[:2])
+                assert isinstance(left, Run)
+                taken.append(left)
+        return tuple(taken)
+
+    def _candidates(self, lanes: Sequence[str], n: int, owners: Sequence[str], real: int) -> list[Run]:
+        shelf = self._core.shelf
+        if owners:
+            return [run for owner in owners for run in shelf.owned(owner)][:n]
+        due = [run for lane in lanes for run in shelf.due(lane, real, n)]
+        return sorted(due, key=lambda run: (run.due_at or 0, run.tenant, run.run))[:n]
+
+    def _land(self, commit: Commit, chain: Chain | None) -> Done:
+        core = self._core
+        with core.lock:
+            try:
+                check(commit)
+                receipt = self._receipt()
+                point("store.batch:before", (commit.label,))
+                batch = Batch(core.shelf.get, core.now())
+                done = batch.land(commit, chain)
+                point("store.batch:inside", (commit.label,))
+                core.shelf.put(WRITER, receipt[:2], receipt)
+                core.apply(batch)
+            except StoreError:
+                if chain is not None:
+                    chain.broken = True
+                raise
+            point("store.batch:after", (commit.label,))
+            return done
+
+    def _receipt(self) -> Writer:
+        """This writer's row with the next batch number. Raises Unavailable when it is closed (S-9)."""
+        if self._closed:
+            raise Unavailable("the store is closed")
+        row = self._core.shelf.get(WRITER, (STORE, self.writer))
+        if not isinstance(row, Writer) or row.status is not LeaseStatus.ALIVE:
+            raise Unavailable(f"writer {self.writer} has been closed", "another process took this one for dead")
+        return row._replace(batch=row.batch + 1)
+
+    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        """See the port."""
+        core = self._core
+        with core.lock:
+            self._receipt()
+            stored = successor(core.mapping(), mapping, core.ticker.real())
+            for row in core.shelf.under(RUN, ()):
+                assert isinstance(row, Run)
+                if row.owner == "":
+                    core.shelf.put(RUN, row[:2], row._replace(due_at=rearm(row, stored)))
+            core.shelf.put(META, MAPPING_ROW, mapping_row(stored))
+            core.wakes.fire()
+            return stored
+
+    async def purge(self, before: int, n: int) -> int:
+        """See the port."""
+        shelf = self._core.shelf
+        with self._core.lock:
+            self._receipt()
+            over = [r for r in shelf.under(RUN, ()) if isinstance(r, Run) and r.owner == ENDED and r.ended_at < before]
+            over.sort(key=lambda run: (run.ended_at, run.tenant, run.run))
+            for run in over[:n]:
+                for kind in KINDS:
+                    if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN):
+                        shelf.drop(kind, run[:2])
+        return len(over[:n])
+
+    # --- reading -------------------------------------------------------------------------
+    async def load(self, kind: Kind, key: Key) -> Row | None:
+        """See the port."""
+        return self._core.shelf.get(kind, key)
+
+    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        found = self._core.shelf.under(kind, prefix)
+        return tuple([row for row in found if not after or key_of(kind, row) > after][:limit])
+
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """See the port."""
+        with self._core.lock:
+            now = self._core.now()
+            return tuple(self._run_rows(key, now) for key in runs)
+
+    def _run_rows(self, key: tuple[str, str], now: Instant) -> RunRows | None:
+        shelf = self._core.shelf
+        run = shelf.get(RUN, key)
+        if run is None:
+            return None
+        assert isinstance(run, Run)
+        check_run(run)
+        events = [row for row in shelf.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
+        rest = [shelf.under(kind, key) for kind in (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)]
+        for effect in rest[0]:
+            check_effect(effect)  # type: ignore[arg-type]
+        return gather_rows(run, events[-1] if events else None, rest, now)
+
+    async def page(
+        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page:
+        """See the port."""
+        check_columns(kind, list(where))
+        limit = min(limit, PAGE_MAX)
+        after = place_after(kind, cursor)
+        fields = kind.row._fields
+        found = [
+            row for row in self._core.shelf.under(kind, (tenant,))
+            if all(row[fields.index(name)] == value for name, value in where.items())
+            and (after is None or place_of(kind, row) < after)
+        ]  # fmt: skip
+        found.sort(key=lambda row: place_of(kind, row), reverse=True)
+        more = len(found) > limit
+        return Page(tuple(found[:limit]), cursor_of(kind, found[limit - 1]) if more else "")
+
+    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+        """See the port."""
+        check_columns(kind, [column])
+        place = kind.row._fields.index(column)
+        return dict(Counter(str(row[place]) for row in self._core.shelf.under(kind, (tenant,))))
+
+    async def next_due(self, lanes: Sequence[str]) -> int | None:
+        """See the port."""
+        found = [self._core.shelf.next_due(lane) for lane in lanes]
+        return min((due for due in found if due is not None), default=None)
+
+    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        return tuple([r for r in self._core.shelf.queued() if tenant in (STORE, r.queue)][:limit])
+
+    async def owned(self, owner: str) -> tuple[Run, ...]:
+        """See the port."""
+        return tuple(self._core.shelf.owned(owner))
+
+    async def now(self) -> Instant:
+        """See the port."""
+        return self._core.now()
+
+    def mapping(self) -> Mapping:
+        """See the port."""
+        return self._core.mapping()
+
+    def facts(self) -> dict[str, str | int]:
+        """See the port."""
+        return {"store": self.url, "survives": "nothing: it lives in this process"}
+
+    # --- the rest ------------------------------------------------------------------------
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See the port."""
+        return self._core.wakes.subscribe(wake)
+
+    async def migrate(self) -> None:
+        """Nothing to do: there is no older memory."""
+
+    async def close(self) -> None:
+        """Close this writer's row; whatever it submitted has landed."""
+        with self._core.lock:
+            if not self._closed:
+                row = self._core.shelf.get(WRITER, (STORE, self.writer))
+                if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
+                    closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
+                    self._core.shelf.put(WRITER, row[:2], closed)
+            self._closed = True

@@ -1,0 +1,76 @@
+"""What a page for people is: which columns may be asked for, what it is ordered by, how its cursor is spelt."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    MEMO,
+    META,
+    NOTE,
+    RUN,
+    SLOT,
+    TOKEN,
+    WAIT,
+    WORKER,
+    WRITER,
+    Key,
+    Kind,
+    Row,
+    key_of,
+)
+from outlast.errors import InvalidInput
+
+PAGE_MAX: Final = 1_000
+# The column that says how new a row is.
+ORDER: Final = {
+    RUN.name: "created_at",
+    APPROVAL.name: "asked_at",
+    EVENT.name: "at",
+    EFFECT.name: "first_at",
+    MEMO.name: "at",
+    EVIDENCE.name: "at",
+    WAIT.name: "since",
+    NOTE.name: "at",
+    TOKEN.name: "at",
+    SLOT.name: "i",
+    WORKER.name: "started_at",
+    WRITER.name: "started_at",
+    META.name: "version",
+}
+
+
+def place_of(kind: Kind, row: Row) -> Key:
+    """Where a row stands in its page order: its time, then its key."""
+    time = row[kind.row._fields.index(ORDER[kind.name])]
+    assert isinstance(time, int)
+    return (time, *key_of(kind, row))
+
+
+def cursor_of(kind: Kind, row: Row) -> str:
+    """The opaque cursor that continues after a row."""
+    return urlsafe_b64encode(json.dumps(place_of(kind, row)).encode()).decode()
+
+
+def place_after(kind: Kind, cursor: str) -> Key | None:
+    """The place a cursor stands for; None at the beginning. Raises InvalidInput for a cursor that is none of ours."""
+    if not cursor:
+        return None
+    try:
+        place = tuple(json.loads(urlsafe_b64decode(cursor)))
+    except (ValueError, TypeError) as error:
+        raise InvalidInput("this cursor is not one that a page gave", fix="begin again without a cursor") from error
+    if len(place) != kind.key + 1 or not all(isinstance(part, str | int) for part in place):
+        raise InvalidInput("this cursor belongs to another list", fix="begin again without a cursor")
+    return place
+
+
+def check_columns(kind: Kind, columns: list[str]) -> None:
+    """Raise InvalidInput unless each is a column of this kind; names reach SQL, so nothing else may pass."""
+    unknown = [name for name in columns if name not in kind.row._fields]
+    if unknown:
+        raise InvalidInput(f"{kind.name} rows have no {', '.join(map(repr, unknown))}")

@@ -1,0 +1,126 @@
+"""Rows in dictionaries, found by key, by prefix of a key, and, for runs, by lane and due time, owner and queue."""
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from outlast.core.machine import ENDED
+from outlast.core.rows import KINDS, RUN, Key, Kind, Row, Run, key_of
+
+SLACK: Final = 1_000  # superseded entries of a heap that are not worth rebuilding it for
+
+
+class Shelf:
+    """All rows of a memory store. A row is replaced whole; nothing here judges versions."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Key, dict[Key, Row]]] = {kind.name: {} for kind in KINDS}
+        self._due: dict[str, list[tuple[int, Key]]] = {}  # heap per lane; entries a newer row supersedes stay in it
+        self._armed: dict[str, int] = {}  # rows of a lane with a due_at
+        self._owned: dict[str, set[Key]] = {}
+        self._queued: set[Key] = set()
+
+    def get(self, kind: Kind, key: Key) -> Row | None:
+        """The row at a key."""
+        group = self._groups[kind.name].get(_group(kind, key))
+        return None if group is None else group.get(key)
+
+    def put(self, kind: Kind, key: Key, row: Row) -> None:
+        """Set the row at a key."""
+        group = self._groups[kind.name].setdefault(_group(kind, key), {})
+        if kind is RUN:
+            old = group.get(key)
+            assert isinstance(row, Run) and (old is None or isinstance(old, Run))
+            self._index(old, row)
+        group[key] = row
+
+    def drop(self, kind: Kind, prefix: Key) -> None:
+        """Forget every row of this kind whose key begins with `prefix`."""
+        for key in [key_of(kind, row) for row in self.under(kind, prefix)]:
+            group = self._groups[kind.name][_group(kind, key)]
+            row = group.pop(key)
+            if kind is RUN:
+                assert isinstance(row, Run)
+                self._index(row, None)
+            if not group:
+                del self._groups[kind.name][_group(kind, key)]
+
+    def under(self, kind: Kind, prefix: Key) -> list[Row]:
+        """Rows whose key begins with `prefix`, in key order."""
+        groups = self._groups[kind.name]
+        width = 1 if kind.key == 2 else 2
+        if len(prefix) >= width:
+            found = list(groups.get(prefix[:width], {}).items())
+        else:
+            found = [item for group in groups.values() for item in group.items()]
+        return [row for key, row in sorted(found) if key[: len(prefix)] == prefix]
+
+    def due(self, lane: str, real: int, n: int) -> list[Run]:
+        """At most `n` runs of a lane that are due, oldest due first."""
+        heap = self._due.get(lane, [])
+        found: list[Run] = []
+        taken: list[tuple[int, Key]] = []
+        while heap and heap[0][0] <= real and len(found) < n:
+            entry = heappop(heap)
+            run = self._armed_run(lane, entry)
+            if run is not None and (not taken or taken[-1] != entry):
+                found.append(run)
+                taken.append(entry)
+        for entry in taken:
+            heappush(heap, entry)
+        return found
+
+    def next_due(self, lane: str) -> int | None:
+        """The earliest due_at of a lane."""
+        heap = self._due.get(lane, [])
+        while heap and self._armed_run(lane, heap[0]) is None:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def owned(self, owner: str) -> list[Run]:
+        """The runs of an owner, in key order."""
+        return self._runs(self._owned.get(owner, set()))
+
+    def queued(self) -> list[Run]:
+        """The runs that wait for a slot, oldest first."""
+        return sorted(self._runs(self._queued), key=lambda run: (run.created_at, run.tenant, run.run))
+
+    def _runs(self, keys: set[Key]) -> list[Run]:
+        runs = [self.get(RUN, key) for key in sorted(keys)]
+        return [run for run in runs if isinstance(run, Run)]
+
+    def _armed_run(self, lane: str, entry: tuple[int, Key]) -> Run | None:
+        """The run of a heap's entry, if the entry still says when it is due."""
+        run = self.get(RUN, entry[1])
+        return run if isinstance(run, Run) and run.lane == lane and run.due_at == entry[0] else None
+
+    def _index(self, old: Run | None, new: Run | None) -> None:
+        key = (new or old)[:2]  # type: ignore[index]
+        was = None if old is None else (old.lane, old.due_at, old.owner, old.queue)
+        now = None if new is None else (new.lane, new.due_at, new.owner, new.queue)
+        if was == now:
+            return
+        if old is not None:
+            self._owned.get(old.owner, set()).discard(key)
+            self._queued.discard(key)
+            if old.due_at is not None:
+                self._armed[old.lane] -= 1
+        if new is not None:
+            if new.owner not in ("", ENDED):
+                self._owned.setdefault(new.owner, set()).add(key)
+            if new.queue:
+                self._queued.add(key)
+            if new.due_at is not None:
+                self._arm(new.lane, new.due_at, key, new)
+
+    def _arm(self, lane: str, due_at: int, key: Key, run: Run) -> None:
+        self._armed[lane] = self._armed.get(lane, 0) + 1
+        heap = self._due.setdefault(lane, [])
+        heappush(heap, (due_at, key))
+        if len(heap) > 2 * self._armed[lane] + SLACK:
+            heap[:] = {e for e in heap if self._armed_run(lane, e) is not None} | {(due_at, run[:2])}
+            heapify(heap)
+
+
+def _group(kind: Kind, key: Key) -> Key:
+    """Rows are kept by run, where their key names one, else by tenant."""
+    return key[:1] if kind.key == 2 else key[:2]
