@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from .governance import Governance
 
@@ -74,8 +75,8 @@ class Candidate(_Part):
     defect_ppm: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
 
-class Form(_Part):
-    """The fields of a purchase, each checked by itself."""
+class Purchase(_Part):
+    """The fields of a purchase, each checked by itself. That they agree with each other is what `problems` checks."""
 
     reference: Name
     category: Text
@@ -90,17 +91,6 @@ class Form(_Part):
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=50)]
     governance: Governance = Governance()
 
-
-class Purchase(Form):
-    """A purchase whose fields also agree with each other; building one from bad data names every problem."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _agrees(cls, raw: object) -> object:
-        if isinstance(raw, Mapping) and (found := problems(raw)):
-            raise ValueError("\n".join(found))
-        return raw
-
     def candidate(self, supplier_id: str) -> Candidate:
         """The candidate of this id; KeyError when there is none."""
         for candidate in self.candidates:
@@ -109,47 +99,79 @@ class Purchase(Form):
         raise KeyError(supplier_id)
 
 
+class Opening(_Part):
+    """What starts a negotiation: a purchase, bare or under `purchase`. A bad one is refused with every problem."""
+
+    purchase: Purchase
+
+    @model_validator(mode="before")
+    @classmethod
+    def _checked(cls, raw: object) -> object:
+        if not isinstance(raw, Mapping):
+            return raw
+        document = raw["purchase"] if set(raw) == {"purchase"} else raw
+        if not isinstance(document, Purchase) and (found := list(_found(document))):
+            errors = [InitErrorDetails(type=_problem(text), loc=loc, input=document) for loc, text in found]
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return {"purchase": document}
+
+
+Path: TypeAlias = tuple[int | str, ...]
+Problem: TypeAlias = tuple[Path, str]
+"""Where in the document, and what is wrong there."""
+
+
 def problems(raw: object) -> list[str]:
     """Every reason why `raw` is no purchase, as sentences that begin with a JSON path; empty when it is one."""
-    found: list[str] = []
+    return [f"{shown(path)} {text}" for path, text in _found(raw)]
+
+
+def shown(path: Path) -> str:
+    """A path as JSON path: $.items[2].quantity."""
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+
+
+def _found(raw: object) -> Iterator[Problem]:
     try:
-        Form.model_validate(raw)
+        Purchase.model_validate(raw)
     except ValidationError as refused:
-        found += [_sentence(error["loc"], error["type"], error["msg"], error["input"]) for error in refused.errors()]
+        yield from ((e["loc"], _sentence(e["type"], e["msg"], e["input"])) for e in refused.errors(include_url=False))
     if isinstance(raw, Mapping):
         for check in (_dates, _twice, _spend, _mailboxes, _currencies, _capacities):
-            found += check(raw)
-    return found
+            yield from check(raw)
 
 
-def _sentence(loc: tuple[int | str, ...], kind: str, message: str, given: object) -> str:
-    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+def _problem(text: str) -> PydanticCustomError:
+    return PydanticCustomError("purchase", "{text}", {"text": text})
+
+
+def _sentence(kind: str, message: str, given: object) -> str:
     if kind == "missing":
-        return f"{path} is missing"
+        return "is missing"
     if kind == "extra_forbidden":
-        return f"{path} is not a field that is known here"
-    shown = repr(given) if isinstance(given, str | int | float) else "what is given"
+        return "is not a field that is known here"
+    what = repr(given) if isinstance(given, str | int | float) else "what is given"
     message = message.removeprefix("Value error, ").replace("Input should", "must")
-    return f"{path} {message[:1].lower()}{message[1:]} (given: {shown})"
+    return f"{message[:1].lower()}{message[1:]} (given: {what})"
 
 
 # The checks below compare fields with each other. They read the raw document and skip whatever is not of the
 # right kind, which the fields' own checks have already named; so one bad field hides no other problem.
 
 
-def _dates(raw: Mapping[str, Any]) -> Iterator[str]:
+def _dates(raw: Mapping[str, Any]) -> Iterator[Problem]:
     asked, need = _date(raw.get("requested_on")), _date(raw.get("need_by"))
     if asked and need and need <= asked:
-        yield f"$.need_by is {need}, which is not after $.requested_on, {asked}"
+        yield ("need_by",), f"is {need}, which is not after requested_on, {asked}"
 
 
-def _twice(raw: Mapping[str, Any]) -> Iterator[str]:
+def _twice(raw: Mapping[str, Any]) -> Iterator[Problem]:
     for where, field, what in (("items", "sku", "item"), ("candidates", "id", "supplier")):
         ids = Counter(part[field] for _, part in _parts(raw, where) if isinstance(part.get(field), str))
-        yield from (f"$.{where} names the {what} {name!r} {n} times" for name, n in ids.items() if n > 1)
+        yield from (((where,), f"names the {what} {name!r} {n} times") for name, n in ids.items() if n > 1)
 
 
-def _spend(raw: Mapping[str, Any]) -> Iterator[str]:
+def _spend(raw: Mapping[str, Any]) -> Iterator[Problem]:
     stated = raw.get("spend_cents")
     lines = [(part.get("quantity"), part.get("target_cents")) for _, part in _parts(raw, "items")]
     products = [q * c for q, c in lines if _positive(q) and _positive(c)]
@@ -158,13 +180,14 @@ def _spend(raw: Mapping[str, Any]) -> Iterator[str]:
     total = sum(products)
     if abs(stated - total) * 100 > total * SPEND_TOLERANCE_PERCENT:
         yield (
-            f"$.spend_cents is {stated}, but the items at their target prices come to {total}; "
-            f"they may differ by {SPEND_TOLERANCE_PERCENT} %"
+            ("spend_cents",),
+            f"is {stated}, but the items at their target prices come to {total}; "
+            f"they may differ by {SPEND_TOLERANCE_PERCENT} %",
         )
 
 
-def _mailboxes(raw: Mapping[str, Any]) -> Iterator[str]:
-    seen: dict[str, str] = {}
+def _mailboxes(raw: Mapping[str, Any]) -> Iterator[Problem]:
+    seen: dict[str, Path] = {}
     for path, part in _parts(raw, "candidates"):
         mailbox = part.get("mailbox")
         if not isinstance(mailbox, str):
@@ -172,34 +195,35 @@ def _mailboxes(raw: Mapping[str, Any]) -> Iterator[str]:
         try:
             TypeAdapter(AnyHttpUrl).validate_python(mailbox)
         except ValidationError:
-            yield f"{path}.mailbox is {mailbox!r}, which is not an http or https address"
+            yield (*path, "mailbox"), f"is {mailbox!r}, which is not an http or https address"
             continue
         first = seen.setdefault(mailbox.rstrip("/"), path)
         if first != path:
-            yield f"{path}.mailbox is the same address as {first}.mailbox"
+            yield (*path, "mailbox"), f"is the same address as {shown(first)}.mailbox"
 
 
-def _currencies(raw: Mapping[str, Any]) -> Iterator[str]:
+def _currencies(raw: Mapping[str, Any]) -> Iterator[Problem]:
     currency = raw.get("currency")
     for path, part in _parts(raw, "candidates"):
         other = part.get("currency")
         if isinstance(currency, str) and isinstance(other, str) and other != currency:
-            yield f"{path}.currency is {other}, but the purchase is in {currency}; bids would not be comparable"
+            why = f"is {other}, but the purchase is in {currency}; bids would not be comparable"
+            yield (*path, "currency"), why
 
 
-def _capacities(raw: Mapping[str, Any]) -> Iterator[str]:
+def _capacities(raw: Mapping[str, Any]) -> Iterator[Problem]:
     skus = {part.get("sku") for _, part in _parts(raw, "items") if isinstance(part.get("sku"), str)}
     for path, part in _parts(raw, "candidates"):
         capacity = part.get("capacity")
         for sku in capacity if isinstance(capacity, Mapping) else ():
             if sku not in skus:
-                yield f"{path}.capacity names {sku!r}, which is not an item of this purchase"
+                yield (*path, "capacity"), f"names {sku!r}, which is not an item of this purchase"
 
 
-def _parts(raw: Mapping[str, Any], field: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _parts(raw: Mapping[str, Any], field: str) -> list[tuple[Path, Mapping[str, Any]]]:
     parts = raw.get(field)
     listed = parts if isinstance(parts, list) else []
-    return [(f"$.{field}[{i}]", part) for i, part in enumerate(listed) if isinstance(part, Mapping)]
+    return [((field, i), part) for i, part in enumerate(listed) if isinstance(part, Mapping)]
 
 
 def _positive(value: object) -> TypeGuard[int]:

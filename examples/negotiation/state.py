@@ -1,9 +1,8 @@
 """What a negotiation remembers from node to node: small, and pointers wherever a pointer will do."""
 
-from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
 from .kraljic import Quadrant
 from .letters import Bid
@@ -28,7 +27,7 @@ class ScoreLine(BaseModel):
 
 
 class Negotiation(BaseModel):
-    """The state. A run starts from a purchase, either bare or under `purchase`."""
+    """The state of a run."""
 
     purchase: Purchase
     quadrant: Quadrant | None = None
@@ -49,12 +48,6 @@ class Negotiation(BaseModel):
     order_id: str = ""
     unreached: dict[str, str] = {}
     """Suppliers whose last letter was refused, and why."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare(cls, raw: object) -> object:
-        bare = isinstance(raw, Mapping) and "purchase" not in raw and "candidates" in raw
-        return {"purchase": raw} if bare else raw
 
     def active(self) -> list[str]:
         """The suppliers still in the auction."""
@@ -85,3 +78,31 @@ class Negotiation(BaseModel):
                 if older.supplier_id == bid.supplier_id:
                     older.status = "SUPERSEDED"
             self.bids.append(HeldBid(**bid.model_dump()))
+
+
+class Outcome(BaseModel):
+    """What a negotiation returns."""
+
+    reference: str
+    supplier_id: str
+    bid_id: str
+    cents: int
+    order_id: str
+    approved_by: str
+    why: str
+
+
+def outcome(s: Negotiation) -> Outcome | None:
+    """The award; None while there is no order."""
+    if not s.order_id:
+        return None
+    bid = s.bid(s.winner)
+    return Outcome(
+        reference=s.purchase.reference,
+        supplier_id=bid.supplier_id,
+        bid_id=bid.bid_id,
+        cents=bid.cents,
+        order_id=s.order_id,
+        approved_by=s.approved_by,
+        why=s.why_winner,
+    )

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from outlast import CannotTell, Found, NotFound, NotSent, NoUndo, Refused, activity, this_call
+from outlast import CannotTell, Found, NotFound, NotNow, NoUndo, Refused, activity, this_call
 
 from .inbox import answer_to
 from .letters import Ask, Cancellation, Feedback, Invitation, Message, Order, OrderForm, Receipt
@@ -30,7 +30,7 @@ async def invite(supplier_id: str, round_number: int, mailbox: str, ask: Ask) ->
     """Invites a supplier to bid in one round."""
     run_id, inbox = this_call().run_id, os.environ.get(INBOX)
     if not inbox:
-        raise NotSent(f"{INBOX} is not set, so the supplier would not know where to send its bid")
+        raise NotNow(f"{INBOX} is not set, so the supplier would not know where to send its bid")
     letter = Invitation(**ask.model_dump(), run_id=run_id, answer_to=answer_to(inbox, run_id))
     return await _post(mailbox, "invitations", letter, Receipt)
 

@@ -7,15 +7,17 @@ from outlast import ActivityFailed, Context, Failed, Plan, Refusal, Stopped, Wor
 
 from . import kraljic, routing, scoring
 from .letters import Ask, Bid, Feedback, Line, Message, Order, bid_signal
-from .purchase import problems
-from .state import HeldBid, Negotiation, ScoreLine
-from .suppliers import invite, place_order, send_feedback, send_message
+from .purchase import Opening, problems
+from .state import HeldBid, Negotiation, ScoreLine, outcome
 from .summary import letter_text, order_text
+from .suppliers import invite, place_order, send_feedback, send_message
 
 UNREACHABLE = "retries_exhausted"
 """The refusal of a supplier that did not say no: it could not be reached, and may be in the next round."""
 
-negotiation = Workflow("negotiation", state=Negotiation, version=1, ceiling=timedelta(hours=168))
+negotiation = Workflow(
+    "negotiation", state=Negotiation, input=Opening, outcome=outcome, version=1, ceiling=timedelta(hours=168)
+)
 
 
 @negotiation.node(start=True, status="VALIDATING")
