@@ -1,0 +1,216 @@
+"""A purchase and an agent loop that strict type checkers find clean, and whose types they know."""
+
+from datetime import datetime, timedelta
+from typing import Any, Literal, assert_type
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from outlast import (
+    ActivityFailed,
+    Allow,
+    CannotTell,
+    Context,
+    Decision,
+    Deny,
+    Failed,
+    Found,
+    NeedsApproval,
+    NotFound,
+    NotNow,
+    NoUndo,
+    Plan,
+    Refusal,
+    Refused,
+    Retry,
+    Stopped,
+    Workflow,
+    activity,
+    lookup,
+    repeat,
+    role,
+    this_call,
+)
+from outlast.flow import Activity, PolicyRequest, Verdict
+
+
+class Ticket(BaseModel):
+    message_id: str
+
+
+class Offer(BaseModel):
+    offer_id: str
+    supplier_id: str
+    cents: int
+    open: bool = True
+
+
+class Order(BaseModel):
+    order_id: str
+
+
+class Purchase(BaseModel):
+    category: str
+    suppliers: list[str]
+    offers: list[Offer] = []
+    declined: dict[str, str] = {}
+    winner: Offer | None = None
+    order_id: str | None = None
+
+
+class Start(BaseModel):
+    category: str
+    suppliers: list[str]
+
+
+def guard(request: PolicyRequest) -> Verdict:
+    cents = request.arguments.get("cents", 0)
+    if not isinstance(cents, int) or request.moment.year < 2000:
+        return Deny("amounts-are-numbers", "cents")
+    if cents > 1_000_000:
+        return NeedsApproval("large-order", role("finance") | role("lead") & role("buyer"), within=timedelta(hours=24))
+    return Allow("small-order")
+
+
+def outcome(state: Purchase) -> Order | None:
+    return Order(order_id=state.order_id) if state.order_id else None
+
+
+purchase = Workflow(
+    "purchase", state=Purchase, version=2, ceiling=timedelta(hours=96), outcome=outcome, policy=guard, input=Start
+)
+
+
+@activity(key="ask/{supplier_id}/{turn}", undo=NoUndo("a mail cannot be unsent"), retry=Retry(attempts=5))
+async def ask(supplier_id: str, turn: int) -> Ticket:
+    call = this_call()
+    assert_type(call.deadline, datetime)
+    if call.attempt == 1:
+        raise NotNow("warming up", retry_after=timedelta(seconds=2))
+    return Ticket(message_id=call.idempotency_key)
+
+
+@ask.reconcile
+async def find_asked(supplier_id: str, turn: int) -> Found[Ticket] | NotFound | CannotTell:
+    return Found(Ticket(message_id=f"{supplier_id}-{turn}"), external_id="m-1")
+
+
+@activity(key="order/{supplier_id}/{offer_id}", scope="run", timeout=timedelta(seconds=20))
+async def place(supplier_id: str, offer_id: str, cents: int) -> Order:
+    if cents <= 0:
+        raise Refused("amount", "not above zero")
+    return Order(order_id="1")
+
+
+@place.reconcile(quiet=timedelta(minutes=10))
+async def find_order(supplier_id: str, offer_id: str, cents: int) -> Found[Order] | NotFound:
+    return NotFound()
+
+
+@place.undo
+async def cancel_order(done: Order, supplier_id: str, offer_id: str, cents: int) -> None: ...
+
+
+@activity(key="archive/{path}", on_doubt=repeat(window=timedelta(days=365)), undo=NoUndo("harmless"))
+def archive(path: str) -> int:
+    return len(path)
+
+
+@lookup(key="class/{category}", paid=True)
+def classify(category: str) -> str:
+    return category.upper()
+
+
+@purchase.node(start=True, status="ASKING", within=timedelta(days=5))
+async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
+    s = assert_type(ctx.state, Purchase)
+    assert_type(await ctx.do(classify, s.category), str)
+    asked = await ctx.do_all({name: ask.plan(name, 1) for name in s.suppliers}, refused="return")
+    assert_type(asked, dict[str, Ticket | Refusal])
+    assert_type(await ctx.do_all({n: ask.plan("a", n) for n in (2, 3)}), dict[int, Ticket])
+    s.declined |= {name: answer.detail for name, answer in asked.items() if isinstance(answer, Refusal)}
+    s.offers += assert_type(
+        await ctx.collect("offer", Offer, until=ctx.entered_at + timedelta(days=1), most=3), list[Offer]
+    )
+    assert_type(await ctx.receive("go", Start), Start)
+    assert_type(await ctx.receive("stop", Start, until=timedelta(hours=1)), Start | None)
+    await ctx.sleep("cool-off", until=timedelta(minutes=5))
+    ctx.tell("asked", "all suppliers were asked", count=len(asked), names=["a"])
+    if not s.offers:
+        raise Failed("nobody answered")
+    return "deciding"
+
+
+def order_for(offer: Offer) -> Plan[Order]:
+    return place.plan(offer.supplier_id, offer.offer_id, offer.cents)
+
+
+@purchase.node(status="PENDING_APPROVAL", max_visits=2)
+async def deciding(ctx: Context[Purchase]) -> Literal["ordering", "asking"] | None:
+    plans = [order_for(offer) for offer in ctx.state.offers]
+    decision = await ctx.approval(
+        plans[0],
+        summary="Order",
+        by=role("buyer"),
+        within=timedelta(hours=96),
+        valid_for=timedelta(hours=2),
+        name="award",
+        alternatives=plans[1:],
+        again=True,
+        risk="high",
+    )
+    assert_type(decision, Decision[Order])
+    assert_type(decision.chosen, Plan[Order] | None)
+    if decision.outcome == "again":
+        return "asking"
+    if not decision.approved or decision.chosen is None:
+        raise Stopped(decision.reason)
+    assert_type(await ctx.do_plan(decision.chosen), Order)
+    assert_type(ctx.now(), datetime)
+    assert_type(ctx.uuid("x"), UUID)
+    assert_type(ctx.random("x"), float)
+    return "ordering" if decision.chosen == plans[0] else None
+
+
+@purchase.node
+async def ordering(ctx: Context[Purchase]) -> None:
+    offer = ctx.state.offers[0]
+    try:
+        order = await ctx.do(place, offer.supplier_id, offer.offer_id, cents=offer.cents)
+    except ActivityFailed as error:
+        raise Failed(assert_type(error.refusal.code, str)) from error
+    ctx.state.order_id = assert_type(order, Order).order_id
+    assert_type(await ctx.do(archive, "x"), int)
+
+
+# --- a small agent loop: a node that names itself, with a maximum --------------------------
+class Desk(BaseModel):
+    goal: str
+    steps: int = 0
+    notes: list[str] = []
+
+
+desk = Workflow("desk", state=Desk)
+
+
+@lookup(paid=True)
+async def think(goal: str, step: int, notes: list[str]) -> Literal["search", "done"]:
+    return "done"
+
+
+@desk.node(start=True, max_visits=50)
+async def work(ctx: Context[Desk]) -> Literal["work"] | None:
+    s = ctx.state
+    tool = assert_type(await ctx.do(think, s.goal, s.steps, s.notes), Literal["search", "done"])
+    s.steps += 1
+    return None if tool == "done" else "work"
+
+
+# --- a bare call, for unit tests; and what may be asked of any activity --------------------
+async def bare() -> None:
+    assert_type(await place("s", "o", 1), Order)
+    assert_type(await archive("x"), int)
+
+
+def every_one() -> list[Activity[..., Any]]:
+    return [ask, place, archive, classify, think]

@@ -1,0 +1,59 @@
+"""What authors write is clean under strict type checkers, and each planted mistake is found on its own line."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SRC = HERE.parents[1] / "src"
+PYRIGHT = {"typeCheckingMode": "strict", "reportUnusedCoroutine": "error", "pythonVersion": "3.11"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("typing")
+    shutil.copy(HERE / "right.py", folder)
+    head, rest = (HERE / "wrong.py").read_text().split("\n", 1)
+    assert head == "# type: ignore"
+    (folder / "wrong.py").write_text("\n" + rest)  # the numbers of the lines stay
+    (folder / "pyrightconfig.json").write_text(json.dumps(PYRIGHT | {"extraPaths": [str(SRC)]}))
+    return folder
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def mypy(folder: Path) -> dict[str, set[int]]:
+    done = run(folder, "mypy", "--strict", "--enable-error-code=unused-awaitable", "right.py", "wrong.py")
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found: dict[str, set[int]] = {}
+    for name, line in re.findall(r"^(.+?):(\d+): error", done.stdout, re.MULTILINE):
+        found.setdefault(name, set()).add(int(line))
+    return found
+
+
+def pyright(folder: Path) -> dict[str, set[int]]:
+    done = run(folder, "basedpyright", "--outputjson", "--pythonpath", sys.executable, "right.py", "wrong.py")
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found: dict[str, set[int]] = {}
+    for item in json.loads(done.stdout)["generalDiagnostics"]:
+        if item["severity"] == "error":
+            found.setdefault(Path(item["file"]).name, set()).add(item["range"]["start"]["line"] + 1)
+    return found
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_right_is_clean_and_each_planted_mistake_is_found(
+    checker: Callable[[Path], dict[str, set[int]]], folder: Path
+) -> None:
+    lines = (HERE / "wrong.py").read_text().splitlines()
+    marked = {i for i, line in enumerate(lines, 1) if re.search(r"# E \d+:", line)}
+    assert len(marked) >= 12
+    assert checker(folder) == {"wrong.py": marked}
