@@ -1,0 +1,138 @@
+"""Stand-ins around the worked example: the market as a process, an inbox that remembers, conditions to wait for."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from examples.negotiation.inbox import Posted, inbox_app
+from examples.negotiation.letters import Feedback, Invitation, Line
+from examples.negotiation.loopback import serve
+from examples.negotiation.purchase import Purchase
+from examples.negotiation.record import Entry, read
+from examples.negotiation.samples import sample
+
+ROOT = Path(__file__).parents[2]
+GIVE_UP_S = 30
+"""Only a test that is broken waits so long."""
+
+SKUS = ("sheet-1208", "box-m")
+
+
+def purchase(name: str = "leverage", **changes: Any) -> Purchase:
+    return Purchase.model_validate(sample(name) | changes)
+
+
+def invitation(*, run_id: str = "r1", answer_to: str = "http://127.0.0.1:9/", round_number: int = 1) -> dict[str, Any]:
+    asked = Invitation(
+        reference="RFQ-1",
+        category="packaging",
+        currency="EUR",
+        lines=[Line(sku="sheet-1208", quantity=100, unit="pieces")],
+        need_by=date(2026, 4, 20),
+        cycle=1,
+        round=round_number,
+        rounds=5,
+        closes_at=datetime(2026, 3, 3, tzinfo=UTC),
+        run_id=run_id,
+        answer_to=answer_to,
+    )
+    return asked.model_dump(mode="json")
+
+
+def feedback(best_cents: int, *, round_number: int = 1, run_id: str = "r1") -> dict[str, Any]:
+    said = Feedback(run_id=run_id, cycle=1, round=round_number, best_cents=best_cents, rank=2, bidders=3)
+    return said.model_dump(mode="json")
+
+
+@dataclass
+class Market:
+    """A market that runs as a process of its own."""
+
+    url: str
+    record: Path
+
+    def entries(self) -> list[Entry]:
+        return read(self.record)
+
+    async def post(
+        self, supplier: str, kind: str, body: object, key: str, timeout_s: float = GIVE_UP_S
+    ) -> httpx.Response:
+        async with httpx.AsyncClient(trust_env=False, timeout=timeout_s) as http:
+            address = f"{self.url}/suppliers/{supplier}/{kind}"
+            return await http.post(address, json=body, headers={"Idempotency-Key": key} if key else {})
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            return await http.get(f"{self.url}{path}")
+
+    async def until(self, seen: Callable[[list[Entry]], bool]) -> list[Entry]:
+        """The record, as soon as `seen` holds for it."""
+        await when(lambda: seen(self.entries()), lambda: self.entries())
+        return self.entries()
+
+
+async def when(holds: Callable[[], bool], otherwise: Callable[[], object]) -> None:
+    give_up = time.monotonic() + GIVE_UP_S
+    while not holds():
+        assert time.monotonic() < give_up, otherwise()
+        await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def market(folder: Path, scenario: str | dict[str, Any]) -> Iterator[Market]:
+    """Starts a market on a scenario (a name, or one written down here); stops it and asserts that it ended well."""
+    if isinstance(scenario, dict):
+        path = folder / "scenario.json"
+        path.write_text(json.dumps({"name": "test", "suppliers": scenario}), encoding="utf-8")
+        scenario = str(path)
+    record = folder / "market.jsonl"
+    command = [sys.executable, "-m", "examples.negotiation.market", "--record", str(record), "--scenario", scenario]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            assert ready, "the market ended before it was ready"
+            yield Market(json.loads(ready)["url"], record)
+        finally:
+            process.terminate()
+            ended = process.wait(GIVE_UP_S)
+    assert ended == 0
+
+
+@dataclass
+class Inbox:
+    """An inbox whose signals end in a list; the first `refusals` are answered as if the store were away."""
+
+    url: str = ""
+    refusals: int = 0
+    answer: Posted = "accepted"
+    signals: list[tuple[str, str, dict[str, Any], str]] = field(default_factory=list)
+
+    async def signal(self, run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionError("the store is away")
+        self.signals.append((run_id, name, payload, signal_id))
+        return self.answer
+
+    def ids(self) -> set[str]:
+        return {signal_id for _, _, _, signal_id in self.signals}
+
+
+@contextlib.asynccontextmanager
+async def inbox(**given: Any) -> AsyncIterator[Inbox]:
+    held = Inbox(**given)
+    async with serve(inbox_app(held.signal)) as url:
+        held.url = url
+        yield held

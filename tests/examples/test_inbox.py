@@ -1,0 +1,75 @@
+"""Does the inbox turn each bid into one signal, and say truthfully what became of it?"""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from examples.negotiation.inbox import BODY_BYTES_MAX, answer_to
+from tests.examples.helpers import inbox
+
+BID: dict[str, Any] = {
+    "bid_id": "acme-1-3", "supplier_id": "acme", "cycle": 1, "round": 3,
+    "cents": 100, "freight_cents": 0, "lead_days": 3, "payment_days": 30,
+}  # fmt: skip
+
+
+def post(body: Any, **given: Any) -> tuple[httpx.Response, list[Any]]:
+    async def story() -> tuple[httpx.Response, list[Any]]:
+        async with inbox(**given) as box, httpx.AsyncClient(trust_env=False) as http:
+            content = {"content": body} if isinstance(body, bytes) else {"json": body}
+            return await http.post(answer_to(box.url, "neg_1"), **content), box.signals
+
+    return asyncio.run(story())
+
+
+def test_a_bid_becomes_a_signal_under_its_own_id() -> None:
+    answer, signals = post(BID)
+    assert answer.status_code == 202
+    assert signals == [("neg_1", "bid.1.3", BID, "acme-1-3")]
+
+
+@pytest.mark.parametrize(
+    ("posted", "status"), [("ended", 410), ("unknown", 404), ("conflict", 409), ("unavailable", 503)]
+)
+def test_the_answer_is_what_became_of_the_signal(posted: str, status: int) -> None:
+    answer, _ = post(BID, answer=posted)
+    assert answer.status_code == status
+    assert ("Retry-After" in answer.headers) is (status == 503)
+
+
+def test_a_store_that_is_away_is_said_to_be_away() -> None:
+    answer, signals = post(BID, refusals=1)
+    assert (answer.status_code, signals) == (503, [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        BID | {"cents": 0},
+        BID | {"cents": -1},
+        BID | {"round": 0},
+        BID | {"bid_id": "../x"},
+        BID | {"discount": 3},
+        b"not json",
+        b"",
+        b"[]",
+        b'{"cents": NaN}',
+    ],
+)
+def test_what_is_no_bid_is_refused_with_its_problems(body: Any) -> None:
+    answer, signals = post(body)
+    assert (answer.status_code, signals) == (422, [])
+    assert answer.json()["problems"]
+
+
+def test_every_problem_of_a_bid_is_named() -> None:
+    answer, _ = post(BID | {"cents": 0, "lead_days": -1, "round": 500})
+    assert [problem.split(":")[0] for problem in answer.json()["problems"]] == ["round", "cents", "lead_days"]
+
+
+def test_a_body_without_end_is_not_kept() -> None:
+    answer, signals = post(b"x" * (BODY_BYTES_MAX + 1))
+    assert (answer.status_code, signals) == (413, [])
