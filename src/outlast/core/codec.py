@@ -129,8 +129,8 @@ class Codec(Generic[T]):
             data = self._to_json(value, warnings="error")
         except (PydanticSerializationError, ValueError) as error:
             self._not_storable(value, error)
-        if self._writes_floats and b"null" in data:
-            self.canonical(value)  # pydantic writes NaN as null, silently: this one refuses it
+        if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
+            self._not_storable(value, ValueError(found))  # pydantic writes NaN as null, silently
         if len(data) > self.bytes_max:
             self.refuse_size(len(data))
         return data
@@ -141,6 +141,8 @@ class Codec(Generic[T]):
             data = _encode(self._dump(value, mode="json", warnings="error")).encode()
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             self._not_storable(value, error)
+        if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
+            self._not_storable(value, ValueError(found))  # where any type is allowed, here too
         if len(data) > self.bytes_max:
             self.refuse_size(len(data))
         return data
@@ -170,9 +172,12 @@ class Codec(Generic[T]):
         return self._schema.json_schema()
 
     def _not_storable(self, value: object, error: Exception) -> Never:
-        found = _find_unstorable(value, self.named.split(" ")[1] if self.named.startswith("the ") else "value", 0)
-        why = found or " ".join(str(error).split())
+        why = _find_unstorable(value, self._word(), 0) or " ".join(str(error).split())
         raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
+
+    def _word(self) -> str:
+        """What paths begin with: «state» for "the state of …"."""
+        return self.named.split(" ")[1] if self.named.startswith("the ") else "value"
 
     def refuse_size(self, size: int) -> Never:
         """Raises LimitExceeded for a value that takes `size` bytes."""
@@ -212,6 +217,18 @@ def _find_unstorable(value: object, path: str, depth: int) -> str:
         kind = type(value)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         return f"{path} is a {name}; values must be JSON or a pydantic model"
+    return ""
+
+
+def _find_nan(value: object, path: str, depth: int) -> str:
+    """«state.price is nan, …» for the first number that JSON cannot say; '' if there is none."""
+    if isinstance(value, float):
+        return "" if value - value == 0 else f"{path} is {value}, which JSON cannot say"
+    if depth > JSON_DEPTH_MAX or value is None or isinstance(value, (str, int)):
+        return ""
+    for name, item in _parts(value, path):
+        if found := _find_nan(item, name, depth + 1):
+            return found
     return ""
 
 
