@@ -69,7 +69,8 @@ class DefinitionError(OutlastError):
     code = "OUT-101"
 
     def __init__(self, what: str, why: str = "", fix: str = "", *, where: str = "") -> None:
-        super().__init__(what, why, fix)
+        told = not where or where in what or where in why
+        super().__init__(what if told else f"{what} ({where})", why, fix)
         self.where = where
 
 

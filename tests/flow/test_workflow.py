@@ -1,0 +1,154 @@
+"""What starts a run, what it returns, who may decide, and the names the front door exports."""
+
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import outlast
+from outlast import Context, Decision, Workflow, role
+from outlast.errors import DefinitionError, InvalidInput
+from outlast.flow import Rule, workflows_of
+from outlast.flow.people import EVERY_ROLE
+
+
+class State(BaseModel):
+    category: str
+    cents: int
+    rounds: int = 0
+
+
+class Start(BaseModel):
+    category: str
+    cents: int = 5
+
+
+class Unfit(BaseModel):
+    category: str
+
+
+def make(name: str = "w", **options: Any) -> Workflow[State]:
+    made = Workflow(name, state=State, **options)
+
+    @made.node(start=True)
+    async def only(ctx: Context[State]) -> None: ...
+
+    return made
+
+
+def test_without_a_model_the_input_is_the_required_fields_of_the_state() -> None:
+    made = make()
+    assert made.first_state({"category": "x", "cents": 1}) == State(category="x", cents=1)
+    assert made.first_state(b'{"category": "x", "cents": 1}') == State(category="x", cents=1)
+    assert set(made.input_schema()["properties"]) == {"category", "cents"}
+
+
+def test_bad_input_is_refused_with_every_problem_at_once() -> None:
+    with pytest.raises(InvalidInput) as error:
+        make().first_state({"rounds": 7, "centz": 1, "cents": "x"})
+    assert dict(error.value.problems).keys() == {"rounds", "centz", "category", "cents"}
+    assert error.value.fix == "give only category, cents"
+    with pytest.raises(InvalidInput, match="Invalid JSON"):
+        make().first_state(b"{")
+    with pytest.raises(InvalidInput):
+        make().first_state(b"[1]")
+
+
+def test_a_model_for_the_input_becomes_the_state() -> None:
+    assert make(input=Start).first_state({"category": "x"}) == State(category="x", cents=5)
+    with pytest.raises(InvalidInput, match="category: Field required"):
+        make(input=Start).first_state({})
+    with pytest.raises(DefinitionError, match="does not make a state"):
+        make(input=Unfit).first_state({"category": "x"})
+
+
+def test_the_outcome_is_the_last_state_or_what_a_function_makes_of_it() -> None:
+    state = State(category="x", cents=1)
+    assert make().outcome_of(state) == b'{"category":"x","cents":1,"rounds":0}'
+    assert make(outcome=lambda s: {"paid": s.cents}).outcome_of(state) == b'{"paid":1}'
+
+
+def test_the_workflows_of_a_module_are_found_and_checked() -> None:
+    module = ModuleType("flows")
+    one, two, other = make("one"), make("one", version=2), make("one")
+    vars(module).update(one=one, again=one, two=two, text="x")
+    assert workflows_of(module) == [one, two]
+    assert (one.lane, two.lane) == ("one@1", "one@2")
+    vars(module)["other"] = other
+    with pytest.raises(DefinitionError, match='workflow "one" is declared more than once'):
+        workflows_of(module)
+    vars(module)["other"] = Workflow("empty", state=State)
+    with pytest.raises(DefinitionError, match="has no node"):
+        workflows_of(module)
+
+
+# --- people --------------------------------------------------------------------------------
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+RULES = st.recursive(
+    NAMES.map(role),
+    lambda inner: st.tuples(inner, inner, st.booleans()).map(lambda t: t[0] | t[1] if t[2] else t[0] & t[1]),
+    max_leaves=5,
+)
+
+
+@pytest.mark.req("GATE-2")
+def test_who_may_decide() -> None:
+    rule = role("finance") | role("lead") & role("buyer")
+    assert rule.allows({"finance"})
+    assert rule.allows(["lead", "buyer", "x"])
+    assert not rule.allows({"lead"})
+    assert not rule.allows(())
+    assert rule.allows(EVERY_ROLE)
+    assert str(rule) == "buyer & lead | finance"
+
+
+@given(RULES, st.sets(NAMES))
+def test_a_rule_is_read_back_from_its_text(rule: Rule, roles: set[str]) -> None:
+    again = Rule.parse(str(rule))
+    assert again == rule
+    assert again.allows(roles) == rule.allows(roles)
+
+
+@given(RULES, RULES, st.sets(NAMES))
+def test_rules_combine(left: Rule, right: Rule, roles: set[str]) -> None:
+    assert (left | right).allows(roles) == (left.allows(roles) or right.allows(roles))
+    assert (left & right).allows(roles) == (left.allows(roles) and right.allows(roles))
+
+
+@pytest.mark.parametrize("text", ["", "a |", "a & & b", "(a | b) & c", "a b"])
+def test_text_that_is_no_rule_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot name a role"):
+        Rule.parse(text)
+
+
+def test_only_an_approved_decision_has_a_plan() -> None:
+    assert not Decision[Any]("rejected", "no", "ana", None).approved
+
+
+# --- the front door ------------------------------------------------------------------------
+FRONT_DOOR = """ActivityFailed Allow CannotTell Context Decision Deny Failed Found NeedsApproval NoUndo NotFound NotNow
+    Plan Refusal Refused Retry Stopped Workflow activity lookup repeat role this_call"""
+
+
+def test_the_front_door_exports_these_names_and_no_others() -> None:
+    pinned = set(FRONT_DOOR.split())
+    assert pinned <= set(outlast.__all__)
+    assert set(outlast.__all__) - pinned <= {"Operations", "open"}
+    for name in pinned:
+        assert getattr(outlast, name).__doc__
+
+
+def test_importing_the_front_door_costs_little_beyond_pydantic_and_asyncio() -> None:
+    code = (
+        "import asyncio, time; from pydantic import BaseModel, JsonValue, TypeAdapter; t = time.perf_counter();"
+        "from outlast import Workflow, activity, Context; print(time.perf_counter() - t)"
+    )
+    took = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) for _ in range(3)
+    ]
+    assert min(took) < 0.1
