@@ -7,14 +7,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-SAMPLES = Path(__file__).parent / "samples"
+PURCHASES = Path(__file__).parent / "purchases"
 MARKET = "http://127.0.0.1:7169"
 """The market's address in the sample files."""
 
 
 def names() -> list[str]:
     """The samples there are."""
-    return sorted(path.stem for path in SAMPLES.glob("*.json"))
+    return sorted(path.stem for path in PURCHASES.glob("*.json"))
 
 
 def sample(name: str, *, market: str = MARKET, today: date | None = None) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def sample(name: str, *, market: str = MARKET, today: date | None = None) -> dic
 
     FileNotFoundError when there is none of this name.
     """
-    raw: dict[str, Any] = json.loads((SAMPLES / f"{name}.json").read_text(encoding="utf-8"))
+    raw: dict[str, Any] = json.loads((PURCHASES / f"{name}.json").read_text(encoding="utf-8"))
     for candidate in raw["candidates"]:
         candidate["mailbox"] = candidate["mailbox"].replace(MARKET, market.rstrip("/"))
     if today is not None:

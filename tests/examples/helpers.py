@@ -19,7 +19,7 @@ from examples.negotiation.inbox import Posted, inbox_app
 from examples.negotiation.letters import Feedback, Invitation, Line
 from examples.negotiation.loopback import serve
 from examples.negotiation.purchase import Purchase
-from examples.negotiation.record import Entry, read
+from examples.negotiation.record import Arrived, Entry, Offered, read
 from examples.negotiation.samples import sample
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +55,11 @@ def feedback(best_cents: int, *, round_number: int = 1, run_id: str = "r1") -> d
     return said.model_dump(mode="json")
 
 
+def client(timeout_s: float = GIVE_UP_S) -> httpx.AsyncClient:
+    """Plain HTTP only, so nothing is spent on certificates."""
+    return httpx.AsyncClient(trust_env=False, verify=False, timeout=timeout_s)
+
+
 @dataclass
 class Market:
     """A market that runs as a process of its own."""
@@ -62,24 +67,27 @@ class Market:
     url: str
     record: Path
 
-    def entries(self) -> list[Entry]:
-        return read(self.record)
+    def entries(self, run_id: str) -> list[Entry]:
+        """What the record says of one run."""
+        everything = read(self.record)
+        arrivals = {e.n for e in everything if isinstance(e, Arrived) and e.run_id == run_id}
+        return [e for e in everything if (e.run_id == run_id if isinstance(e, Offered) else e.n in arrivals)]
 
     async def post(
         self, supplier: str, kind: str, body: object, key: str, timeout_s: float = GIVE_UP_S
     ) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False, timeout=timeout_s) as http:
+        async with client(timeout_s) as http:
             address = f"{self.url}/suppliers/{supplier}/{kind}"
             return await http.post(address, json=body, headers={"Idempotency-Key": key} if key else {})
 
     async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with client() as http:
             return await http.get(f"{self.url}{path}")
 
-    async def until(self, seen: Callable[[list[Entry]], bool]) -> list[Entry]:
-        """The record, as soon as `seen` holds for it."""
-        await when(lambda: seen(self.entries()), lambda: self.entries())
-        return self.entries()
+    async def until(self, run_id: str, seen: Callable[[list[Entry]], bool]) -> list[Entry]:
+        """The record of a run, as soon as `seen` holds for it."""
+        await when(lambda: seen(self.entries(run_id)), lambda: self.entries(run_id))
+        return self.entries(run_id)
 
 
 async def when(holds: Callable[[], bool], otherwise: Callable[[], object]) -> None:

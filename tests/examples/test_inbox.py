@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from examples.negotiation.inbox import BODY_BYTES_MAX, answer_to
-from tests.examples.helpers import inbox
+from tests.examples.helpers import client, inbox
 
 BID: dict[str, Any] = {
     "bid_id": "acme-1-3", "supplier_id": "acme", "cycle": 1, "round": 3,
@@ -17,7 +17,7 @@ BID: dict[str, Any] = {
 
 def post(body: Any, **given: Any) -> tuple[httpx.Response, list[Any]]:
     async def story() -> tuple[httpx.Response, list[Any]]:
-        async with inbox(**given) as box, httpx.AsyncClient(trust_env=False) as http:
+        async with inbox(**given) as box, client() as http:
             content = {"content": body} if isinstance(body, bytes) else {"json": body}
             return await http.post(answer_to(box.url, "neg_1"), **content), box.signals
 

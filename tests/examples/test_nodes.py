@@ -1,0 +1,190 @@
+"""Does each node do its part? They are walked in order with a context that calls at once and keeps no ledger."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.negotiation import suppliers
+from examples.negotiation.letters import Bid
+from examples.negotiation.record import Executed, summary
+from examples.negotiation.samples import sample
+from examples.negotiation.state import Negotiation
+from examples.negotiation.summary import told
+from examples.negotiation.workflow import negotiation
+from outlast import ActivityFailed, Context, Decision, Failed, Plan, Refusal, Refused, Stopped
+from outlast.flow.calls import Call, current_call
+from tests.examples.helpers import Inbox, inbox, market, when
+
+
+class Walk(Context[Negotiation]):
+    """Walks node after node. Waits end when as much has come as was asked for, which every supplier here sees to."""
+
+    def __init__(self, state: Negotiation, box: Inbox, choose: int | None = 0) -> None:
+        self.state, self.tenant, self.run_id, self.visit = state, "t", "neg_1", 1
+        self.entered_at = datetime(2026, 3, 2, tzinfo=UTC)
+        self.asked: list[str] = []
+        self.keys: list[str] = []
+        self._box, self._choose = box, choose
+
+    async def do_plan(self, plan: Plan[Any], /) -> Any:
+        if plan.key not in self.keys:
+            self.keys.append(plan.key)
+        deadline = datetime.now(UTC) + timedelta(seconds=30)
+        current_call.set(
+            Call(plan.key, f"{self.run_id}/{self.visit}/{plan.key}", self.tenant, self.run_id, 1, deadline)
+        )
+        activity = negotiation.activity(plan.activity)
+        args, kwargs = activity.load_args(plan.arguments)
+        try:
+            return await activity(*args, **kwargs)
+        except Refused as no:
+            raise ActivityFailed(Refusal(no.code, no.detail)) from no
+
+    async def do_all(self, plans: Mapping[Any, Plan[Any]], /, *, refused: str = "raise") -> Any:
+        async def one(plan: Plan[Any]) -> Any:
+            try:
+                return await self.do_plan(plan)
+            except ActivityFailed as no:
+                return no.refusal
+
+        tasks = [asyncio.create_task(one(plan)) for plan in plans.values()]
+        return dict(zip(plans, await asyncio.gather(*tasks), strict=True))
+
+    async def collect(self, name: str, model: type[Any], /, *, until: Any, most: int | None = None) -> list[Any]:
+        def come() -> list[Any]:
+            return [model.model_validate(payload) for _, key, payload, _ in self._box.signals if key == name]
+
+        await when(lambda: len(come()) >= (most or 0), lambda: (name, most, self._box.signals))
+        return come()
+
+    async def approval(self, plan: Plan[Any], /, **said: Any) -> Decision[Any]:
+        self.asked.append(said["summary"])
+        if self._choose is None:
+            return Decision("rejected", "too dear", "ana", None)
+        return Decision("approved", "quality", "ana", [plan, *said["alternatives"]][self._choose])
+
+    async def to_the_end(self) -> Negotiation:
+        """Every node, the state going through its stored form between them, as the engine does it."""
+        node: str | None = negotiation.start.name
+        while node is not None:
+            node = await negotiation.nodes[node].fn(self)
+            self.state = negotiation.state_codec.load(negotiation.state_codec.dump(self.state))
+        return self.state
+
+
+def negotiate(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, choose: int | None = 0, **changes: Any
+) -> tuple[Walk, dict[str, Any]]:
+    async def story() -> tuple[Walk, dict[str, Any]]:
+        with market(folder, "calm") as m:
+            async with inbox() as box:
+                monkeypatch.setenv(suppliers.INBOX, box.url)
+                state = negotiation.first_state(sample("leverage", market=m.url) | changes)
+                walk = Walk(state, box, choose)
+                try:
+                    await walk.to_the_end()
+                finally:
+                    record = m.entries(walk.run_id)
+                counts = {kind: counted.model_dump() for kind, counted in summary(record).items()}
+                return walk, counts | {"made": [e.id for e in record if isinstance(e, Executed)]}
+
+    return asyncio.run(story())
+
+
+def test_a_leverage_purchase_goes_through_all_seven_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk, seen = negotiate(tmp_path, monkeypatch)
+    s = walk.state
+    assert (s.quadrant, s.rounds_held, list(s.declined)) == ("LEVERAGE", 5, ["dunlin"])
+    assert [d.supplier_id for d in s.discarded] == ["farrow"]
+    assert seen["invitations"]["sent"] == seen["invitations"]["distinct"] == 5 + 4 * 4
+    assert seen["feedback"]["executed"] == 4 * 4
+    assert seen["orders"]["executed"] == 1
+    assert seen["messages"]["executed"] == 4
+    assert len(s.bids) == 20
+    assert {bid.supplier_id for bid in s.standing()} == {"acme", "baltica", "cordoba", "elmtree"}
+    assert {bid.round for bid in s.standing()} == {5}
+    assert s.bid(s.winner).supplier_id == "acme"
+    assert s.order_id in seen["made"]
+    assert s.approved_by == "ana"
+    assert len(walk.asked) == 1
+    assert "are above the threshold of 5000000" in walk.asked[0]
+    assert len(negotiation.state_codec.dump(s)) < 12_000
+    outcome = negotiation.outcome_of(s)
+    assert b'"supplier_id":"acme"' in outcome
+
+
+def test_prices_fall_and_the_cheapest_goods_do_not_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = negotiate(tmp_path, monkeypatch)[0].state
+    for supplier in ("acme", "baltica", "cordoba", "elmtree"):
+        prices = [bid.cents for bid in s.bids if bid.supplier_id == supplier]
+        assert prices == sorted(prices, reverse=True)
+    assert min(s.standing(), key=lambda bid: bid.cents).supplier_id == "baltica"
+    assert s.why_winner.startswith("acme costs ")
+    story = told(s)
+    for part in ("not asked: farrow", "declined: dunlin", "bids of acme by round: 1: ", "1. acme with bid", s.order_id):
+        assert part in story
+
+
+def test_a_person_may_choose_another_standing_bid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = negotiate(tmp_path, monkeypatch, choose=1)[0].state
+    assert s.winner == s.scores[1].bid_id
+    assert s.order_id.startswith(f"PO-{s.scores[1].supplier_id}-")
+    assert s.why_winner == f"{s.scores[1].supplier_id} was chosen by ana: quality"
+
+
+def test_a_rejection_stops_the_run_and_orders_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stopped, match="rejected by ana: too dear"):
+        negotiate(tmp_path, monkeypatch, choose=None)
+
+
+def test_below_the_threshold_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {"approval_threshold_cents": 10**10, "rounds": 1}
+    walk, seen = negotiate(tmp_path, monkeypatch, governance=rules)
+    assert (walk.asked, walk.state.approved_by) == ([], "")
+    assert walk.state.order_id
+    assert (seen["invitations"]["sent"], seen["feedback"]["sent"]) == (5, 0)
+
+
+@pytest.mark.parametrize("name", ["spot", "bottleneck", "strategic"])
+def test_other_quadrants_are_refused_by_the_router(name: str) -> None:
+    walk = Walk(negotiation.first_state(sample(name)), Inbox())
+    with pytest.raises(Failed, match=f"this purchase is {name.upper()}, .* comes with the complete negotiation"):
+        asyncio.run(walk.to_the_end())
+
+
+def test_a_purchase_nobody_can_deliver_fails_with_every_reason() -> None:
+    walk = Walk(negotiation.first_state(sample("leverage") | {"need_by": "2026-03-10"}), Inbox())
+    with pytest.raises(Failed, match=r"no candidate can deliver: acme delivers on 2026-03-25"):
+        asyncio.run(walk.to_the_end())
+
+
+def test_bids_of_strangers_other_rounds_and_the_past_do_not_count() -> None:
+    s = negotiation.first_state(sample("leverage"))
+    s.suppliers, s.declined = ["acme", "cordoba"], {"cordoba": "full"}
+
+    def bid(supplier: str, bid_id: str, cents: int, round_number: int = 2) -> Bid:
+        return Bid(
+            bid_id=bid_id, supplier_id=supplier, cycle=1, round=round_number, cents=cents,
+            freight_cents=0, lead_days=1, payment_days=0,
+        )  # fmt: skip
+
+    s.take_in([bid("acme", "a1", 9, 1)], 1)
+    given = [
+        bid("acme", "a3", 7),
+        bid("acme", "a2", 8),
+        bid("cordoba", "c", 1),
+        bid("x", "x", 1),
+        bid("acme", "old", 1, 1),
+    ]
+    for order in (given, given[::-1]):
+        again = s.model_copy(deep=True)
+        again.take_in(order, 2)
+        assert [(b.bid_id, b.status) for b in again.bids] == [
+            ("a1", "SUPERSEDED"),
+            ("a2", "SUPERSEDED"),
+            ("a3", "OPEN"),
+        ]
