@@ -23,6 +23,13 @@ class Other(BaseModel):
     n: int = 0
 
 
+class Incomplete(BaseModel):
+    part: "Nowhere"  # type: ignore[name-defined]  # noqa: F821
+
+
+class Socket: ...
+
+
 def refused(declare: Callable[[], object], *, what: str, fix: str, named: str = "") -> DefinitionError:
     """Run `declare` and demand the three-line error: what (with file and line), why, fix."""
     with pytest.raises(DefinitionError) as error:
@@ -307,6 +314,7 @@ def test_annotations_kept_as_text_are_resolved_when_decorated_or_loaded() -> Non
         ({"state": dict}, "has state=<class 'dict'>", "pydantic.BaseModel"),
         ({"input": int}, "has input=<class 'int'>", "pydantic.BaseModel"),
         ({"ceiling": timedelta(0)}, "ceiling of workflow", "timedelta"),
+        ({"state": Incomplete}, "the state of workflow", "complete at this line"),
     ],
 )
 def test_a_wrong_workflow_is_refused(options: dict[str, Any], what: str, fix: str) -> None:
@@ -335,6 +343,13 @@ async def streaming(a: str) -> Any:
 async def mail(a: str) -> None: ...
 
 
+async def unstorable(a: str, b: Socket) -> None: ...
+
+
+async def unstorable_answer(a: str) -> Socket:
+    return Socket()
+
+
 async def weighed(a: float) -> None: ...
 
 
@@ -347,6 +362,8 @@ async def weighed(a: float) -> None: ...
         (write(mail, key="k/{b}"), "names {b}, which is no parameter", "its parameters: a"),
         (write(mail, key=""), "is empty", "business identity"),
         (write(weighed), "neither text", "type str"),
+        (write(unstorable), "the arguments of activity", "pydantic model"),
+        (write(unstorable_answer), "the answer of activity", "pydantic model"),
         (write(mail, scope="tenant"), "has scope tenant, which cannot be used yet", 'scope="run"'),
         (write(mail, scope="node"), "has scope 'node'", 'scope="run"'),
         (write(mail, on_doubt="retry"), "has on_doubt='retry'", "repeat(window="),
@@ -445,7 +462,7 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
     untyped: Any = pay
     refused(lambda: untyped.reconcile(other_names), what="takes other parameters", fix="(a, b)")
     refused(lambda: untyped.reconcile(not_async), what="is not async def", fix="async def not_async(a, b)")
-    refused(lambda: untyped.undo(without_response), what="takes other parameters", fix="(done, a, b)")
+    refused(lambda: untyped.undo(without_response), what="takes other parameters", fix="(response, a, b)")
     refused(lambda: untyped.reconcile(quiet=timedelta(0)), what="quiet of the reconcile", fix="timedelta")
     assert pay.mode == "ask"
     assert pay.reconcile(quiet=timedelta(minutes=5))(right) is right

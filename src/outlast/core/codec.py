@@ -104,23 +104,28 @@ class Codec(Generic[T]):
 
     __slots__ = ("_dump", "_load", "_schema", "_to_json", "_writes_floats", "bytes_max", "named", "type", "validate")
 
-    def __init__(self, type_: Any, *, named: str = "the value", bytes_max: int = RESPONSE_BYTES_MAX) -> None:
-        """Raises DefinitionError if no JSON form of `type_` exists."""
+    def __init__(
+        self, type_: Any, *, named: str = "the value", bytes_max: int = RESPONSE_BYTES_MAX, where: str = ""
+    ) -> None:
+        """Raises DefinitionError, naming `where` (file:line), if no JSON form of `type_` exists."""
         try:
             adapter: TypeAdapter[T] = TypeAdapter(type_)
+            self.validate: Callable[[object], T] = adapter.validator.validate_python
+            self._load = adapter.validator.validate_json
+            self._dump = adapter.serializer.to_python
+            self._to_json = adapter.serializer.to_json
         except (PydanticUserError, TypeError, NameError) as error:
             # PydanticUserError: no schema for the type; NameError: a forward reference that leads nowhere.
             raise DefinitionError(
-                f"{named} cannot be stored", str(error).splitlines()[0], "declare it as JSON data or a pydantic model"
+                f"{named} cannot be stored",
+                str(error).splitlines()[0],
+                "declare it as JSON data or a pydantic model that is complete at this line",
+                where=where,
             ) from error
         self.type = type_
         self.named = named
         self.bytes_max = bytes_max
         self._schema = adapter
-        self._load = adapter.validator.validate_json
-        self._dump = adapter.serializer.to_python
-        self.validate: Callable[[object], T] = adapter.validator.validate_python
-        self._to_json = adapter.serializer.to_json
         self._writes_floats = _may_write_floats(adapter)
 
     def dump(self, value: T) -> bytes:

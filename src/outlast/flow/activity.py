@@ -57,11 +57,11 @@ class Activity(Generic[P, R_co]):
         self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
         self.quiet: timedelta | None = None
         self.undo_fn: Callable[..., Awaitable[Any]] | None = None
-        self._names: Final = names
         self._checked = False
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
         self._signature.prepare(names, final=False)
+        self._names: Final = {} if self._signature.ready else names  # hold no caller's locals for nothing
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__
         self.__module__ = fn.__module__
@@ -162,7 +162,7 @@ class Effectful(Activity[P, R_co]):
         self, fn: Callable[Concatenate[R_co, P], Awaitable[object]], /
     ) -> Callable[Concatenate[R_co, P], Awaitable[object]]:
         """Declares how a done call is undone: takes the recorded response, then the same parameters."""
-        _check_companion(self, "undo", fn, self.undo_fn, ["done"])
+        _check_companion(self, "undo", fn, self.undo_fn, ["response"])
         self.undo_fn = fn
         self._checked = False
         return fn

@@ -50,7 +50,7 @@ class Node:
         self.within: Final = positive(f"within of {self.title}", options.within, where=self.where)
         self.ceiling: Final = positive(f"ceiling of {self.title}", options.ceiling, where=self.where)
         self._state: Final = state
-        self._names: Final = names
+        self._names = names
         self._exits: Exits | None = None
         self._check_shape()
         self._read(final=False)
@@ -101,6 +101,7 @@ class Node:
                 'annotate it: -> Literal["next_node"], -> None, or -> Literal["next_node"] | None',
             )
         self._exits = exits
+        self._names = {}  # hold no caller's locals for nothing
 
     def _check_shape(self) -> None:
         if not inspect.iscoroutinefunction(self.fn):

@@ -36,7 +36,7 @@ class Signature:
         self.response_codec: Codec[Any]
         self._arguments: Codec[dict[str, Any]]
         self._template: KeyTemplate | None = None
-        self._ready = False
+        self.ready = False
         kinds = [parameter.kind for parameter in self.signature.parameters.values()]
         self._count: Final = len(kinds)
         self._positional: Final = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds)
@@ -44,7 +44,7 @@ class Signature:
 
     def prepare(self, names: Mapping[str, Any], *, final: bool) -> None:
         """Read the annotations and build validators. An unreadable one is an error only when `final`."""
-        if self._ready:
+        if self.ready:
             return
         try:
             hints = hints_of(self.fn, names)
@@ -59,13 +59,18 @@ class Signature:
             self._template = KeyTemplate.parse(self.key, hints, where=self.where, of=self.title)
         make: Any = typing_extensions.TypedDict
         self._arguments = Codec(
-            make("Arguments", hints), named=f"the arguments of {self.title}", bytes_max=ARGUMENTS_BYTES_MAX
+            make("Arguments", hints),
+            named=f"the arguments of {self.title}",
+            bytes_max=ARGUMENTS_BYTES_MAX,
+            where=self.where,
         )
-        self.response_codec = Codec(answer, named=f"the answer of {self.title}", bytes_max=RESPONSE_BYTES_MAX)
+        self.response_codec = Codec(
+            answer, named=f"the answer of {self.title}", bytes_max=RESPONSE_BYTES_MAX, where=self.where
+        )
         self.immutable = all(hint in _IMMUTABLE for hint in hints.values() if isinstance(hint, type)) and all(
             isinstance(hint, type) for hint in hints.values()
         )
-        self._ready = True
+        self.ready = True
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], str, bytes, str]:
         """Values in the order of the parameters, rendered key, canonical arguments, digest."""

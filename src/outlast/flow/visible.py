@@ -14,17 +14,16 @@ def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity
     What the functions close over counts too. An activity used only by a helper in a third module is not seen; it
     is found by its name alone, and checked when it is first used.
     """
-    found: dict[int, Activity[..., Any]] = {}
-    for fn in functions:
-        for value in _names_around(inspect.unwrap(fn)):
-            for each in vars(value).values() if isinstance(value, ModuleType) else (value,):
-                if isinstance(each, Activity):
-                    found[id(each)] = each
-    return list(found.values())
+    plain: list[Any] = [inspect.unwrap(fn) for fn in functions]
+    modules = {id(fn.__globals__): fn.__globals__ for fn in plain}
+    near = [value for names in modules.values() for value in list(names.values())]
+    near += [value for fn in plain for value in _closed_over(fn)]
+    imported = {id(value): value for value in near if isinstance(value, ModuleType)}
+    near += [value for module in imported.values() for value in list(vars(module).values())]
+    return list({id(value): value for value in near if isinstance(value, Activity)}.values())
 
 
-def _names_around(fn: Any) -> Iterator[object]:
-    yield from list(fn.__globals__.values())
+def _closed_over(fn: Any) -> Iterator[object]:
     for cell in fn.__closure__ or ():
         try:
             yield cell.cell_contents

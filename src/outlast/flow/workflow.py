@@ -65,12 +65,14 @@ class Workflow(Generic[S]):
         self.input: Final = input
         self.slot_while_waiting: Final = slot_while_waiting
         self.nodes: Final[dict[str, Node]] = {}
-        self.state_codec: Final[Codec[S]] = Codec(state, named=f"the state of {self.title}", bytes_max=STATE_BYTES_MAX)
+        self.state_codec: Final[Codec[S]] = Codec(
+            state, named=f"the state of {self.title}", bytes_max=STATE_BYTES_MAX, where=self.where
+        )
         self._outcome_codec: Final[Codec[Any]] = Codec(
-            Any, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX
+            Any, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where
         )
         self._input_codec: Final[Codec[Any]] = Codec(
-            input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX
+            input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX, where=self.where
         )
         self._activities: dict[str, Activity[..., Any]] | None = None
         WORKFLOWS.add(self)
