@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from .money import money
+
 AUCTION_AT_MOST = timedelta(days=5)
 """A leverage auction is over within five days, whatever its rounds."""
 
@@ -54,5 +56,5 @@ class Governance(BaseModel):
         if quadrant in self.always_approve:
             return f"every {quadrant} purchase is approved by a person"
         if cents > self.approval_threshold_cents:
-            return f"{cents} cents are above the threshold of {self.approval_threshold_cents}"
+            return f"{money(cents)} is above the threshold of {money(self.approval_threshold_cents)}"
         return None

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from .governance import CostRates
 from .letters import Bid
+from .money import money
 from .purchase import Candidate
 
 BP = 10_000
@@ -47,12 +48,6 @@ class Score(BaseModel):
         return "\n".join(lines)
 
 
-def money(cents: int) -> str:
-    """Cents as a reader expects them: 1,234.50."""
-    sign = "-" if cents < 0 else ""
-    return f"{sign}{abs(cents) // 100:,}.{abs(cents) % 100:02d}"
-
-
 def rank(bids: Iterable[tuple[Bid, Candidate]], rates: CostRates) -> list[Score]:
     """The bids from best to worst. Equal cost is decided by lower risk, then shorter lead time, then supplier id."""
     judged = [_judge(bid, candidate, rates) for bid, candidate in bids]
@@ -71,14 +66,14 @@ def why_first(scores: list[Score]) -> str:
         return f"{first.supplier_id} made the only standing bid, {money(first.total_cents)} in total cost"
     second = others[0]
     if first.weighed_cents < second.weighed_cents:
-        by = f"{money(second.weighed_cents - first.weighed_cents)} less than {second.supplier_id}, risk included"
+        by = f"{money(second.weighed_cents - first.weighed_cents)} less than {second.supplier_id}"
     elif first.risk < second.risk:
         by = f"as much as {second.supplier_id}, at the lower risk ({first.risk} against {second.risk})"
     elif first.lead_days < second.lead_days:
         by = f"as much as {second.supplier_id}, delivered sooner ({first.lead_days} against {second.lead_days} days)"
     else:
         by = f"as much as {second.supplier_id} in every respect; the supplier id decides"
-    return f"{first.supplier_id} costs {money(first.total_cents)} in total, {by}"
+    return f"{first.supplier_id} costs {money(first.weighed_cents)} with its risk, {by}"
 
 
 def _judge(bid: Bid, candidate: Candidate, rates: CostRates) -> Score:

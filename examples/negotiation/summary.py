@@ -1,7 +1,8 @@
 """A negotiation told in words: for the person who approves, for the suppliers, and at the end."""
 
 from .kraljic import classify
-from .scoring import Score, money, rank
+from .money import money
+from .scoring import Score, rank
 from .state import Negotiation
 
 

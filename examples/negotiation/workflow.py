@@ -127,6 +127,8 @@ async def award(ctx: Context[Negotiation]) -> None:
     try:
         order = await ctx.do_plan(order_plan(s, winner))
     except ActivityFailed as refused:
+        if refused.refusal.code == UNREACHABLE:
+            raise  # not a no: a person retries, gives up or cancels
         raise Failed(f"{winner.supplier_id} does not accept the order: {refused.refusal.detail}") from refused
     s.order_id = order.order_id
     letters = {

@@ -100,7 +100,7 @@ def test_the_cheapest_bid_does_not_win_when_its_costs_and_risk_do_not() -> None:
     ranked = scoring.rank(bids, CostRates())
     assert [(s.supplier_id, s.place) for s in ranked] == [("sound", 1), ("cheap", 2)]
     assert ranked[0].points == 100 > ranked[1].points
-    assert scoring.why_first(ranked).startswith("sound costs 10,551.78 in total, ")
+    assert scoring.why_first(ranked).startswith("sound costs 10,551.78 with its risk, ")
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_a_tie_is_broken_by_risk_then_time_then_name(bids: list[tuple[Bid, Candi
 def test_a_person_is_asked_above_the_threshold_and_for_the_quadrants_named() -> None:
     rules = Governance(approval_threshold_cents=1000)
     assert rules.approval_reason("LEVERAGE", 1000) is None
-    assert rules.approval_reason("LEVERAGE", 1001) == "1001 cents are above the threshold of 1000"
+    assert rules.approval_reason("LEVERAGE", 1001) == "10.01 is above the threshold of 10.00"
     assert rules.approval_reason("STRATEGIC", 1) == "every STRATEGIC purchase is approved by a person"

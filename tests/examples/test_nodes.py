@@ -1,9 +1,8 @@
 """Does each node do its part? They are walked in order with a context that calls at once and keeps no ledger."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,14 @@ from examples.negotiation.summary import told
 from examples.negotiation.workflow import negotiation
 from outlast import ActivityFailed, Context, Decision, Failed, Plan, Refusal, Refused, Stopped
 from outlast.flow.calls import Call, current_call
-from tests.examples.helpers import Inbox, inbox, market, when
+from tests.examples.helpers import Inbox, Market, inbox, market, when
 
 
 class Walk(Context[Negotiation]):
     """Walks node after node. Waits end when as much has come as was asked for, which every supplier here sees to."""
 
-    def __init__(self, state: Negotiation, box: Inbox, choose: int | None = 0) -> None:
-        self.state, self.tenant, self.run_id, self.visit = state, "t", "neg_1", 1
+    def __init__(self, state: Negotiation, box: Inbox, choose: int | None = 0, run_id: str = "neg_1") -> None:
+        self.state, self.tenant, self.run_id, self.visit = state, "t", run_id, 1
         self.entered_at = datetime(2026, 3, 2, tzinfo=UTC)
         self.asked: list[str] = []
         self.keys: list[str] = []
@@ -76,27 +75,35 @@ class Walk(Context[Negotiation]):
         return self.state
 
 
-def negotiate(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, choose: int | None = 0, **changes: Any
-) -> tuple[Walk, dict[str, Any]]:
-    async def story() -> tuple[Walk, dict[str, Any]]:
-        with market(folder, "calm") as m:
-            async with inbox() as box:
-                monkeypatch.setenv(suppliers.INBOX, box.url)
-                state = negotiation.first_state(sample("leverage", market=m.url) | changes)
-                walk = Walk(state, box, choose)
-                try:
-                    await walk.to_the_end()
-                finally:
-                    record = m.entries(walk.run_id)
-                counts = {kind: counted.model_dump() for kind, counted in summary(record).items()}
-                return walk, counts | {"made": [e.id for e in record if isinstance(e, Executed)]}
-
-    return asyncio.run(story())
+Negotiated = tuple[Walk, dict[str, Any]]
+Negotiate = Callable[..., Negotiated]
 
 
-def test_a_leverage_purchase_goes_through_all_seven_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk, seen = negotiate(tmp_path, monkeypatch)
+@pytest.fixture(scope="module")
+def m(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
+    with market(tmp_path_factory.mktemp("market"), "calm") as running:
+        yield running
+
+
+@pytest.fixture
+def negotiate(m: Market, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Negotiate:
+    """Negotiates the leverage sample, changed as said, under a run id of the test's own."""
+
+    async def story(choose: int | None, changes: dict[str, Any]) -> Negotiated:
+        async with inbox() as box:
+            monkeypatch.setenv(suppliers.INBOX, box.url)
+            state = negotiation.first_state(sample("leverage", market=m.url) | changes)
+            walk = Walk(state, box, choose, request.node.name)
+            await walk.to_the_end()
+        record = m.entries(walk.run_id)
+        counts = {kind: counted.model_dump() for kind, counted in summary(record).items()}
+        return walk, counts | {"made": [e.id for e in record if isinstance(e, Executed)]}
+
+    return lambda choose=0, **changes: asyncio.run(story(choose, changes))
+
+
+def test_a_leverage_purchase_goes_through_all_seven_nodes(negotiate: Negotiate) -> None:
+    walk, seen = negotiate()
     s = walk.state
     assert (s.quadrant, s.rounds_held, list(s.declined)) == ("LEVERAGE", 5, ["dunlin"])
     assert [d.supplier_id for d in s.discarded] == ["farrow"]
@@ -111,14 +118,14 @@ def test_a_leverage_purchase_goes_through_all_seven_nodes(tmp_path: Path, monkey
     assert s.order_id in seen["made"]
     assert s.approved_by == "ana"
     assert len(walk.asked) == 1
-    assert "are above the threshold of 5000000" in walk.asked[0]
+    assert "180,708.86 is above the threshold of 50,000.00" in walk.asked[0]
     assert len(negotiation.state_codec.dump(s)) < 12_000
     outcome = negotiation.outcome_of(s)
     assert b'"supplier_id":"acme"' in outcome
 
 
-def test_prices_fall_and_the_cheapest_goods_do_not_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    s = negotiate(tmp_path, monkeypatch)[0].state
+def test_prices_fall_and_the_cheapest_goods_do_not_decide(negotiate: Negotiate) -> None:
+    s = negotiate()[0].state
     for supplier in ("acme", "baltica", "cordoba", "elmtree"):
         prices = [bid.cents for bid in s.bids if bid.supplier_id == supplier]
         assert prices == sorted(prices, reverse=True)
@@ -129,21 +136,24 @@ def test_prices_fall_and_the_cheapest_goods_do_not_decide(tmp_path: Path, monkey
         assert part in story
 
 
-def test_a_person_may_choose_another_standing_bid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    s = negotiate(tmp_path, monkeypatch, choose=1)[0].state
+def test_a_person_may_choose_another_standing_bid(negotiate: Negotiate) -> None:
+    s = negotiate(choose=1)[0].state
     assert s.winner == s.scores[1].bid_id
     assert s.order_id.startswith(f"PO-{s.scores[1].supplier_id}-")
     assert s.why_winner == f"{s.scores[1].supplier_id} was chosen by ana: quality"
 
 
-def test_a_rejection_stops_the_run_and_orders_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejection_stops_the_run_and_orders_nothing(
+    m: Market, negotiate: Negotiate, request: pytest.FixtureRequest
+) -> None:
     with pytest.raises(Stopped, match="rejected by ana: too dear"):
-        negotiate(tmp_path, monkeypatch, choose=None)
+        negotiate(choose=None)
+    assert summary(m.entries(request.node.name))["orders"].arrived == 0
 
 
-def test_below_the_threshold_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_below_the_threshold_nobody_is_asked(negotiate: Negotiate) -> None:
     rules = {"approval_threshold_cents": 10**10, "rounds": 1}
-    walk, seen = negotiate(tmp_path, monkeypatch, governance=rules)
+    walk, seen = negotiate(governance=rules)
     assert (walk.asked, walk.state.approved_by) == ([], "")
     assert walk.state.order_id
     assert (seen["invitations"]["sent"], seen["feedback"]["sent"]) == (5, 0)
