@@ -123,6 +123,17 @@ def test_a_plan_names_its_call_by_business_identity() -> None:
         plan.key = "x"  # type: ignore[misc]
 
 
+@pytest.mark.req("EFF-1")
+def test_the_same_key_with_another_request_has_another_digest() -> None:
+    @activity(key="mail/{to}", undo=NoUndo("a mail"))
+    async def mail(to: str, text: str) -> None: ...
+
+    one, two = mail.plan("ana", "yes"), mail.plan("ana", "no")
+    assert one.key == two.key
+    assert one != two
+    assert mail.bind(("ana", "yes"), {}).digest == one.digest != two.digest
+
+
 @pytest.mark.req("GATE-9")
 def test_an_approval_covers_tenant_run_activity_key_and_arguments() -> None:
     digests = {
