@@ -45,10 +45,10 @@ ORDER: Final = {
 
 
 def place_of(kind: Kind, row: Row) -> Key:
-    """Where a row stands in its page order: its time, then its key."""
+    """Where a row stands among its tenant's, in page order: its time, then its key."""
     time = row[kind.row._fields.index(ORDER[kind.name])]
     assert isinstance(time, int)
-    return (time, *key_of(kind, row))
+    return (time, *key_of(kind, row)[1:])
 
 
 def cursor_of(kind: Kind, row: Row) -> str:
@@ -64,7 +64,7 @@ def place_after(kind: Kind, cursor: str) -> Key | None:
         place = tuple(json.loads(urlsafe_b64decode(cursor)))
     except (ValueError, TypeError) as error:
         raise InvalidInput("this cursor is not one that a page gave", fix="begin again without a cursor") from error
-    if len(place) != kind.key + 1 or not all(isinstance(part, str | int) for part in place):
+    if len(place) != kind.key or not all(isinstance(part, str | int) for part in place):
         raise InvalidInput("this cursor belongs to another list", fix="begin again without a cursor")
     return place
 

@@ -1,0 +1,33 @@
+"""Rows as this writer's own batches left them, so that the hot path reads nothing."""
+
+from itertools import islice
+
+from outlast.core.rows import KINDS, Key, Kind, Row
+
+ROWS_MAX = 20_000  # of one kind; at most 1 KB each
+
+
+class Cache:
+    """True as long as nobody else has written since: the store asks SQLite's data_version and calls `clear`."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[Key, Row]] = {kind.name: {} for kind in KINDS if kind.read_first}
+
+    def get(self, kind: Kind, key: Key) -> Row | None:
+        """The row, if it is known."""
+        rows = self._rows.get(kind.name)
+        return None if rows is None else rows.get(key)
+
+    def put(self, kind: Kind, key: Key, row: Row) -> None:
+        """Remember a committed row of a kind that is read first; the newest are kept longest."""
+        rows = self._rows[kind.name]
+        rows.pop(key, None)
+        rows[key] = row
+        if len(rows) > ROWS_MAX:
+            for old in list(islice(rows, ROWS_MAX // 2)):
+                del rows[old]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for rows in self._rows.values():
+            rows.clear()

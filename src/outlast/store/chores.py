@@ -1,0 +1,43 @@
+"""Rare work that needs a transaction of its own: a change of the clock mapping, and forgetting old runs."""
+
+from collections.abc import Callable
+
+from outlast.core.commit import Mapping
+from outlast.core.rows import KINDS, META, RUN, TOKEN, Run
+from outlast.store import sql
+from outlast.store.batch import Batch
+from outlast.store.session import Session
+from outlast.store.sql import SQL
+from outlast.store.ticker import mapping_row, successor
+
+# Every kind of row that belongs to a run and goes with it; tokens outlive it (S-18).
+OF_A_RUN = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
+
+
+def set_mapping(
+    session: Session, batch: Batch, wanted: Mapping, rearm: Callable[[Run, Mapping], int | None]
+) -> Mapping:
+    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run."""
+    stored = successor(session.mapping, wanted, batch.now.real)
+    moved: list[tuple[int | None, str, str]] = []
+    for values in session.db.execute(sql.UNOWNED):
+        run = sql.run_of(values)
+        due_at = rearm(run, stored)
+        if due_at != run.due_at:
+            moved.append((due_at, run.tenant, run.run))
+    session.db.executemany(sql.REARM, moved)
+    row = mapping_row(stored)
+    if session.mapping.version:
+        values = sql.update_values(META, row, session.mapping.version)
+        session.db.execute(SQL[META.name].update, values)
+    else:
+        session.db.execute(SQL[META.name].insert, row)
+    return stored
+
+
+def purge(session: Session, before: int, n: int) -> int:
+    """Delete at most `n` runs that ended before a business instant, with all their rows but tokens."""
+    over = session.db.execute(sql.OVER, (before, n)).fetchall()
+    for kind in OF_A_RUN:
+        session.db.executemany(SQL[kind.name].forget, over)
+    return len(over)

@@ -1,0 +1,136 @@
+"""Reads of a SQLite file, in a few threads with a connection each; no read holds a transaction longer than its rows."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from outlast.core.commit import Instant, Mapping
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    MEMO,
+    META,
+    NOTE,
+    RUN,
+    WAIT,
+    Event,
+    Key,
+    Kind,
+    Row,
+    Run,
+)
+from outlast.errors import Unavailable
+from outlast.store import sql
+from outlast.store.database import Database, error_name
+from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
+from outlast.store.port import Page, RunRows, gather_rows
+from outlast.store.sql import DECODE, SQL
+from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
+
+T = TypeVar("T")
+
+THREADS = 2
+ALL_ROWS = -1  # SQLite: no limit
+OF_A_HOLDER = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
+
+
+class Readers:
+    """The reading half of a SQLite store."""
+
+    def __init__(self, database: Database, ticker: Ticker) -> None:
+        self._database = database
+        self._ticker = ticker
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="outlast-reader")
+        self._mine = threading.local()
+        self._all: list[sqlite3.Connection] = []
+
+    async def do(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `read` in a reader's thread. Raises Unavailable when the file cannot be read."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._do, read)
+        except sqlite3.Error as error:
+            raise Unavailable(f"the store cannot be read: {error_name(error)}", str(error)) from error
+
+    def _do(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        db: sqlite3.Connection | None = getattr(self._mine, "db", None)
+        if db is None:
+            db = self._mine.db = self._database.reader()
+            self._all.append(db)
+        return read(db)
+
+    def close(self) -> None:
+        """End the threads and their connections; blocks until the last read is over."""
+        self._pool.shutdown()
+        for db in self._all:
+            db.close()
+
+    # --- what is read --------------------------------------------------------------------
+    def load(self, db: sqlite3.Connection, kind: Kind, key: Key) -> Row | None:
+        """One row."""
+        values = db.execute(SQL[kind.name].select, key).fetchone()
+        return None if values is None else DECODE[kind.name](values)
+
+    def mapping(self, db: sqlite3.Connection) -> Mapping:
+        """The clock mapping."""
+        return mapping_of(self.load(db, META, MAPPING_ROW))
+
+    def now(self, db: sqlite3.Connection) -> Instant:
+        """The store's time."""
+        return self.mapping(db).at(self._ticker.real())
+
+    def rows(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: Key, limit: int) -> tuple[Row, ...]:
+        """Rows under a prefix, in key order, from after a key."""
+        assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
+        statement = sql.prefix(kind, len(prefix), len(after))
+        values = db.execute(statement, (*prefix, *after[len(prefix) :], limit))
+        return tuple(map(DECODE[kind.name], values))
+
+    def runs(self, db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
+        """Runs that a statement finds."""
+        return tuple(map(sql.run_of, db.execute(statement, values)))
+
+    def run_rows(self, db: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """All rows of each run, each run in one snapshot."""
+        return tuple(self._run_rows(db, key) for key in runs)
+
+    def _run_rows(self, db: sqlite3.Connection, key: tuple[str, str]) -> RunRows | None:
+        db.execute("BEGIN")
+        try:
+            run = self.load(db, RUN, key)
+            if run is None:
+                return None
+            values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
+            last = None if values is None else DECODE[EVENT.name](values)
+            rest = [self.rows(db, kind, key, (), ALL_ROWS) for kind in OF_A_HOLDER]
+            now = self.now(db)
+        finally:
+            db.execute("COMMIT")
+        assert isinstance(run, Run) and (last is None or isinstance(last, Event))
+        return gather_rows(run, last, rest, now)
+
+    def page(
+        self, db: sqlite3.Connection, kind: Kind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
+    ) -> Page:
+        """A page for people, newest first."""
+        check_columns(kind, list(where))
+        limit = min(limit, PAGE_MAX)
+        after = place_after(kind, cursor)
+        statement = sql.page(kind, list(where), after=after is not None)
+        found = db.execute(statement, (tenant, *where.values(), *(after or ()), limit + 1)).fetchall()
+        rows = tuple(map(DECODE[kind.name], found[:limit]))
+        return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
+
+    def tally(self, db: sqlite3.Connection, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+        """How many rows for each value of a column."""
+        check_columns(kind, [column])
+        return {str(value): count for value, count in db.execute(sql.tally(kind, column), (tenant,))}
+
+    def next_due(self, db: sqlite3.Connection, lanes: Sequence[str]) -> int | None:
+        """The earliest due_at of these lanes."""
+        found = [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes]
+        return min((due for due in found if due is not None), default=None)

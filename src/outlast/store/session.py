@@ -1,0 +1,327 @@
+"""Lands batches on a SQLite file: one transaction for all that is pending, a receipt in each (S-7, S-9)."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from outlast.core import points
+from outlast.core.commit import IDENTITY, Commit
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Kind, Row, Run, Writer
+from outlast.errors import Corrupt, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
+from outlast.store import sql
+from outlast.store.batch import Batch
+from outlast.store.bounds import check
+from outlast.store.cache import Cache
+from outlast.store.database import Database, error_name
+from outlast.store.sql import DECODE, SQL
+from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
+from outlast.store.tickets import Take, Task, Ticket
+
+T = TypeVar("T")
+
+# Errors of the machine, not of a commit: no smaller transaction would fare better.
+OUTAGES: Final = frozenset({
+    "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN",
+    "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_PERM", "SQLITE_INTERRUPT",
+})  # fmt: skip
+# After these the connection itself is still good.
+PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
+
+
+class _Mismatch(Exception):
+    """An optimistic batch met a row of another version: it is judged again, with every row read first."""
+
+
+class Session:
+    """The one writing connection of a store; used by one thread at a time."""
+
+    def __init__(self, database: Database, writer: str, ticker: Ticker) -> None:
+        self.database = database
+        self.ticker = ticker
+        self.mapping = IDENTITY  # as last seen
+        self.woken = False  # a run may have become due since the store last looked
+        self.written = 0  # rows since the last checkpoint
+        self._writer = writer
+        self._db: sqlite3.Connection | None = None
+        self._cache = Cache()
+        self._seen = -1  # data_version when the cache was last known to be true
+        self._batches = 0
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The connection, opened anew if the last one was given up. Raises StoreUnusable or sqlite3.Error."""
+        if self._db is None:
+            self._db = self.database.writer()
+            self._seen = -1
+        return self._db
+
+    # --- one transaction -----------------------------------------------------------------
+    def land(self, tickets: Sequence[Ticket]) -> None:
+        """Answer every ticket: all in one transaction, else all with their rows read first, else one by one."""
+        labels = [t.work.label for t in tickets] if points.hook else ()
+        points.point("store.batch:before", labels)
+        for optimistic in (True, False):
+            if self._attempt(tickets, optimistic):
+                return
+        for ticket in tickets:
+            if not self._attempt((ticket,), False):
+                self._refuse((ticket,), Rejected("the database refused a statement of this commit"))
+
+    def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> bool:
+        """One transaction for these. False when it was rolled back because of one of them."""
+        try:
+            with self.database.turn:
+                self._transact(tickets, optimistic)
+        except StoreError as error:
+            self._refuse(tickets, error)
+        except StoreUnusable as error:
+            self._refuse(tickets, Unavailable(error.what, error.why, error.fix))
+        except sqlite3.Error as error:
+            name = error_name(error)
+            if name not in OUTAGES:
+                return False
+            self._refuse(tickets, Unavailable(f"the store is not available: {name}", str(error)))
+            if name not in PASSING:
+                self.drop()
+        except _Mismatch:
+            return False
+        return True
+
+    def _transact(self, tickets: Sequence[Ticket], optimistic: bool) -> None:
+        batch = self.begin(optimistic=optimistic)
+        try:
+            for ticket in tickets:
+                ticket.answer = self._answer(ticket, batch)
+            rows = self._apply(batch)
+            if not rows:
+                self.db.execute("ROLLBACK")
+            else:
+                self._land_receipt([t.work.label for t in tickets] if points.hook else ())
+        finally:
+            self._roll_back()
+        self._remember(batch, rows)
+        for chain in batch.broken:
+            chain.broken = True
+
+    def alone(self, work: Callable[["Session", Batch], T], label: str) -> T:
+        """A transaction of its own for anything else, with its receipt. Raises StoreError or sqlite3.Error."""
+        with self.database.turn:
+            batch = self.begin()
+            try:
+                answer = work(self, batch)
+                self._apply(batch)
+                self._land_receipt((label,))
+            finally:
+                self._roll_back()
+            self._cache.clear()
+            self._seen = -1
+            self.woken = True
+        return answer
+
+    def begin(self, *, optimistic: bool = False) -> Batch:
+        """Open the transaction, learn whether anybody else has written, and read the store's time under the lock."""
+        self.db.execute("BEGIN IMMEDIATE")
+        self.look()
+        return Batch(self.read, self.mapping.at(self.ticker.real()), optimistic=optimistic)
+
+    def look(self) -> bool:
+        """Has anybody else written since the last look? If so, nothing remembered is true any more."""
+        seen = self.db.execute("PRAGMA data_version").fetchone()[0]
+        if seen == self._seen:
+            return False
+        self._cache.clear()
+        self._seen = seen
+        self.mapping = mapping_of(self.read(META, MAPPING_ROW))
+        self.woken = True
+        return True
+
+    def read(self, kind: Kind, key: Key) -> Row | None:
+        """A row as it stands in the transaction."""
+        row = self._cache.get(kind, key)
+        if row is None:
+            values = self.db.execute(SQL[kind.name].select, key).fetchone()
+            if values is not None:
+                row = DECODE[kind.name](values)
+                if kind.read_first:
+                    self._cache.put(kind, key, row)
+        return row
+
+    # --- judging -------------------------------------------------------------------------
+    def _answer(self, ticket: Ticket, batch: Batch) -> object:
+        work = ticket.work
+        assert not isinstance(work, Task), "a task has a transaction of its own"
+        try:
+            if isinstance(work, Take):
+                return self._take(work, batch)
+            if ticket.refused is not None:
+                raise ticket.refused
+            return batch.land(work, ticket.chain)
+        except (StoreError, Corrupt) as error:
+            if ticket.chain is not None:
+                batch.broken.add(ticket.chain)
+            return error if isinstance(error, StoreError) else Rejected(str(error))
+
+    def _take(self, take: Take, batch: Batch) -> object:
+        candidates = self._candidates(take, batch)
+        try:
+            moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates]
+        except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
+            return error
+        taken: list[Run] = []
+        for run, commit in moves:
+            if commit is not None and self._moves(commit, batch):
+                left = batch.row(RUN, run[:2])
+                assert isinstance(left, Run)
+                taken.append(left)
+        return tuple(taken)
+
+    def _moves(self, commit: Commit, batch: Batch) -> bool:
+        try:
+            check(commit)
+            batch.land(commit)
+        except Stale:
+            return False  # another row it names has moved on: this run is not taken now
+        return True
+
+    def _candidates(self, take: Take, batch: Batch) -> list[Run]:
+        """The runs to move, as earlier commits of the batch leave them."""
+        real = batch.now.real
+        found: list[tuple[object, ...]] = []
+        for owner in take.owners:
+            found += self.db.execute(sql.OWNED, (owner, take.n)).fetchall()
+        if not take.owners:
+            for lane in take.lanes:
+                found += self.db.execute(sql.DUE, (lane, real, take.n)).fetchall()
+        runs: list[Run] = []
+        for values in found:
+            key = (str(values[0]), str(values[1]))
+            if self._cache.get(RUN, key) is None:
+                self._cache.put(RUN, key, sql.run_of(values))
+            run = batch.row(RUN, key)
+            assert isinstance(run, Run)
+            if run.owner in take.owners if take.owners else run.due_at is not None and run.due_at <= real:
+                runs.append(run)
+        if not take.owners:
+            runs.sort(key=lambda run: (run.due_at or 0, run.tenant, run.run))
+        return runs[: take.n]
+
+    # --- applying ------------------------------------------------------------------------
+    def _apply(self, batch: Batch) -> int:
+        """Write the rows a batch leaves, one statement per kind and form. Answers how many."""
+        count = 0
+        for kind in KINDS:
+            changes = batch.changes[kind.name]
+            if not changes:
+                continue
+            statements, width = SQL[kind.name], kind.key
+            inserts: list[Row] = []
+            updates: list[tuple[object, ...]] = []
+            for _, row, replaces in changes.values():
+                if replaces:
+                    updates.append((*row[width:], *row[:width], replaces))
+                else:
+                    inserts.append(row)
+            if inserts:
+                self.db.executemany(statements.insert, inserts)
+            if updates and self.db.executemany(statements.update, updates).rowcount != len(updates):
+                raise _Mismatch
+            count += len(changes)
+        return count
+
+    def _land_receipt(self, labels: Sequence[str]) -> None:
+        """Write this transaction's number in the writer's row, and COMMIT. Raises Unavailable or Uncertain."""
+        self._batches += 1
+        receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
+        if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
+            raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
+                              "start this process again")  # fmt: skip
+        points.point("store.batch:inside", labels)
+        try:
+            self.db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._resolve(self._batches, error)
+        points.point("store.batch:after", labels)
+
+    def _resolve(self, number: int, error: sqlite3.Error) -> None:
+        """A COMMIT's answer was lost: return if it landed. Raises Unavailable if not, Uncertain if none can say."""
+        self.drop()
+        try:
+            # What a failed sync left in the log is believed only once it is synced into the database itself.
+            busy, log, copied = self.db.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+            row = self.read(WRITER, (STORE, self._writer))
+        except (sqlite3.Error, StoreError, Corrupt) as second:
+            self.drop()
+            raise Uncertain("the store's answer was lost", f"{error}; then {second}") from error
+        if busy or log != copied or not isinstance(row, Writer):
+            raise Uncertain("the store's answer was lost", str(error)) from error
+        if row.batch != number:
+            raise Unavailable("the store did not take the batch", str(error)) from error
+
+    def _roll_back(self) -> None:
+        """Leave no transaction open; a connection that cannot even do that is given up."""
+        db = self._db
+        if db is not None and db.in_transaction:
+            try:
+                db.execute("ROLLBACK")
+            except sqlite3.Error:
+                self.drop()
+
+    def _remember(self, batch: Batch, rows: int) -> None:
+        for kind in KINDS:
+            if kind.read_first:
+                for key, left in batch.changes[kind.name].items():
+                    self._cache.put(kind, key, left.row)
+        for left in batch.changes[RUN.name].values():
+            if isinstance(left.row, Run) and left.row.owner == "" and left.row.due_at is not None:
+                self.woken = True
+        self.written += rows
+
+    def _refuse(self, tickets: Sequence[Ticket], error: StoreError) -> None:
+        for ticket in tickets:
+            ticket.answer = error
+            if ticket.chain is not None:
+                ticket.chain.broken = True
+
+    def drop(self) -> None:
+        """Give the connection up; what it had open is rolled back."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._cache.clear()
+        self._seen = -1
+
+    # --- the writer's own row, the log ---------------------------------------------------
+    def register(self) -> None:
+        """Insert this writer's row. Raises sqlite3.IntegrityError when the id was used before."""
+        with self.database.turn:
+            batch = self.begin()
+            try:
+                row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, batch.now.business)
+                self.db.execute(SQL[WRITER.name].insert, row)
+                self.db.execute("COMMIT")
+            finally:
+                self._roll_back()
+
+    def resign(self) -> None:
+        """Close this writer's row: nothing more is written under its id."""
+        with self.database.turn:
+            self.begin()
+            try:
+                row = self.read(WRITER, (STORE, self._writer))
+                if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
+                    closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
+                    values = sql.update_values(WRITER, closed, row.version)
+                    self.db.execute(SQL[WRITER.name].update, values)
+                    self.db.execute("COMMIT")
+            finally:
+                self._roll_back()
+
+    def checkpoint(self, mode: str) -> None:
+        """Copy the write-ahead log into the database (PASSIVE waits for nobody, TRUNCATE for the last reader)."""
+        with self.database.turn:
+            points.point("store.checkpoint:before")
+            self.db.execute(f"PRAGMA wal_checkpoint({mode})")
+            points.point("store.checkpoint:after")
+        self.written = 0
+

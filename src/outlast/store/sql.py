@@ -1,0 +1,148 @@
+"""One body of SQL, drawn from the rows: columns from their fields, each statement made once.
+
+A dialect says only how a parameter is spelled; numbered parameters are not assumed, so PostgreSQL can follow.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, Kind, Row, Run, check_effect, check_run
+from outlast.errors import Corrupt
+from outlast.store.pages import ORDER
+
+MARK: Final = "?"  # how a dialect spells a parameter
+Values = Sequence[Any]
+
+
+class Sql(NamedTuple):
+    """The statements of one kind of row."""
+
+    columns: str
+    insert: str  # parameters: the row
+    update: str  # parameters: columns after the key, then the key, then the version replaced
+    select: str  # parameters: the key
+    forget: str  # parameters: tenant, run
+
+
+def _and(names: Sequence[str]) -> str:
+    return " AND ".join(f"{name} = {MARK}" for name in names)
+
+
+def _sql(kind: Kind) -> Sql:
+    names = kind.row._fields
+    columns = ", ".join(names)
+    key = names[: kind.key]
+    sets = ", ".join(f"{name} = {MARK}" for name in names[kind.key :])
+    versioned = " AND version = " + MARK if kind.versioned else ""
+    return Sql(
+        columns,
+        f"INSERT INTO {kind.name} ({columns}) VALUES ({', '.join(MARK for _ in names)})",
+        f"UPDATE {kind.name} SET {sets} WHERE {_and(key)}{versioned}",
+        f"SELECT {columns} FROM {kind.name} WHERE {_and(key)}",
+        f"DELETE FROM {kind.name} WHERE {_and(('tenant', 'run'))}",
+    )
+
+
+SQL: Final[dict[str, Sql]] = {kind.name: _sql(kind) for kind in KINDS}
+
+
+def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:
+    """Rows under the first `width` key columns, from after a key of which `after` columns are given (0: from the
+    beginning). Parameters: the prefix, the key after which to begin, the limit."""
+    names = kind.row._fields[: kind.key]
+    where = [f"{name} = {MARK}" for name in names[:width]]
+    if after > width:
+        where.append(f"({', '.join(names[width:after])}) > ({', '.join(MARK for _ in names[width:after])})")
+    order = ", ".join(names[width:] or names)
+    return (
+        f"SELECT {SQL[kind.name].columns} FROM {kind.name}{' WHERE ' + ' AND '.join(where) if where else ''} "
+        f"ORDER BY {order}{' DESC' if newest else ''} LIMIT {MARK}"
+    )
+
+
+def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
+    """A page for people. Parameters: tenant, a value per column, the place to begin after, the limit."""
+    names = kind.row._fields
+    place = (ORDER[kind.name], *names[1 : kind.key])
+    begin = f" AND ({', '.join(place)}) < ({', '.join(MARK for _ in place)})" if after else ""
+    order = ", ".join(f"{name} DESC" for name in place)
+    return (
+        f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {_and(['tenant', *columns])}{begin} "
+        f"ORDER BY {order} LIMIT {MARK}"
+    )
+
+
+def tally(kind: Kind, column: str) -> str:
+    """How many rows of a tenant for each value of a column. Parameter: tenant."""
+    return f"SELECT {column}, count(*) FROM {kind.name} WHERE tenant = {MARK} GROUP BY {column}"
+
+
+_RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
+# Parameters: lane, real time, limit.
+DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at LIMIT {MARK}"
+NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
+# Parameters: owner, limit. The two conditions repeat the index's own, so that it is used.
+OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND owner <> '' AND owner <> 'ended' LIMIT {MARK}"
+# Parameters: tenant, limit.
+QUEUED: Final = f"{_RUNS} WHERE queue = {MARK} AND queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
+# Parameter: limit.
+QUEUED_ALL: Final = f"{_RUNS} WHERE queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
+UNOWNED: Final = f"{_RUNS} WHERE owner = ''"
+# Parameters: due_at, tenant, run.
+REARM: Final = f"UPDATE run SET due_at = {MARK} WHERE tenant = {MARK} AND run = {MARK}"
+# Parameters: business instant, limit.
+OVER: Final = (
+    f"SELECT tenant, run FROM run WHERE ended_at > 0 AND ended_at < {MARK} ORDER BY ended_at, tenant, run LIMIT {MARK}"
+)
+# Parameters: tenant, run.
+LAST_SNAPSHOT: Final = (
+    f"SELECT {SQL[EVENT.name].columns} FROM event WHERE {_and(('tenant', 'run'))} AND snapshot IS NOT NULL "
+    "ORDER BY seq DESC LIMIT 1"
+)
+# Parameters: batch, tenant, id, the status of a living writer.
+RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
+
+
+def _status(kind: Kind) -> tuple[int, dict[str, StrEnum]]:
+    """Where the status of a row is, and its words; (-1, {}) for a kind that has none."""
+    hint = get_type_hints(kind.row).get("status")
+    if hint is None:
+        return -1, {}
+    assert issubclass(hint, StrEnum)
+    return kind.row._fields.index("status"), {member.value: member for member in hint}
+
+
+def _decoder(kind: Kind) -> Callable[[Values], Row]:
+    make = kind.row._make
+    at, words = _status(kind)
+    if at < 0:
+        return make
+
+    def decode(values: Values) -> Row:
+        word = words.get(values[at])
+        if word is None:
+            raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is none we know")
+        row = make((*values[:at], word, *values[at + 1 :]))
+        if kind is RUN:
+            check_run(row)  # type: ignore[arg-type]
+        elif kind is EFFECT:
+            check_effect(row)  # type: ignore[arg-type]
+        return row
+
+    return decode
+
+
+DECODE: Final[dict[str, Callable[[Values], Row]]] = {kind.name: _decoder(kind) for kind in KINDS}
+
+
+def update_values(kind: Kind, row: Row, replaces: int) -> Values:
+    """The parameters of a kind's update."""
+    return (*row[kind.key :], *row[: kind.key], replaces)
+
+
+def run_of(values: Values) -> Run:
+    """A run as selected."""
+    row = DECODE[RUN.name](values)
+    assert isinstance(row, Run)
+    return row

@@ -1,0 +1,183 @@
+"""The one thread that writes: it gathers what is pending, has it landed together, and sends the answers back."""
+
+import sqlite3
+import threading
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
+from outlast.store.session import Session
+from outlast.store.tickets import Task, Ticket, deliver
+from outlast.store.wakes import Wakes
+
+BATCH_MAX: Final = 1_000  # commits in one transaction: what a renewal may have to wait for
+LINGER_S: Final = 0.005  # halved at each wait, so a commit nobody awaits waits 10 ms at most
+LOOK_S: Final = 0.05  # how soon another process's commit is noticed
+TIDY_ROWS: Final = 1_000  # rows in the log after which an idle writer copies it into the database
+FULL_ROWS: Final = 12_000  # … and a busy one
+
+
+class Writer:
+    """A queue, and the daemon thread that empties it. Everything submitted is answered, whatever happens."""
+
+    def __init__(self, session: Session, wakes: Wakes) -> None:
+        self._session = session
+        self._wakes = wakes
+        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()  # None: look at what is urgent, or at closing
+        self._urgent: deque[Ticket] = deque()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outlast-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Put a ticket at the end of the queue."""
+        self._queue.put(ticket)
+        if self._closing.is_set() and not self._thread.is_alive():
+            self._answer_rest()
+
+    def submit_first(self, ticket: Ticket) -> None:
+        """Have a ticket landed by itself before the next batch."""
+        self._urgent.append(ticket)
+        self._queue.put(None)
+        if self._closing.is_set() and not self._thread.is_alive():
+            self._answer_rest()
+
+    def look(self) -> None:
+        """Begin looking for other processes' commits; called when somebody begins to listen."""
+        self._queue.put(None)
+
+    def close(self) -> None:
+        """Land what was submitted before, then end the thread; blocks until it has."""
+        self._closing.set()
+        self._queue.put(None)
+        self._thread.join()
+        self._answer_rest()
+
+    # --- the thread ----------------------------------------------------------------------
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            tickets, ended = self._gather()
+            self._land_urgent()
+            if tickets:
+                self._land(tickets)
+            elif not ended:
+                self._when_idle()
+        self._land_urgent()
+
+    def _gather(self) -> tuple[list[Ticket], bool]:
+        """What to land next, and whether that is the last of all."""
+        tickets: list[Ticket] = []
+        try:
+            first = self._queue.get(timeout=LOOK_S if self._wakes.anybody() else None)
+        except Empty:
+            return tickets, False
+        if first is not None:
+            tickets.append(first)
+        pause = LINGER_S
+        while len(tickets) < BATCH_MAX and not self._urgent:
+            try:
+                ticket = self._queue.get_nowait()
+            except Empty:
+                if not tickets or not all(t.linger for t in tickets) or pause < 0.001:
+                    break
+                ticket = self._wait(pause)
+                pause /= 2
+            if ticket is not None:
+                tickets.append(ticket)
+        return tickets, self._closing.is_set() and self._queue.empty()
+
+    def _wait(self, seconds: float) -> Ticket | None:
+        try:
+            return self._queue.get(timeout=seconds)
+        except Empty:
+            return None
+
+    def _land_urgent(self) -> None:
+        while self._urgent:
+            self._land([self._urgent.popleft()])
+
+    def _land(self, tickets: list[Ticket]) -> None:
+        """Land tickets in order, and a task in a transaction of its own between those before and after it."""
+        together: list[Ticket] = []
+        for ticket in tickets:
+            if isinstance(ticket.work, Task):
+                self._land_together(together)
+                self._do(ticket, ticket.work)
+                together = []
+            else:
+                together.append(ticket)
+        self._land_together(together)
+
+    def _land_together(self, tickets: list[Ticket]) -> None:
+        if tickets:
+            try:
+                self._session.land(tickets)
+            except Exception as error:  # a mistake of ours must not leave callers waiting for ever
+                self._give_up(tickets, error)
+            deliver(tickets)
+            self._after()
+
+    def _do(self, ticket: Ticket, task: Task) -> None:
+        try:
+            ticket.answer = task.run(self._session)
+        except OutlastError as error:
+            ticket.answer = error
+        except sqlite3.Error as error:
+            self._session.drop()
+            ticket.answer = Unavailable("the store is not available", str(error))
+        except Exception as error:  # a mistake in the task is told to whoever asked for it
+            self._session.drop()
+            ticket.answer = error
+        deliver((ticket,))
+        self._after()
+
+    def _give_up(self, tickets: list[Ticket], error: Exception) -> None:
+        self._session.drop()
+        for ticket in tickets:
+            if ticket.chain is not None:
+                ticket.chain.broken = True
+            ticket.answer = error if isinstance(error, StoreError) else Uncertain("the writer failed", repr(error))
+
+    def _after(self) -> None:
+        """What a batch leaves to do: wake who waits for due runs, and keep the log short."""
+        if self._session.woken:
+            self._session.woken = False
+            self._wakes.fire()
+        if self._session.written > FULL_ROWS:
+            self._copy_log()
+
+    def _when_idle(self) -> None:
+        try:
+            if self._wakes.anybody():
+                self._session.look()
+        except (sqlite3.Error, OutlastError):
+            self._session.drop()  # the next batch says what is wrong
+        self._after()
+        if self._session.written > TIDY_ROWS and self._queue.empty():
+            self._copy_log()
+
+    def _copy_log(self) -> None:
+        try:
+            self._session.checkpoint("PASSIVE")
+        except (sqlite3.Error, OutlastError):
+            self._session.written = 0  # the log grows on; the next round tries again
+            self._session.drop()
+
+    def _answer_rest(self) -> None:
+        """Refuse what came after the last batch."""
+        rest = list(self._urgent)
+        self._urgent.clear()
+        while True:
+            try:
+                ticket = self._queue.get_nowait()
+            except Empty:
+                break
+            if ticket is not None:
+                rest.append(ticket)
+        for ticket in rest:
+            ticket.answer = Unavailable("the store is closed")
+            if ticket.chain is not None:
+                ticket.chain.broken = True
+        deliver(rest)
