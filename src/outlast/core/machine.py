@@ -101,6 +101,8 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("intend", E.INTENDED, None, E.INTENDED, E.REFUSED),  # REFUSED: only once a person re-opened it
     *_moves("record", E.DONE, E.INTENDED),
     *_moves("refuse", E.REFUSED, E.INTENDED),
+    *_moves("defer", E.INTENDED, E.INTENDED),  # an attempt ended without an outcome; another follows
+    *_moves("reopen", E.REFUSED, E.REFUSED),  # a person: try again
     *_moves("doubt", E.UNCERTAIN, E.INTENDED),
     *_moves("settle", E.DONE, E.INTENDED),  # the receiver was asked and knows it
     *_moves("happened", E.DONE, E.UNCERTAIN),
@@ -108,7 +110,7 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("give_up", E.REFUSED, E.UNCERTAIN),
     # wait
     *_moves("note_wait", W.OPEN, None),
-    *_moves("bind", W.BOUND, None, W.OPEN),
+    *_moves("bind", W.BOUND, W.OPEN),
     # approval
     *_moves("ask", A.PENDING, None),
     *_moves("approve", A.APPROVED, A.PENDING),

@@ -17,6 +17,8 @@ POINTS: Final[dict[str, str]] = {
     "store.batch:after": "COMMIT has returned, nobody has been told",
     "store.checkpoint:before": "the write-ahead log is about to be copied into the database",
     "store.checkpoint:after": "the write-ahead log has been copied",
+    "call:before": "the intent is durable, nothing has been sent",
+    "call:after": "the answer is here, nothing has been recorded",
     "store.migration:inside": "the statements of a migration have run, COMMIT has not",
 }
 

@@ -1,0 +1,110 @@
+"""Every duration of the engine, with its derivation or its source, in milliseconds.
+
+Two kinds (SEMANTICS S-4). *Liveness* durations (heartbeat, call timeout, quiet time, budget) are real time,
+whatever the scale of the business clock. *Business* durations (approvals, ceilings) follow that clock.
+Sources: A = Buyer Team, B = execution fabric; the rest is ours and says why.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+# --- business -------------------------------------------------------------------------------
+APPROVAL_WITHIN: Final = 96 * HOUR  # A, REQ-G203
+APPROVAL_STALE_AFTER: Final = 7 * DAY  # A, REQ-G203a; counted from the approval's timeout
+RUN_CEILING: Final = 168 * HOUR  # A, REQ-R351; a tripwire, never a silent kill
+APPROVAL_VALID_FOR: Final = 24 * HOUR  # ours: from the decision to the consumption (S-20)
+CHECKPOINTS_KEPT: Final = 30 * DAY  # A, REQ-R503; counted from the run's end (CKP-7)
+LEDGER_KEPT: Final = 7 * DAY  # A, REQ-R202; counted from the run's end (CKP-7)
+
+# --- liveness: recovery ------------------------------------------------------------------------
+RECOVERY_TARGET: Final = 30 * SECOND  # A, REQ-G300
+RESUME_TARGET: Final = 5 * SECOND  # A, REQ-G201
+HEARTBEAT_WINDOW: Final = 15 * SECOND  # half the recovery target
+HEARTBEAT_EVERY: Final = 5 * SECOND  # a third of the window: two renewals may be lost
+LOOP_STALL_MAX: Final = 20 * SECOND  # the loop has not ticked for so long: stop renewing (S-5)
+DRAIN_GRACE: Final = 25 * SECOND  # below the 30 s that orchestrators leave between SIGTERM and SIGKILL
+ATTEMPT_TIMEOUT: Final = 120 * SECOND  # A: the A2A call
+START_BUDGET: Final = 30 * SECOND  # A: cold start; here the time from intent to sending (not_after)
+ATTEMPTS_MAX: Final = 3  # A, B
+BACKOFF_CEILING: Final = 45 * SECOND  # A
+CHECKPOINT_WRITE: Final = 5 * SECOND  # A
+SAFETY: Final = 1.2  # A
+
+# --- liveness: calls -------------------------------------------------------------------------------
+QUIET_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air
+RETRY_TOTAL_WAIT: Final = 60 * SECOND  # B: the sum of the waits between attempts, not the elapsed time
+RETRY_FIRST_WAIT: Final = 1 * SECOND
+INLINE_WAIT_MAX: Final = 5 * SECOND  # a longer wait parks the run (S-17)
+CLOCK_DISAGREEMENT_MAX: Final = 1 * SECOND  # boot, wall and monotonic clocks since the intent (S-4)
+FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something we do not know (S-16)
+
+# --- liveness: looking for work ------------------------------------------------------------------
+LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
+CHANGE_POLL: Final = 50  # SQLite: at most this often another process's commits are looked for (S-12)
+STORE_RETRY: Final = 200  # a store that is away is asked again so often
+IDLE_LOOK: Final = 5 * SECOND  # the fallback look for due work when nothing else wakes the worker
+
+
+class Liveness(NamedTuple):
+    """The liveness durations that a deployment may set, down to a second; the defaults are the sources'."""
+
+    heartbeat_window: int = HEARTBEAT_WINDOW
+    heartbeat_every: int = HEARTBEAT_EVERY
+    loop_stall_max: int = LOOP_STALL_MAX
+    drain_grace: int = DRAIN_GRACE
+    attempt_timeout: int = ATTEMPT_TIMEOUT
+    start_budget: int = START_BUDGET
+    quiet_margin: int = QUIET_MARGIN
+    attempts_max: int = ATTEMPTS_MAX
+    backoff_ceiling: int = BACKOFF_CEILING
+    checkpoint_write: int = CHECKPOINT_WRITE
+
+    def checked(self) -> "Liveness":
+        """Itself, if its relations hold. Raises ValueError with the sentence that names the broken one."""
+        if 3 * self.heartbeat_every > self.heartbeat_window:
+            raise ValueError(
+                f"a heartbeat every {self.heartbeat_every} ms leaves no room for two lost renewals "
+                f"in a window of {self.heartbeat_window} ms"
+            )
+        if min(self) < 0 or self.attempt_timeout == 0 or self.attempts_max == 0:
+            raise ValueError("durations and attempts are positive")
+        return self
+
+
+class ExecutionBudget(NamedTuple):
+    """How long one slice of a run may last, and why (REC-2)."""
+
+    ms: int
+    derivation: str
+
+
+def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> ExecutionBudget:
+    """The budget of a slice, from the most demanding of `calls` (attempt timeout in ms, attempts) and the defaults.
+
+    (attempt timeout + cold start) × attempts + back-off ceiling + checkpoint write, × 1.2.
+    """
+    timeout, attempts = max(
+        [(live.attempt_timeout, live.attempts_max), *calls], key=lambda c: (c[0] + live.start_budget) * c[1]
+    )
+    worst = (timeout + live.start_budget) * attempts + live.backoff_ceiling + live.checkpoint_write
+    ms = round(worst * SAFETY)
+    derivation = (
+        f"({timeout / SECOND:g} s attempt timeout + {live.start_budget / SECOND:g} s cold start) × {attempts} attempts"
+        f" + {live.backoff_ceiling / SECOND:g} s back-off ceiling + {live.checkpoint_write / SECOND:g} s checkpoint write"
+        f" = {worst / SECOND:g} s, × {SAFETY:g} = {ms / SECOND:g} s"
+    )
+    return ExecutionBudget(ms, derivation)
+
+
+assert execution_budget(Liveness()).ms == 600 * SECOND, "REC-2: the defaults give 600 s"
+assert Liveness().checked()
+assert HEARTBEAT_WINDOW + HEARTBEAT_EVERY < RECOVERY_TARGET, "a dead worker is replaced within the target"
+assert LOOP_STALL_MAX < HEARTBEAT_WINDOW + RECOVERY_TARGET, "a frozen loop loses its runs, not the target"
+assert INLINE_WAIT_MAX < BACKOFF_CEILING < RETRY_TOTAL_WAIT
+assert QUIET_MARGIN > CLOCK_DISAGREEMENT_MAX, "the quiet time covers what the last-instant check tolerates"
+assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must be declared, not assumed (GATE-4)"

@@ -1,0 +1,79 @@
+"""The events of a run's history: their types, and the exact CloudEvents bytes that are stored, chained and sent.
+
+Bytes are made once and never again: what is signed and delivered later are these bytes (OUT-3).
+"""
+
+import hashlib
+from datetime import UTC, datetime
+from enum import StrEnum
+from json import JSONEncoder
+from typing import Final
+
+from outlast.core.rows import Event, Run
+
+_encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+GENESIS: Final = ""
+
+
+class EventType(StrEnum):
+    """`dev.outlast.workflow.*` for the life of a run, `dev.outlast.run.*` for the rest."""
+
+    STARTED = "dev.outlast.workflow.started"
+    FINISHED_WELL = "dev.outlast.workflow.completed"
+    FAILED = "dev.outlast.workflow.failed"
+    CANCELLED = "dev.outlast.workflow.cancelled"
+    CHECKPOINT = "dev.outlast.workflow.checkpoint"
+    CLAIMED = "dev.outlast.run.claimed"
+    TAKEN_OVER = "dev.outlast.run.taken_over"
+    ADMITTED = "dev.outlast.run.admitted"
+    QUEUED = "dev.outlast.run.queued"
+    PARKED = "dev.outlast.run.parked"
+    HANDED_BACK = "dev.outlast.run.handed_back"
+    FLAGGED = "dev.outlast.run.attention"
+    TOLD = "dev.outlast.run.told"
+
+
+def iso(at_ms: int) -> str:
+    """An instant as RFC 3339 with milliseconds, UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
+    """The next event of `run` as it is *after* the move: run.seq is its number and run.head still its predecessor's hash.
+
+    Call `chained` on the run with the result. The CloudEvents attributes are fixed: id = RUN/SEQ, source =
+    /TENANT/WORKFLOW, subject = RUN, and the extensions sequence, previous, correlationid, traceid.
+    """
+    body = _encode(
+        {
+            "specversion": "1.0",
+            "id": f"{run.run}/{run.seq}",
+            "source": f"/{run.tenant}/{run.workflow}",
+            "type": type_.value,
+            "subject": run.run,
+            "time": iso(at),
+            "datacontenttype": "application/json",
+            "sequence": str(run.seq),
+            "previous": str(run.seq - 1),
+            "correlationid": run.correlation_id or run.run,
+            "traceid": run.trace_id or "-",
+            "data": {"version": run.version, "epoch": run.epoch, "node": run.node, "visit": run.visit, **data},
+        }
+    ).encode()
+    return Event(
+        tenant=run.tenant,
+        run=run.run,
+        seq=run.seq,
+        type=type_.value,
+        at=at,
+        node=run.node,
+        visit=run.visit,
+        body=body,
+        hash=chain_hash(run.head, body),
+        snapshot=snapshot,
+    )
+
+
+def chain_hash(predecessor: str, body: bytes) -> str:
+    """The hash of an event: SHA-256 over its predecessor's hash and its own bytes."""
+    return hashlib.sha256(predecessor.encode() + body).hexdigest()

@@ -1,0 +1,224 @@
+"""The moves of the ledger: effects, memos, evidence and waits; each a pure function from rows to one commit.
+
+All but `testify` are fenced by the holder's epoch and visit (S-15): a holder that was replaced writes nothing.
+"""
+
+import json
+from typing import NamedTuple
+
+from outlast.core.commit import Commit, Fence, Instant, Put, When
+from outlast.core.machine import WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVIDENCE,
+    MEMO,
+    WAIT,
+    Approval,
+    Effect,
+    Evidence,
+    Memo,
+    Run,
+    Wait,
+    check_effect,
+)
+
+
+class Intent(NamedTuple):
+    """What is about to be done: the call's identity, and the durations that bound its attempt (ms)."""
+
+    visit: int  # 0 for scope `run`
+    key: str
+    activity: str
+    digest: str
+    args: bytes
+    undo: str
+    timeout_ms: int
+    start_budget_ms: int
+    quiet_margin_ms: int
+    allowed_by: str = ""
+
+
+def fence(run: Run, *, mail: int | None = None) -> Fence:
+    """The holder's claim as a condition of a commit."""
+    return Fence(run.tenant, run.run, run.epoch, run.visit, mail)
+
+
+def intend(
+    run: Run,
+    what: Intent,
+    previous: Effect | None,
+    *,
+    ordinal: int,
+    now: Instant,
+    approval: Approval | None = None,
+    latest_real: int | None = None,
+) -> Commit:
+    """Durable before the call: a new effect, or another attempt of one that is open or was re-opened.
+
+    Consumes `approval` in the same commit, and binds it to this one effect; a further attempt of an effect keeps
+    the approval that covers it. `not_after` ends with the slice, and with the approval: `latest_real` (S-4, S-20).
+    """
+    assert run.due_at is not None, "only a holder intends"
+    not_after = min(now.real + what.start_budget_ms, run.due_at - what.timeout_ms)
+    if latest_real is not None:
+        not_after = min(not_after, latest_real)
+    assert not_after > now.real, "the slice has room for the attempt: the walk checks before it intends"
+    row = Effect(
+        tenant=run.tenant,
+        run=run.run,
+        visit=what.visit,
+        key=what.key,
+        version=previous.version + 1 if previous else 1,
+        status=effect_target("intend", previous.status if previous else None),
+        activity=what.activity,
+        digest=what.digest,
+        node=run.node,
+        args=what.args,
+        response=None,
+        error=previous.error if previous else "",
+        external_id=previous.external_id if previous else "",
+        attempts=previous.attempts + 1 if previous else 1,
+        waited_ms=previous.waited_ms if previous else 0,
+        ordinal=previous.ordinal if previous else ordinal,
+        epoch=run.epoch,
+        first_at=previous.first_at if previous else now.real,
+        not_after=not_after,
+        quiet_until=not_after + what.timeout_ms + what.quiet_margin_ms,
+        covered_until=approval.valid_until if approval else previous.covered_until if previous else 0,
+        approval=approval.id if approval else previous.approval if previous else "",
+        allowed_by=what.allowed_by,
+        undo=what.undo,
+        settled_at=0,
+        settled_by="",
+    )
+    check_effect(row)
+    puts = [Put(EFFECT, row, previous.version if previous else 0)]
+    whens: tuple[When, ...] = ()
+    if approval is not None:
+        assert not approval.consumed_by, "an approval is consumed once"
+        consumed = approval._replace(
+            version=approval.version + 1,
+            status=approval_target("consume", approval.status),
+            consumed_by=f"{what.visit}:{what.key}",
+        )
+        puts.append(Put(APPROVAL, consumed, approval.version))
+        whens = (When(approval.valid_until, False, "business", "lapsed"),)
+    return Commit(tuple(puts), fence(run), whens=whens, label=f"{run.run} intend {what.key}")
+
+
+def intended(commit: Commit) -> Effect:
+    """The effect row as a ledger verb's commit leaves it."""
+    put = commit.writes[0]
+    assert isinstance(put, Put) and isinstance(put.row, Effect)
+    return put.row
+
+
+def _settle(run: Run, effect: Effect, verb: str, now: Instant, **changes: object) -> Commit:
+    row = effect._replace(version=effect.version + 1, status=effect_target(verb, effect.status), **changes)  # type: ignore[arg-type]
+    check_effect(row)
+    return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} {verb} {effect.key}")
+
+
+def record(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
+    """Durable after the call: it was done, and this was the answer."""
+    return _settle(
+        run,
+        effect,
+        "record",
+        now,
+        response=response,
+        error="",
+        external_id=external_id,
+        settled_at=now.business,
+        settled_by="call",
+    )
+
+
+def settle(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
+    """The receiver was asked and knows the effect: done."""
+    return _settle(
+        run,
+        effect,
+        "settle",
+        now,
+        response=response,
+        error="",
+        external_id=external_id,
+        settled_at=now.business,
+        settled_by="reconcile",
+    )
+
+
+def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
+    """It is known not to have happened, and will not be tried again: every later walk gets the same refusal."""
+    error = json.dumps({"code": code, "detail": detail})
+    return _settle(run, effect, "refuse", now, error=error, settled_at=now.business, settled_by="call")
+
+
+def doubt(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
+    """It may have happened, nothing can prove it, and it is not safe to repeat: a person decides."""
+    return _settle(run, effect, "doubt", now, error=json.dumps({"code": code, "detail": detail}))
+
+
+def defer(run: Run, effect: Effect, code: str, detail: str, wait_ms: int, *, happened: bool, now: Instant) -> Commit:
+    """An attempt has ended without an outcome; the next one follows after `wait_ms`.
+
+    happened=False: it is known that nothing happened, so no quiet time is owed (quiet_until 0).
+    """
+    row = effect._replace(
+        version=effect.version + 1,
+        status=effect_target("defer", effect.status),
+        error=json.dumps({"code": code, "detail": detail}),
+        waited_ms=effect.waited_ms + wait_ms,
+        quiet_until=effect.quiet_until if happened else 0,
+    )
+    check_effect(row)
+    return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} defer {effect.key}")
+
+
+def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
+    """Keep the answer that a replaced holder got too late: evidence, which changes nothing by itself (S-10)."""
+    row = Evidence(
+        effect.tenant, effect.run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business
+    )
+    return Commit((Put(EVIDENCE, row, 0),), label=f"{effect.run} testify {effect.key}")
+
+
+def remember(run: Run, memo: Memo) -> Commit:
+    """The value of a lookup: the same answer for every later walk of its scope."""
+    return Commit((Put(MEMO, memo, 0),), fence(run), label=f"{run.run} remember {memo.key}")
+
+
+def note_wait(run: Run, wait: Wait) -> Commit:
+    """The first asking of a wait: its deadline is fixed from here on (S-14)."""
+    assert wait.status is wait_target("note_wait", None) and wait.version == 1
+    return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} note_wait {wait.key}")
+
+
+DEADLINE = "deadline"
+
+
+def bind(run: Run, wait: Wait, notes: tuple[int, ...] | None, *, mail: int, complete: bool) -> Commit:
+    """End a wait for good: by these notes, or (None) by its deadline. Names the mail as read (S-14).
+
+    `complete`: the notes satisfy it by themselves; otherwise its deadline must have passed by the store's clock.
+    """
+    row = wait._replace(
+        version=wait.version + 1,
+        status=wait_target("bind", wait.status),
+        binding=DEADLINE if notes is None else json.dumps(notes),
+    )
+    assert wait.status is WaitStatus.OPEN
+    late = () if complete else (When(wait.deadline, True, "business", "early"),)
+    named = None if wait.kind == "sleep" else mail
+    return Commit(
+        (Put(WAIT, row, wait.version),), fence(run, mail=named), whens=late, label=f"{run.run} bind {wait.key}"
+    )
+
+
+def bound_notes(wait: Wait) -> tuple[int, ...]:
+    """The notes a wait was bound to; () where it was bound to its deadline or is open."""
+    if wait.status is not WaitStatus.BOUND or wait.binding == DEADLINE:
+        return ()
+    return tuple(json.loads(wait.binding))

@@ -1,0 +1,145 @@
+"""The moves that people and programs outside the holder make: notes, approvals, decisions; pure functions to one commit."""
+
+import json
+from collections.abc import Sequence
+
+from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
+from outlast.core.machine import ApprovalStatus, EffectStatus, approval_target, effect_target
+from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token
+
+NO_BYTES = b"{}"
+
+
+def _note(tenant: str, run: str, kind: str, name: str, actor: str, payload: bytes = NO_BYTES, signal_id: str = "") -> Post:
+    return Post(Note(tenant, run, 0, kind, name, payload, signal_id, actor, 0))
+
+
+def post(
+    *, tenant: str, run: str, kind: str, name: str, actor: str, now: Instant, payload: bytes = NO_BYTES, signal_id: str = ""
+) -> Commit:
+    """Leave a note. One with a `signal_id` lands once: a second one is refused as Stale ("version")."""
+    note = _note(tenant, run, kind, name, actor, payload, signal_id)
+    if not signal_id:
+        return Commit((note,), label=f"{run} post {name}")
+    once = Put(TOKEN, Token(tenant, run, f"signal/{signal_id}", "", name, now.business), 0)
+    return Commit((note, once), label=f"{run} post {name}")
+
+
+def ask(approval: Approval, *, fence: Fence) -> Commit:
+    """Put a plan to a person. `approval` is the row as it should be; fenced by the holder's claim and mail (S-20)."""
+    assert fence.mail is not None, "a cancel posted meanwhile refuses this"
+    assert approval.status is approval_target("ask", None) and approval.version == 1
+    assert approval.within_until > approval.asked_at
+    return Commit((Put(APPROVAL, approval, 0),), fence, label=f"{approval.run} ask {approval.wait}")
+
+
+def decide(
+    approval: Approval,
+    *,
+    approve: bool,
+    chosen: str,
+    by: str,
+    claims: Sequence[str],
+    reason: str,
+    now: Instant,
+) -> Commit:
+    """Answer an approval, once, before it expires by the store's clock; and wake its run (S-1, S-20)."""
+    status = approval_target("approve" if approve else "reject", approval.status)
+    row = approval._replace(
+        version=approval.version + 1,
+        status=status,
+        decided_at=now.business,
+        decided_by=by,
+        claims=json.dumps(sorted(claims)),
+        reason=reason,
+        chosen=chosen if approve else "",
+        valid_until=now.business + approval.valid_ms if approve else 0,
+    )
+    return Commit(
+        (Put(APPROVAL, row, approval.version), _note(approval.tenant, approval.run, "decision", approval.id, by)),
+        whens=(When(approval.within_until, False, "business", "expired"),),
+        label=f"{approval.run} decide {approval.wait}",
+    )
+
+
+def expire(approval: Approval, now: Instant, *, fence: Fence) -> Commit:
+    """Nobody answered in time, by the store's clock. Nothing is approved, nothing is rejected."""
+    row = approval._replace(version=approval.version + 1, status=approval_target("expire", approval.status))
+    return Commit(
+        (Put(APPROVAL, row, approval.version),),
+        fence,
+        whens=(When(approval.within_until, True, "business", "early"),),
+        label=f"{approval.run} expire {approval.wait}",
+    )
+
+
+def withdraw(approval: Approval, now: Instant) -> Put | None:
+    """A pending, or approved and unused, approval that can no longer be consumed; None when there is nothing to do."""
+    open_ = approval.status is ApprovalStatus.PENDING
+    unused = approval.status is ApprovalStatus.APPROVED and not approval.consumed_by
+    if not (open_ or unused):
+        return None
+    row = approval._replace(version=approval.version + 1, status=approval_target("withdraw", approval.status))
+    return Put(APPROVAL, row, approval.version)
+
+
+def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, now: Instant) -> Commit:
+    """Ask the holder to end the run; its open approvals are withdrawn in the same commit (S-20).
+
+    `ask` names the mail, so no approval is asked for after this; one asked for since `approvals` were read is
+    for the caller to withdraw before it tells anybody that the cancel was accepted.
+    """
+    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
+    note = _note(run.tenant, run.run, "cancel", "cancel", actor, json.dumps({"reason": reason}).encode())
+    return Commit((note, *withdrawn), label=f"{run.run} post cancel")
+
+
+def resolve_effect(
+    effect: Effect, verb: str, *, by: str, reason: str, now: Instant, response: bytes | None = None, external_id: str = ""
+) -> Commit:
+    """A person's answer on an uncertain effect, once: `happened`, `did_not_happen` or `give_up`; wakes the run.
+
+    "Did not happen" re-opens it for another attempt, and is accepted only once a call in flight can no longer
+    land, by the store's clock (S-17, EFF-3).
+    """
+    status = effect_target(verb, effect.status)
+    code = {"did_not_happen": REOPENED, "give_up": "given_up"}.get(verb, "")
+    row = effect._replace(
+        version=effect.version + 1,
+        status=status,
+        response=response if status is EffectStatus.DONE else None,
+        external_id=external_id,
+        error=json.dumps({"code": code, "detail": reason}) if code else "",
+        settled_at=now.business,
+        settled_by=by,
+    )
+    quiet = (When(effect.quiet_until, True, "real", "quiet"),) if verb == "did_not_happen" else ()
+    payload = json.dumps({"verb": verb, "key": effect.key, "visit": effect.visit, "reason": reason}).encode()
+    return Commit(
+        (Put(EFFECT, row, effect.version), _note(effect.tenant, effect.run, "resolve", effect.key, by, payload)),
+        whens=quiet,
+        label=f"{effect.run} {verb} {effect.key}",
+    )
+
+
+REOPENED = "did_not_happen"
+"""The code of a refused effect that a person re-opened: the next walk intends it anew."""
+
+
+def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
+    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened."""
+    reopened = tuple(
+        Put(
+            EFFECT,
+            e._replace(
+                version=e.version + 1,
+                status=effect_target("reopen", e.status),
+                error=json.dumps({"code": REOPENED, "detail": reason}),
+            ),
+            e.version,
+        )
+        for e in refused
+    )
+    payload = json.dumps({"reason": reason}).encode()
+    note = _note(run.tenant, run.run, "continue", "continue", actor, payload)
+    return Commit((note, *reopened), label=f"{run.run} post continue")

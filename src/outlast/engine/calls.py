@@ -1,0 +1,118 @@
+"""One attempt of a call: the last-instant check, the author's function under its timeout, and how it ended."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from outlast.core.clock import Clock
+from outlast.core.points import point
+from outlast.engine.guard import Permit
+from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
+from outlast.engine.pool import DaemonPool
+from outlast.flow.activity import Activity
+from outlast.flow.calls import Call, current_call
+
+
+class Attempt(NamedTuple):
+    """What to call, as whom, for how long, and with which permit (None: a lookup needs none)."""
+
+    activity: Activity[Any, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    key: str
+    idempotency_key: str
+    tenant: str
+    run_id: str
+    number: int
+    timeout_ms: int
+    permit: Permit | None
+    label: str
+
+
+class _TooLate(Exception):
+    """The last-instant check said no."""
+
+
+class Caller:
+    """Makes attempts; one for a worker."""
+
+    def __init__(self, clock: Clock, pool: DaemonPool) -> None:
+        self._clock = clock
+        self._pool = pool
+
+    async def attempt(self, attempt: Attempt) -> Outcome:
+        """Make one attempt of a write and judge how it ended; never raises but for cancellation.
+
+        Runs in a task of its own: the context variable it sets is seen by this call alone.
+        """
+        current_call.set(self._call(attempt))
+        try:
+            return Answered(await self._run(attempt))
+        except _TooLate as late:
+            return Unsent("not_sent", str(late))
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            return Maybe("error", "the activity was cancelled from within")
+        except Abandoned as error:
+            return Maybe("timeout", str(error), abandoned=True)
+        except Exception as error:  # whatever the author's function raised is judged, not raised
+            return judge(error)
+
+    async def look_up(self, attempt: Attempt) -> Any:
+        """Run a lookup and answer its value; raises what it raised, TimeoutError after its timeout."""
+        current_call.set(self._call(attempt))
+        return await self._run(attempt)
+
+    async def as_call(self, attempt: Attempt, fn: Callable[..., Awaitable[Any]]) -> Any:
+        """Run a companion of the call (its reconcile) with what `this_call()` answers for it."""
+        token = current_call.set(self._call(attempt))
+        try:
+            async with asyncio.timeout(attempt.timeout_ms / 1000):
+                return await fn(*attempt.args, **attempt.kwargs)
+        finally:
+            current_call.reset(token)
+
+    async def _run(self, attempt: Attempt) -> Any:
+        activity = attempt.activity
+        point("call:before", (attempt.label,))
+        if activity.is_async:
+            self._check(attempt.permit)
+            async with asyncio.timeout(attempt.timeout_ms / 1000):
+                value = await activity.fn(*attempt.args, **attempt.kwargs)
+        else:
+            value = await self._in_thread(attempt)
+        point("call:after", (attempt.label,))
+        return value
+
+    async def _in_thread(self, attempt: Attempt) -> Any:
+        def send() -> Any:
+            self._check(attempt.permit)
+            return attempt.activity.fn(*attempt.args, **attempt.kwargs)
+
+        future = self._pool.submit(send)
+        done, _ = await asyncio.wait([future], timeout=attempt.timeout_ms / 1000)
+        if not done:
+            self._pool.abandon()
+            raise Abandoned(f"the thread still runs after {attempt.timeout_ms / 1000:g} s")
+        return future.result()
+
+    def _check(self, permit: Permit | None) -> None:
+        if permit is not None and (why := permit.refusal(self._clock)):
+            raise _TooLate(why)
+
+    def _call(self, attempt: Attempt) -> Call:
+        ends = self._clock.wall() + attempt.timeout_ms
+        return Call(
+            key=attempt.key,
+            idempotency_key=attempt.idempotency_key,
+            tenant=attempt.tenant,
+            run_id=attempt.run_id,
+            attempt=attempt.number,
+            deadline=datetime.fromtimestamp(ends / 1000, UTC),
+        )
+
+
+class Abandoned(TimeoutError):
+    """A thread that outlived its timeout: it may still send, so nothing but a person can settle it."""

@@ -1,0 +1,173 @@
+"""The Context that a node is given: each verb handed to the room that knows it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, JsonValue
+
+from outlast.core.budget import SECOND
+from outlast.core.codec import digest
+from outlast.core.limits import TEXT_CHARS_MAX, TOLD_BYTES_MAX
+from outlast.core.machine import ApprovalStatus
+from outlast.core.verbs import Told
+from outlast.engine.approvals import Question, request
+from outlast.engine.effects import perform
+from outlast.engine.lookups import look_up
+from outlast.engine.waits import Named
+from outlast.engine.walk import Walk
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.context import Context
+from outlast.flow.outcomes import ActivityFailed, Refusal
+from outlast.flow.people import Decision, Rule
+from outlast.flow.plan import Plan
+
+TOLD_MAX = 30
+
+
+class WalkContext(Context[Any]):
+    """A node's view of its run in one walk."""
+
+    def __init__(self, walk: Walk, state: BaseModel) -> None:
+        run = walk.ledger.run
+        self._walk = walk
+        self.state = state
+        self.tenant = run.tenant
+        self.run_id = run.run
+        self.visit = run.visit
+        self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
+        self.told: dict[str, Told] = {}
+
+    # --- acting ----------------------------------------------------------------------------
+    async def do(self, activity: Activity[Any, Any], /, *args: Any, **kwargs: Any) -> Any:
+        """See Context."""
+        return await self._perform(activity, activity.bind(args, kwargs))
+
+    async def do_plan(self, plan: Plan[Any], /) -> Any:
+        """See Context."""
+        activity = self._walk.workflow.activity(plan.activity)
+        return await self._perform(activity, self._bound(activity, plan))
+
+    async def do_all(self, plans: Mapping[Any, Plan[Any]], /, *, refused: str = "raise") -> Any:
+        """See Context."""
+        if refused not in ("raise", "return"):
+            raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
+        answers = await asyncio.gather(*(self._settled(plan) for plan in plans.values()))
+        if refused == "raise":
+            for answer in answers:
+                if isinstance(answer, ActivityFailed):
+                    raise answer
+        plain = (a.refusal if isinstance(a, ActivityFailed) else a for a in answers)
+        return dict(zip(plans, plain, strict=True))
+
+    async def _settled(self, plan: Plan[Any]) -> Any:
+        try:
+            return await self.do_plan(plan)
+        except ActivityFailed as failed:
+            return failed
+
+    async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:
+        if activity.kind == "lookup":
+            return await look_up(self._walk, activity, call)
+        return await perform(self._walk, activity, call)
+
+    def _bound(self, activity: Activity[Any, Any], plan: Plan[Any]) -> BoundCall:
+        args, kwargs = activity.load_args(plan.arguments)
+        return BoundCall(args, kwargs, plan.key, plan.arguments, plan.digest)
+
+    async def approval(
+        self,
+        plan: Plan[Any],
+        /,
+        *,
+        summary: str,
+        by: Rule,
+        within: timedelta,
+        valid_for: timedelta = timedelta(hours=24),
+        name: str = "",
+        alternatives: Sequence[Plan[Any]] = (),
+        again: bool = False,
+        risk: str = "",
+    ) -> Decision[Any]:
+        """See Context."""
+        if again:
+            raise Misplaced("approval(again=True)", "the governed cycle-back comes with a later release", "leave it out")
+        if len(summary) > TEXT_CHARS_MAX:
+            raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
+        walk = self._walk
+        walk.stir()
+        if walk.closing:
+            await walk.hang()
+        question = Question(
+            name=name or plan.activity,
+            plans=(plan, *alternatives),
+            summary=summary,
+            who=str(by),
+            within_ms=int(within.total_seconds() * SECOND),
+            valid_ms=int(valid_for.total_seconds() * SECOND),
+            risk=risk,
+        )
+        row = await walk.share((walk.ledger.run.visit, f"approval?{question.name}"), lambda: request(walk, question))
+        if row is None:
+            await walk.hang()
+        if row.status is ApprovalStatus.REJECTED:
+            return Decision("rejected", row.reason, row.decided_by, None)
+        run = walk.ledger.run
+        chosen = next(p for p in question.plans if p.approval_digest(run.tenant, run.run) == row.chosen)
+        return Decision("approved", row.reason, row.decided_by, chosen)
+
+    # --- waiting ---------------------------------------------------------------------------
+    async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:
+        """See Context."""
+        await self._wait(Named(self._walk, "sleep", name, until=until))
+
+    async def receive(
+        self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None
+    ) -> Any:
+        """See Context."""
+        wait = Named(self._walk, "receive", name, until=until, model=model)
+        notes = await self._wait(wait)
+        return wait.load(notes[0]) if notes else None
+
+    async def collect(
+        self, name: str, model: type[Any], /, *, until: datetime | timedelta, most: int | None = None
+    ) -> list[Any]:
+        """See Context."""
+        wait = Named(self._walk, "collect", name, until=until, model=model, most=most or 0)
+        notes = await self._wait(wait)
+        return [wait.load(note) for note in notes or ()]
+
+    async def _wait(self, wait: Named) -> Any:
+        walk = self._walk
+        walk.stir()
+        if walk.closing:
+            await walk.hang()
+        if wait.name in walk.asked:
+            raise Conflict(
+                f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "name each its own"
+            )
+        walk.asked.add(wait.name)
+        return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer)
+
+    # --- what would otherwise differ between walks -----------------------------------------
+    def now(self) -> datetime:
+        """See Context."""
+        return self.entered_at
+
+    def uuid(self, name: str, /) -> UUID:
+        """See Context."""
+        return UUID(hex=digest(self.tenant, self.run_id, self.visit, "uuid", name)[:32], version=4)
+
+    def random(self, name: str, /) -> float:
+        """See Context."""
+        return int(digest(self.tenant, self.run_id, self.visit, "random", name)[:13], 16) / 16**13
+
+    # --- telling ---------------------------------------------------------------------------
+    def tell(self, key: str, text: str, /, **data: JsonValue) -> None:
+        """See Context."""
+        if len(self.told) >= TOLD_MAX or len(repr(data)) + len(text) > TOLD_BYTES_MAX:
+            raise LimitExceeded("too much was told in one walk", f"at most {TOLD_MAX} lines of {TOLD_BYTES_MAX} bytes")
+        self.told.setdefault(key, Told(key, text, dict(data)))

@@ -1,0 +1,376 @@
+"""Writes: from the ledger if they were made before, else intent, last-instant check, call, record (S-4, S-17)."""
+
+import json
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from outlast.core import ledger as moves
+from outlast.core.backoff import wait_before
+from outlast.core.budget import INLINE_WAIT_MAX, SECOND
+from outlast.core.keys import idempotency_key
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import Armed, Attention, WaitingFor
+from outlast.core.people import REOPENED
+from outlast.core.route import cancel_of
+from outlast.core.rows import Effect
+from outlast.engine.calls import Attempt
+from outlast.engine.guard import permit, read
+from outlast.engine.ledger import EffectKey
+from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.permission import Permission, permission
+from outlast.engine.verdict import Parked
+from outlast.engine.walk import Unresolved, Walk
+from outlast.errors import LimitExceeded, NotStorable
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.declared import Repeat
+from outlast.flow.outcomes import ActivityFailed, CannotTell, Found, NotFound, Refusal
+
+EXHAUSTED: Final = "retries_exhausted"
+CANCELLED: Final = "run_cancelled"
+RECONCILE_TRIES: Final = 3
+
+
+class Next(Enum):
+    """What follows an attempt that gave no answer."""
+
+    CALL = "call"
+
+
+def millis(value: Any) -> int:
+    """A timedelta in ms."""
+    return int(value.total_seconds() * SECOND)
+
+
+class Durations(NamedTuple):
+    """What bounds the attempts of one activity, in ms."""
+
+    timeout: int
+    quiet_margin: int
+
+
+def durations(walk: Walk, activity: Activity[Any, Any]) -> Durations:
+    """The activity's own, or the deployment's defaults."""
+    live = walk.around.live
+    timeout = millis(activity.timeout) if activity.timeout else live.attempt_timeout
+    quiet = max(live.quiet_margin, millis(activity.quiet) if activity.quiet else 0)
+    return Durations(timeout, quiet)
+
+
+async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
+    """The answer of a write in this walk: recorded, or made now. Raises ActivityFailed for a recorded no."""
+    walk.stir()
+    if walk.closing:
+        await walk.hang()
+    visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+    ident = (visit, call.key)
+    effect = walk.ledger.effects.get(ident)
+    if effect is not None and effect.digest != call.digest:
+        walk.call_person(_conflict(walk, effect, activity))
+        await walk.hang()
+    if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
+        return await walk.share(ident, lambda: _Write(walk, activity, call, ident).drive())
+    if effect.status is EffectStatus.DONE:
+        return activity.response_codec.load(effect.response or b"null")
+    if effect.status is EffectStatus.UNCERTAIN:
+        walk.call_person(uncertain(walk, effect))
+        await walk.hang()
+    raise ActivityFailed(refusal_of(effect))
+
+
+def is_reopened(effect: Effect) -> bool:
+    """Did a person say that it did not happen, or to try again?"""
+    return effect.status is EffectStatus.REFUSED and refusal_of(effect).code == REOPENED
+
+
+def refusal_of(effect: Effect) -> Refusal:
+    """The recorded no of an effect."""
+    error = json.loads(effect.error) if effect.error else {"code": "refused", "detail": ""}
+    return Refusal(error["code"], error["detail"])
+
+
+def uncertain(walk: Walk, effect: Effect) -> Attention:
+    """The reason to call a person: it may have happened."""
+    error = refusal_of(effect)
+    return attention(walk, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
+
+
+def attention(walk: Walk, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
+    """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
+    ledger = walk.ledger
+    key, visit = (effect.key, effect.visit) if effect else ("", 0)
+    return Attention(reason, ledger.now.business, detail, key, visit, ledger.mail_read)
+
+
+def _conflict(walk: Walk, effect: Effect, activity: Activity[Any, Any]) -> Attention:
+    detail = (
+        f"key {effect.key} is recorded for {effect.activity} with {effect.args.decode()[:200]}; "
+        f"now {activity.name} asks for it with other arguments"
+    )
+    return attention(walk, Reason.CONTRADICTION, detail, effect)
+
+
+class _Write:
+    """One effect of one walk, from its first intent to its outcome."""
+
+    def __init__(self, walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> None:
+        self.walk = walk
+        self.ledger = walk.ledger
+        self.activity = activity
+        self.call = call
+        self.ident = ident
+        self.times = durations(walk, activity)
+
+    async def drive(self) -> Any:
+        """The response; raises ActivityFailed for a no, Unresolved when this walk gives no answer."""
+        effect = self.ledger.effects.get(self.ident)
+        if effect is not None and effect.status is EffectStatus.INTENDED:
+            settled = await self.settle_open(effect)
+            if settled is not Next.CALL:
+                return settled
+        while True:
+            effect = await self._intend()
+            outcome, effect = await self._attempt(effect)
+            result = await self._after(effect, outcome)
+            if result is not Next.CALL:
+                return result
+
+    # --- before the call -----------------------------------------------------------------------
+    async def _intend(self) -> Effect:
+        self._still_open()
+        previous = self.ledger.effects.get(self.ident)
+        allowed = await permission(self.walk, self.activity, self.call, previous)
+        if allowed is None:
+            raise Unresolved
+        self._still_open()
+        return await self._land_intent(previous, allowed)
+
+    async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
+        ledger, run, live = self.ledger, self.ledger.run, self.walk.around.live
+        now = ledger.now
+        room = (run.due_at or 0) - self.times.timeout - now.real
+        if room <= min(live.start_budget, SECOND):
+            self.walk.hand_back(f"the slice has no room for an attempt of {self.activity.name}")
+            raise Unresolved
+        undo = self.activity.undo_fn.__name__ if self.activity.undo_fn is not None else ""
+        intent = moves.Intent(
+            visit=self.ident[0],
+            key=self.call.key,
+            activity=self.activity.name,
+            digest=self.call.digest,
+            args=self.call.args_bytes,
+            undo=undo,
+            timeout_ms=self.times.timeout,
+            start_budget_ms=live.start_budget,
+            quiet_margin_ms=self.times.quiet_margin,
+            allowed_by=allowed.by,
+        )
+        commit = moves.intend(
+            run,
+            intent,
+            previous,
+            ordinal=previous.ordinal if previous else ledger.next_ordinal(),
+            now=now,
+            approval=allowed.approval,
+            latest_real=allowed.latest_real,
+        )
+        submitted = read(self.walk.around.clock)
+        done = await ledger.land(commit)
+        effect = moves.intended(commit)
+        self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
+        if ledger.mail_moved:
+            await self._heed_cancel(effect)
+        return effect
+
+    async def _heed_cancel(self, effect: Effect) -> None:
+        """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
+        cancel = cancel_of(await self.ledger.new_notes())
+        if cancel is not None:
+            self.ledger.submit(moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now))
+            self.walk.cancelled(cancel)
+            raise Unresolved
+
+    def _still_open(self) -> None:
+        if self.walk.closing:
+            raise Unresolved
+
+    # --- the call --------------------------------------------------------------------------------
+    async def _attempt(self, effect: Effect) -> tuple[Outcome, Effect]:
+        attempt = attempt_of(self.walk, self.activity, self.call.args, self.call.kwargs, effect)
+        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit)), effect
+
+    async def _after(self, effect: Effect, outcome: Outcome) -> Any:
+        if isinstance(outcome, Answered):
+            return self._record(effect, outcome.value)
+        if isinstance(outcome, No):
+            return self._refuse(effect, outcome.code, outcome.detail)
+        if isinstance(outcome, Unsent):
+            return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=False)
+        if outcome.abandoned:
+            return self._doubt(effect, outcome.code, outcome.detail)
+        return await self._perhaps(effect, outcome)
+
+    def _record(self, effect: Effect, value: Any) -> Any:
+        codec = self.activity.response_codec
+        try:
+            response = codec.dump(value)
+        except (NotStorable, LimitExceeded) as error:
+            return self._doubt(effect, "response_not_storable", f"it was done, but {error.what}: {error.why}")
+        self.ledger.submit(moves.record(self.ledger.run, effect, response, now=self.ledger.now))
+        return codec.load(response)
+
+    def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
+        self.ledger.submit(moves.refuse(self.ledger.run, effect, code, detail, now=self.ledger.now))
+        raise ActivityFailed(Refusal(code, detail))
+
+    def _doubt(self, effect: Effect, code: str, detail: str) -> Any:
+        self.ledger.submit(moves.doubt(self.ledger.run, effect, code, detail, now=self.ledger.now))
+        self.walk.call_person(uncertain(self.walk, self.ledger.effects[self.ident]))
+        raise Unresolved
+
+    async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
+        mode = self.activity.mode
+        if mode == "reconcile":
+            return await self._after_quiet(effect)
+        if mode == "repeat" and self._window_open(effect):
+            return await self._try_again(effect, outcome.code, outcome.detail, 0, happened=True)
+        return self._doubt(effect, outcome.code, outcome.detail)
+
+    # --- further attempts ---------------------------------------------------------------------------
+    async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
+        retry = self.activity.retry
+        if effect.attempts >= retry.attempts:
+            return self._exhausted(effect, code, detail, happened=happened)
+        wait = wait_before(
+            effect.attempts + 1,
+            self.walk.around.chance(),
+            first_ms=millis(retry.first),
+            ceiling_ms=self.walk.around.live.backoff_ceiling,
+            factor=retry.factor,
+        )
+        wait = max(wait, after_ms)
+        if effect.waited_ms + wait > millis(retry.total_wait):
+            return self._exhausted(effect, code, detail, happened=happened)
+        deferred = moves.defer(
+            self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now
+        )
+        self.ledger.submit(deferred)
+        until = self.ledger.now.real + wait
+        what = f"attempt {effect.attempts + 1} of {retry.attempts} of {self.activity.name}"
+        await self._wait(until, "retry", WaitingFor("retry", what, who=code, then="calls again"))
+        return Next.CALL
+
+    def _exhausted(self, effect: Effect, code: str, detail: str, *, happened: bool) -> Any:
+        detail = f"after {effect.attempts} attempts: {code}: {detail}"
+        if happened:
+            return self._doubt(effect, EXHAUSTED, detail)
+        return self._refuse(effect, EXHAUSTED, detail)
+
+    async def _wait(self, until_real: int, verb: str, waiting: WaitingFor) -> None:
+        """Up to 5 s are waited here; a longer wait parks once siblings have settled (S-17)."""
+        left = until_real - self.ledger.now.real
+        if left <= INLINE_WAIT_MAX:
+            if left > 0:
+                await self.walk.around.clock.sleep(left)
+            self._still_open()
+            return
+        mapping = self.ledger.store.mapping()
+        waiting = waiting._replace(since=self.ledger.now.business, until=mapping.business(until_real))
+        self.walk.park(Parked(verb, waiting, Armed(waiting.what, until_real, real=True)))
+        raise Unresolved
+
+    # --- settling what may have happened --------------------------------------------------------------
+    def _window_open(self, effect: Effect) -> bool:
+        """May the call be repeated: would it land while the receiver still remembers the first? (S-17)"""
+        doubt = self.activity.on_doubt
+        if not isinstance(doubt, Repeat):
+            return False
+        lands_by = self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.quiet_margin
+        return lands_by < effect.first_at + millis(doubt.window)
+
+    async def settle_open(self, effect: Effect) -> Any:
+        """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
+        if effect.quiet_until == 0:  # the last attempt is known to have done nothing
+            return Next.CALL if effect.attempts < self.activity.retry.attempts else self._exhausted_open(effect)
+        if effect.covered_until and self.ledger.now.business >= effect.covered_until:
+            return self._doubt(effect, "approval_lapsed", "its approval has lapsed while its outcome was open")
+        mode = self.activity.mode
+        if mode == "reconcile":
+            return await self._after_quiet(effect)
+        if mode == "repeat" and self._window_open(effect):
+            if effect.attempts >= self.activity.retry.attempts:
+                return self._doubt(effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened")
+            return Next.CALL
+        return self._doubt(effect, "interrupted", "the process that called it died or was replaced before the answer was recorded")
+
+    def _exhausted_open(self, effect: Effect) -> Any:
+        error = refusal_of(effect)
+        return self._exhausted(effect, error.code, error.detail, happened=False)
+
+    async def _after_quiet(self, effect: Effect) -> Any:
+        """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
+        answer = await self._ask_receiver(effect)
+        if not isinstance(answer, Found) and effect.quiet_until > self.ledger.now.real:
+            what = f"the outcome of {self.activity.name} {effect.key}"
+            await self._wait(effect.quiet_until, "quiet", WaitingFor("quiet", what, then="asks the receiver"))
+            answer = await self._ask_receiver(effect)
+        if isinstance(answer, Found):
+            return self._settle(effect, answer)
+        if isinstance(answer, NotFound):
+            if effect.attempts >= self.activity.retry.attempts:
+                return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
+            return Next.CALL
+        if self._window_open(effect):
+            return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
+        return self._doubt(effect, "cannot_tell", answer.why)
+
+    async def _ask_receiver(self, effect: Effect) -> Found[Any] | NotFound | CannotTell:
+        return await reconcile(self.walk, self.activity, self.call.args, self.call.kwargs, effect)
+
+    def _settle(self, effect: Effect, found: Found[Any]) -> Any:
+        codec = self.activity.response_codec
+        response = codec.dump(found.response)
+        self.ledger.submit(
+            moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=found.external_id or "")
+        )
+        return codec.load(response)
+
+
+def attempt_of(
+    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+) -> Attempt:
+    """What the caller needs to know of one attempt of an effect, but for the permit."""
+    run = walk.ledger.run
+    return Attempt(
+        activity=activity,
+        args=args,
+        kwargs=kwargs,
+        key=effect.key,
+        idempotency_key=idempotency_key(run.tenant, run.run, effect.visit, effect.key),
+        tenant=run.tenant,
+        run_id=run.run,
+        number=effect.attempts,
+        timeout_ms=durations(walk, activity).timeout,
+        permit=None,
+        label=f"{run.run} call {effect.key}",
+    )
+
+
+async def reconcile(
+    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+) -> Found[Any] | NotFound | CannotTell:
+    """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell."""
+    assert activity.reconcile_fn is not None
+    attempt = attempt_of(walk, activity, args, kwargs, effect)
+    why = ""
+    for n in range(RECONCILE_TRIES):
+        if n:
+            await walk.around.clock.sleep(SECOND)
+        try:
+            answer = await walk.around.caller.as_call(attempt, activity.reconcile_fn)
+        except Exception as error:  # a receiver that cannot be asked cannot tell; a bug in reconcile is told in `why`
+            why = f"{type(error).__name__}: {error}"
+            continue
+        if isinstance(answer, Found | NotFound | CannotTell):
+            return answer
+        why = f"it answered {answer!r}, not Found, NotFound or CannotTell"
+    return CannotTell(f"reconcile of {activity.name} failed: {why}")

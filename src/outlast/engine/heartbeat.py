@@ -1,0 +1,142 @@
+"""A worker's lease: one row for all it holds, renewed from a thread while the event loop is alive (S-2, S-5)."""
+
+import asyncio
+import faulthandler
+import logging
+import sys
+import threading
+from collections.abc import Callable
+
+from outlast.core.budget import SECOND, Liveness
+from outlast.core.clock import Clock
+from outlast.core.commit import Commit, Done, Put
+from outlast.core.machine import LeaseStatus, lease_target
+from outlast.core.rows import STORE, WORKER, Worker
+from outlast.engine.guard import Lease, Reading, read
+from outlast.errors import Stale, StoreError
+from outlast.store.port import Store
+
+log = logging.getLogger("outlast.engine")
+
+
+def opened(worker: str, *, name: str, lanes: str, now_real: int, now_business: int, live: Liveness) -> Worker:
+    """A worker's first row."""
+    return Worker(
+        tenant=STORE,
+        id=worker,
+        version=1,
+        status=lease_target("open_lease", None),
+        lease_until=now_real + live.heartbeat_window,
+        lanes=lanes,
+        name=name,
+        started_at=now_business,
+        renewed_at=now_real,
+        health="",
+    )
+
+
+def closed(row: Worker) -> Commit:
+    """Close a worker's row: by itself when it stops, by any other once its lease has expired. It never renews again."""
+    after = row._replace(version=row.version + 1, status=lease_target("close_lease", row.status))
+    return Commit((Put(WORKER, after, row.version),), label=f"close worker {row.id}")
+
+
+class Heartbeat:
+    """Renews one worker's row. `lost` is called once, from the loop, when another process has closed it."""
+
+    def __init__(self, store: Store, clock: Clock, live: Liveness, lease: Lease, lost: Callable[[], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._live = live
+        self._lease = lease
+        self._lost = lost
+        self._row: Worker | None = None
+        self._heard = (0, 0)  # the store's real time in its last answer, and our boot clock then
+        self._loop_ticked = clock.mono()
+        self._stop = threading.Event()
+        self._dumped = False
+
+    async def open(self, name: str, lanes: str) -> None:
+        """Write the row. Raises StoreError."""
+        submitted = read(self._clock)
+        now = await self._store.now()
+        row = opened(
+            self._lease.worker, name=name, lanes=lanes, now_real=now.real, now_business=now.business, live=self._live
+        )
+        done = await self._store.commit(Commit((Put(WORKER, row, 0),), label=f"open worker {row.id}"))
+        self._row = row
+        self._accepted(submitted, row, done)
+
+    def start_thread(self) -> None:
+        """Renew from a daemon thread of its own, so a busy loop does not cost the lease, and a dead one does."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._beat, args=(loop,), name="outlast-heartbeat", daemon=True).start()
+
+    def tick(self) -> None:
+        """The event loop is alive."""
+        self._loop_ticked = self._clock.mono()
+        self._dumped = False
+
+    def stop(self) -> None:
+        """No further renewal."""
+        self._stop.set()
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stop.wait(self._live.heartbeat_every / SECOND):
+            if self._clock.mono() - self._loop_ticked > self._live.loop_stall_max:
+                self._dump_stacks()
+                continue
+            if not self.renew() and not self._stop.is_set():
+                loop.call_soon_threadsafe(self._lost)
+                return
+
+    def renew(self) -> bool:
+        """Renew once; False when the row was closed by another process. A store that is away is tried again later."""
+        row = self._row
+        assert row is not None
+        submitted = read(self._clock)
+        real = self._heard[0] + submitted.boot - self._heard[1]
+        after = row._replace(
+            version=row.version + 1,
+            status=lease_target("renew", row.status),
+            lease_until=real + self._live.heartbeat_window,
+            renewed_at=real,
+        )
+        try:
+            done = self._store.urgent_sync(Commit((Put(WORKER, after, row.version),), label=f"renew {row.id}"))
+        except Stale:
+            self._lease.lost = True
+            return False
+        except StoreError as error:
+            log.warning("worker %s could not renew its lease: %s", row.id, error.reason)
+            return True
+        self._accepted(submitted, after, done)
+        return True
+
+    def _accepted(self, submitted: Reading, row: Worker, done: Done) -> None:
+        self._row = row
+        self._heard = (done.now.real, self._clock.boot())
+        self._lease.renewed(submitted, row.lease_until, done.now.real)
+
+    async def close(self) -> None:
+        """Close the row, so that what this worker still held is taken at once."""
+        self.stop()
+        row = self._row
+        if row is None or self._lease.lost:
+            return
+        current = await self._store.load(WORKER, (STORE, row.id))
+        if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
+            try:
+                await self._store.commit(closed(current))
+            except StoreError:
+                pass  # it expires by itself
+        self._lease.lost = True
+
+    def _dump_stacks(self) -> None:
+        if not self._dumped:
+            self._dumped = True
+            log.error("the event loop of worker %s has not ticked: its lease is no longer renewed", self._lease.worker)
+            try:
+                faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
+            except (OSError, ValueError, AttributeError):
+                pass  # no usable stderr: the log line has to do

@@ -1,0 +1,205 @@
+"""The holder's view of its run: the rows as its own commits leave them, and the one way it commits.
+
+A holder reads its rows once, at the claim; from then on its commits keep this view true, since nobody else may
+write them (S-2). Commits nobody awaits are kept here until the walk's verdict, which waits for all of them.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from outlast.core import ledger as moves
+from outlast.core.budget import SECOND, STORE_RETRY
+from outlast.core.clock import Clock
+from outlast.core.commit import Chain, Commit, Done, Instant, Put
+from outlast.core.machine import EffectStatus
+from outlast.core.rows import NOTE, Approval, Effect, Event, Evidence, Memo, Note, Run, Wait
+from outlast.core.verbs import Told, told_key
+from outlast.errors import Ended, Rejected, Stale, StoreError
+from outlast.store.port import RunRows, Store
+
+EffectKey = tuple[int, str]
+
+
+class Lost(Exception):
+    """Another holder has the run, or it has ended: stop before the next write (REC-3)."""
+
+
+class Moved(Exception):
+    """A condition of the commit did not hold (mail, mapping, deadline): decide anew with fresh rows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StoreAway(Exception):
+    """The store did not take the commit; nothing is known to be wrong with it."""
+
+
+LOST: Final = frozenset({"epoch", "missing"})
+RETRY_STORE_S: Final = STORE_RETRY / SECOND
+
+
+class Ledger:
+    """Rows of one run, and its chain of commits."""
+
+    def __init__(self, store: Store, rows: RunRows, clock: Clock) -> None:
+        self.store = store
+        self._clock = clock
+        self._chain = Chain()
+        self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
+        self._take_rows(rows)
+
+    def _take_rows(self, rows: RunRows) -> None:
+        self.run: Run = rows.run
+        self.last: Event = rows.last
+        self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in rows.effects}
+        self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
+        self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
+        self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
+        self.evidence: tuple[Evidence, ...] = rows.evidence
+        self.notes: tuple[Note, ...] = rows.notes
+        self._now: Instant = rows.now
+        self._heard_boot = self._clock.boot()
+        self.mail_read = rows.run.mail
+        self.mail_known = rows.run.mail
+        self._ordinal = max((e.ordinal for e in rows.effects), default=0)
+
+    async def reload(self) -> None:
+        """Read everything anew: after mail has come, or after the store was away. Raises Lost when it is no longer ours."""
+        epoch = self.run.epoch
+        (rows,) = await self.store.run_rows([(self.run.tenant, self.run.run)])
+        if rows is None or rows.run.epoch != epoch:
+            raise Lost
+        self._chain = Chain()
+        self._take_rows(rows)
+
+    def next_ordinal(self) -> int:
+        """The number of a new effect; undo goes by falling ordinal (S-19)."""
+        self._ordinal += 1
+        return self._ordinal
+
+    # --- committing ---------------------------------------------------------------------------
+    async def land(self, commit: Commit) -> Done:
+        """Commit and wait for the answer. Raises Lost, Moved or StoreAway; the rows here follow what landed."""
+        try:
+            done = await self.store.submit(commit, chain=self._chain)
+        except StoreError as error:
+            raise self._why(error) from error
+        self._learn(done)
+        self._apply(commit)
+        if all(future.done() for _, future in self._open):  # a chain lands in order: those before this one have landed
+            self._open.clear()
+        return done
+
+    def submit(self, commit: Commit) -> None:
+        """Commit without waiting: the verdict waits for it (S-10). The rows here follow at once."""
+        future = self.store.submit(commit, chain=self._chain, linger=True)
+        self._open.append((commit, future))
+        self._apply(commit)
+
+    async def settled(self) -> None:
+        """Wait until everything submitted has landed. Answers that can no longer land become evidence, then Lost."""
+        while self._open:
+            waiting, self._open = self._open, []
+            await asyncio.wait([future for _, future in waiting])
+            failed = [(commit, future) for commit, future in waiting if future.exception() is not None]
+            if not failed:
+                for _, future in waiting:
+                    self._learn(future.result())
+                return
+            error = failed[0][1].exception()
+            assert isinstance(error, StoreError)
+            why = self._why(error)
+            if isinstance(why, StoreAway):  # the answers are still here: record them again, in order
+                await asyncio.sleep(RETRY_STORE_S)
+                self._chain = Chain()
+                self._open = [(c, self.store.submit(c, chain=self._chain, linger=True)) for c, _ in failed]
+                continue
+            await self._testify([commit for commit, _ in failed])
+            raise why
+
+    def _why(self, error: StoreError) -> Lost | Moved | StoreAway:
+        if isinstance(error, Ended):
+            return Lost()
+        if isinstance(error, Stale):
+            if error.reason == "chain":
+                return self._first_failure()
+            return Lost() if error.reason in LOST else Moved(error.reason)
+        if isinstance(error, Rejected):
+            raise error
+        return StoreAway()
+
+    def _first_failure(self) -> Lost | Moved | StoreAway:
+        for _, future in self._open:
+            if future.done() and isinstance(error := future.exception(), StoreError):
+                if not (isinstance(error, Stale) and error.reason == "chain"):
+                    return self._why(error)
+        return StoreAway()
+
+    async def _testify(self, commits: list[Commit]) -> None:
+        """Keep late answers, unfenced, for reconcilers and people (S-10)."""
+        for commit in commits:
+            row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
+            if isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
+                answer: dict[str, object] = {"status": row.status.value, "error": row.error}
+                if row.response is not None:
+                    answer["response"] = row.response.decode()
+                try:
+                    await self.store.commit(moves.testify(row, answer, self.now))
+                except StoreError:
+                    pass  # the same evidence stands there already, or the store is away: the effect stays open
+
+    def _learn(self, done: Done) -> None:
+        if done.now >= self._now:
+            self._now = done.now
+            self._heard_boot = self._clock.boot()
+        self.mail_known = max(self.mail_known, done.mail)
+
+    def _apply(self, commit: Commit) -> None:
+        for write in commit.writes:
+            if not isinstance(write, Put):
+                continue
+            row = write.row
+            if isinstance(row, Effect):
+                self.effects[row.visit, row.key] = row
+            elif isinstance(row, Run):
+                self.run = row
+            elif isinstance(row, Memo):
+                self.memos[row.visit, row.key] = row
+            elif isinstance(row, Wait):
+                self.waits[row.visit, row.key] = row
+            elif isinstance(row, Approval):
+                self.approvals[row.id] = row
+            elif isinstance(row, Event) and row.snapshot is not None:
+                self.last = row
+
+    @property
+    def now(self) -> Instant:
+        """The store's time as far as this process can tell; conditions that matter are judged by the store itself."""
+        return self.store.mapping().at(self._now.real + max(0, self._clock.boot() - self._heard_boot))
+
+    # --- reading --------------------------------------------------------------------------------
+    @property
+    def mail_moved(self) -> bool:
+        """Has a note come that this walk has not read?"""
+        return self.mail_known > self.mail_read
+
+    async def new_notes(self) -> tuple[Note, ...]:
+        """The notes beyond the mailbox as this walk read it; they do not become part of this walk."""
+        from_ = (self.run.tenant, self.run.run)
+        rows = await self.store.rows(NOTE, from_, after=(*from_, self.mail_read))
+        return tuple(row for row in rows if isinstance(row, Note))
+
+    def spent_notes(self) -> frozenset[int]:
+        """Notes that a wait of this run has bound already, in this visit or an earlier one."""
+        return frozenset(n for wait in self.waits.values() for n in moves.bound_notes(wait))
+
+    def open_effects(self) -> list[Effect]:
+        """Effects whose outcome is not known, of any visit."""
+        return [e for e in self.effects.values() if e.settled_at == 0]
+
+    def unwritten(self, told: Iterable[Told]) -> tuple[Told, ...]:
+        """What was told in this walk and in no earlier one of this visit."""
+        return tuple(t for t in told if (self.run.visit, told_key(t.key)) not in self.memos)

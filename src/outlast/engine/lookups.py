@@ -1,0 +1,99 @@
+"""Lookups: remembered under their key, made anew only where no walk of their scope has an answer."""
+
+import asyncio
+import json
+from typing import Any
+
+from outlast.core import ledger as moves
+from outlast.core.backoff import wait_before
+from outlast.core.machine import Reason
+from outlast.core.rows import Memo
+from outlast.engine.calls import Attempt
+from outlast.engine.effects import attention, durations, millis
+from outlast.engine.ledger import EffectKey
+from outlast.engine.outcome import is_transient
+from outlast.engine.walk import Walk
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
+
+
+async def look_up(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
+    """The value of a lookup: the recorded one, or the function's, recorded. Raises what the function raised for good."""
+    walk.stir()
+    if walk.closing:
+        await walk.hang()
+    visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+    memo = walk.ledger.memos.get((visit, call.key))
+    if memo is None:
+        # A lookup and a write never share a flight: a lookup's key carries its activity's name.
+        flight = (visit, f"{activity.name}?{call.key}")
+        return await walk.share(flight, lambda: _make(walk, activity, call, (visit, call.key)))
+    if memo.digest != call.digest:
+        detail = f"key {memo.key} is recorded for {memo.activity} with other arguments"
+        walk.call_person(attention(walk, Reason.CONTRADICTION, detail))
+        await walk.hang()
+    return _value(activity, memo)
+
+
+def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
+    if memo.error:
+        error = json.loads(memo.error)
+        raise ActivityFailed(Refusal(error["code"], error["detail"]))
+    return activity.response_codec.load(memo.response or b"null")
+
+
+async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> Any:
+    run = walk.ledger.run
+    response: bytes | None = None
+    error = ""
+    try:
+        response = activity.response_codec.dump(await _call(walk, activity, call))
+    except Refused as refused:
+        error = json.dumps({"code": refused.code, "detail": refused.detail})
+    memo = Memo(
+        tenant=run.tenant,
+        run=run.run,
+        visit=ident[0],
+        key=ident[1],
+        activity=activity.name,
+        digest=call.digest,
+        response=response,
+        error=error,
+        at=walk.ledger.now.business,
+    )
+    commit = moves.remember(run, memo)
+    if activity.paid:
+        await walk.ledger.land(commit)
+    else:
+        walk.ledger.submit(commit)
+    return _value(activity, memo)
+
+
+async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
+    """The function's answer; what changes nothing may be asked again, bugs may not."""
+    run, retry = walk.ledger.run, activity.retry
+    timeout = durations(walk, activity).timeout
+    for number in range(1, retry.attempts + 1):
+        attempt = Attempt(
+            activity=activity,
+            args=call.args,
+            kwargs=call.kwargs,
+            key=call.key,
+            idempotency_key="",
+            tenant=run.tenant,
+            run_id=run.run,
+            number=number,
+            timeout_ms=timeout,
+            permit=None,
+            label=f"{run.run} lookup {call.key}",
+        )
+        try:
+            return await walk.around.caller.look_up(attempt)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # raised again unless another attempt may help
+            if number == retry.attempts or not is_transient(error):
+                raise
+        wait = wait_before(number + 1, walk.around.chance(), first_ms=millis(retry.first), factor=retry.factor)
+        await walk.around.clock.sleep(wait)
+    raise AssertionError("the last attempt returns or raises")

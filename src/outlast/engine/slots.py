@@ -1,0 +1,70 @@
+"""Admission: a run's slot of each limit, taken when it is free, handed on when the run ends (S-6, RUN-6)."""
+
+from collections.abc import Sequence
+
+from outlast.core.commit import Commit
+from outlast.core.rows import RUN, SLOT, STORE, Run, Slot, is_over
+from outlast.core.verbs import SlotChange, hand_over
+from outlast.errors import StoreError
+from outlast.store.port import Store
+
+
+async def slots_of(store: Store, tenant: str) -> tuple[Slot, ...]:
+    """The slot rows of one limit ('*': the global one); () where there is no limit."""
+    return tuple(row for row in await store.rows(SLOT, (tenant,)) if isinstance(row, Slot))
+
+
+async def limits_of(store: Store, tenant: str) -> tuple[tuple[Slot, ...], ...]:
+    """The limits that hold for a tenant's runs, each with its slot rows."""
+    limits = (await slots_of(store, STORE), await slots_of(store, tenant))
+    return tuple(slots for slots in limits if slots)
+
+
+def pick(run: Run, limit: Sequence[Slot]) -> Slot | None:
+    """The slot of this limit that the run holds already, else the first free one, else None."""
+    mine = next((s for s in limit if (s.holder_tenant, s.holder) == (run.tenant, run.run)), None)
+    return mine or next((s for s in limit if not s.holder), None)
+
+
+async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
+    """Each slot with the oldest queued run that waits for its limit and holds no slot of it yet."""
+    changes: list[SlotChange] = []
+    given: set[tuple[str, str, str]] = set()
+    for slot in slots:
+        rows = await slots_of(store, slot.tenant)
+        held = {(s.holder_tenant, s.holder) for s in rows if s.holder}
+        queued = await store.queued(slot.tenant, len(rows) + len(slots) + 1)
+        heir = next(
+            (r for r in queued if (r.tenant, r.run) not in held and (slot.tenant, r.tenant, r.run) not in given), None
+        )
+        if heir is not None:
+            given.add((slot.tenant, heir.tenant, heir.run))
+        changes.append(SlotChange(slot, heir))
+    return tuple(changes)
+
+
+async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:
+    """The slot rows that name this run, whether it has been admitted or only been handed them."""
+    limits = await limits_of(store, run.tenant)
+    return tuple(s for limit in limits for s in limit if (s.holder_tenant, s.holder) == (run.tenant, run.run))
+
+
+async def repair(store: Store, tenants: Sequence[str]) -> int:
+    """Hand free slots, and slots of ended runs, to queued runs; each worker's renewal does this. Answers how many."""
+    done = 0
+    for tenant in tenants:
+        for slot in await slots_of(store, tenant):
+            if slot.holder:
+                row = await store.load(RUN, (slot.holder_tenant, slot.holder))
+                if isinstance(row, Run) and not is_over(row):
+                    continue
+            (change,) = await heirs(store, [slot])
+            if change.heir is None and not slot.holder:
+                break  # nobody is queued for this limit
+            writes, expects = hand_over([change])
+            try:
+                await store.commit(Commit(writes, expects=expects, label=f"slot {slot.tenant}/{slot.i}"))
+                done += 1
+            except StoreError:
+                pass  # somebody else moved it: the next renewal looks again
+    return done

@@ -1,0 +1,137 @@
+"""Named waits: the deadline fixed at the first asking, the answer fixed by one commit that binds it (S-14)."""
+
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from outlast.core import ledger as moves
+from outlast.core.budget import SECOND
+from outlast.core.codec import Codec
+from outlast.core.keys import check_name
+from outlast.core.machine import Reason, WaitStatus, wait_target
+from outlast.core.overlay import Armed, Attention, WaitingFor
+from outlast.core.rows import Note, Wait
+from outlast.engine.verdict import Parked
+from outlast.engine.walk import Unresolved, Walk
+from outlast.errors import InvalidInput
+
+WaitKind = Literal["sleep", "receive", "collect"]
+
+
+class Named:
+    """One wait of one walk."""
+
+    def __init__(
+        self,
+        walk: Walk,
+        kind: WaitKind,
+        name: str,
+        *,
+        until: datetime | timedelta | None,
+        model: type[BaseModel] | None = None,
+        most: int = 0,
+    ) -> None:
+        self.walk = walk
+        self.kind = kind
+        self.name = check_name("wait", name)
+        self.until = until
+        self.most = most
+        self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
+
+    async def answer(self) -> tuple[Note, ...] | None:
+        """The notes it was bound to, or None for its deadline. Raises Unresolved when the walk parks here instead."""
+        walk, ledger = self.walk, self.walk.ledger
+        wait = ledger.waits.get((ledger.run.visit, self.name)) or await self._declare()
+        if wait.kind != self.kind:
+            detail = f"wait {wait.name} was a {wait.kind} in an earlier walk of this visit and is a {self.kind} now"
+            walk.call_person(Attention(Reason.WALK_DIVERGED, ledger.now.business, detail, seen=ledger.mail_read))
+            raise Unresolved
+        if wait.status is WaitStatus.OPEN:
+            wait = await self._bind(wait)
+        bound = moves.bound_notes(wait)
+        return tuple(n for n in ledger.notes if n.n in bound) if wait.binding != moves.DEADLINE else None
+
+    async def _declare(self) -> Wait:
+        ledger, run = self.walk.ledger, self.walk.ledger.run
+        now = await ledger.store.now()
+        deadline = 0
+        if isinstance(self.until, timedelta):
+            deadline = now.business + int(self.until.total_seconds() * SECOND)
+        elif self.until is not None:
+            deadline = int(self.until.timestamp() * SECOND)
+        wait = Wait(
+            tenant=run.tenant,
+            run=run.run,
+            visit=run.visit,
+            key=self.name,
+            version=1,
+            status=wait_target("note_wait", None),
+            kind=self.kind,
+            name=self.name,
+            deadline=max(deadline, 1) if self.until is not None else 0,
+            most=self.most,
+            binding="",
+            since=now.business,
+        )
+        ledger.submit(moves.note_wait(run, wait))
+        return wait
+
+    async def _bind(self, wait: Wait) -> Wait:
+        """Bind it if it can be; else park."""
+        ledger = self.walk.ledger
+        found = self._matching(wait)
+        enough = 1 if self.kind == "receive" else self.most
+        now = await ledger.store.now()
+        if self.kind != "sleep" and enough and len(found) >= enough:
+            return await self._land(wait, found[:enough], complete=True)
+        if wait.deadline and now.business >= wait.deadline:
+            return await self._land(wait, found if self.kind == "collect" else None, complete=False)
+        self._park(wait)
+        raise Unresolved
+
+    def _matching(self, wait: Wait) -> tuple[Note, ...]:
+        """Unspent signals of this name, left before the deadline, that the model can read; in order of arrival."""
+        ledger = self.walk.ledger
+        if self.codec is None:
+            return ()
+        spent = ledger.spent_notes() | self.walk.reserved
+        return tuple(
+            n
+            for n in ledger.notes
+            if n.kind == "signal"
+            and n.name == self.name
+            and n.n not in spent
+            and (not wait.deadline or n.at < wait.deadline)
+            and self._readable(n)
+        )
+
+    def _readable(self, note: Note) -> bool:
+        assert self.codec is not None
+        try:
+            self.codec.admit(note.payload)
+        except InvalidInput:
+            return False
+        return True
+
+    async def _land(self, wait: Wait, notes: tuple[Note, ...] | None, *, complete: bool) -> Wait:
+        ledger = self.walk.ledger
+        numbers = None if notes is None else tuple(n.n for n in notes)
+        self.walk.reserved |= set(numbers or ())
+        commit = moves.bind(ledger.run, wait, numbers, mail=ledger.mail_read, complete=complete)
+        await ledger.land(commit)
+        return ledger.waits[wait.visit, wait.key]
+
+    def _park(self, wait: Wait) -> None:
+        kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
+        then = {"sleep": "goes on", "receive": "goes on without it", "collect": "goes on with what has come"}[self.kind]
+        waiting = WaitingFor(
+            kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else ""
+        )
+        armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
+        self.walk.park(Parked("park", waiting, armed))
+
+    def load(self, note: Note) -> Any:
+        """What a note says, as the model."""
+        assert self.codec is not None
+        return self.codec.admit(note.payload)

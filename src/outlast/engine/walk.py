@@ -1,0 +1,254 @@
+"""One execution of a node's function: what it may still begin, when it is over, and what it came to (S-13, S-16).
+
+A parked await never resolves in this walk. Once something has parked, doubted or been cancelled, or the body has
+returned or raised, the walk is closing: no further ctx call resolves or begins, every call in flight settles, and
+only then is there a verdict.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
+from outlast.core.clock import Clock
+from outlast.core.overlay import Attention
+from outlast.core.route import Cancel
+from outlast.engine.calls import Caller
+from outlast.engine.guard import Lease
+from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
+from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
+from outlast.flow.calls import walking
+from outlast.flow.workflow import Workflow
+
+CANCELS_MAX: Final = 20  # a body that swallows so many cancellations is left behind; the epoch fences what it does
+
+
+class Surroundings(NamedTuple):
+    """What a walk is given by its worker."""
+
+    clock: Clock
+    caller: Caller
+    lease: Lease
+    live: Liveness
+    chance: Callable[[], float]
+    """A random number in [0, 1), for the jitter of back-off."""
+
+
+class Walk:
+    """One walk. Effects and waits report here; the runner decides here."""
+
+    def __init__(self, ledger: Ledger, workflow: Workflow[Any], around: Surroundings) -> None:
+        self.ledger = ledger
+        self.workflow = workflow
+        self.around = around
+        self.closing = False
+        self.flights: dict[EffectKey, asyncio.Future[Any]] = {}
+        self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
+        self.asked: set[str] = set()  # waits already asked for in this walk
+        self._loop = asyncio.get_running_loop()
+        self._parked: list[Parked] = []
+        self._attention: list[Attention] = []
+        self._cancel: Cancel | None = None
+        self._again = ""
+        self._hand_back = ""
+        self._broken: BaseException | None = None
+        self._hung: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stirs = 0
+        self._signal = self._loop.create_future()
+
+    # --- what effects and waits say ---------------------------------------------------------------
+    def park(self, parked: Parked) -> None:
+        """Something waits: the run will be given back once nothing else of the walk can run on."""
+        self._parked.append(parked)
+        self._wake()
+
+    def call_person(self, attention: Attention) -> None:
+        """Close: a person must look."""
+        self._attention.append(attention)
+        self.close()
+
+    def cancelled(self, cancel: Cancel) -> None:
+        """Close: the run was cancelled."""
+        self._cancel = cancel
+        self.close()
+
+    def walk_again(self, why: str) -> None:
+        """Close, and walk the node again."""
+        self._again = self._again or why
+        self.close()
+
+    def hand_back(self, why: str) -> None:
+        """Close, and give the run back, due at once."""
+        self._hand_back = why
+        self.close()
+
+    def break_off(self, error: BaseException) -> None:
+        """Close: a commit of this walk was refused (Lost, Moved, StoreAway), or the engine itself failed."""
+        if isinstance(error, Moved | StoreAway):
+            self.walk_again(str(error))
+        else:
+            self._broken = self._broken or error
+        self.close()
+
+    def close(self) -> None:
+        """From here on nothing begins and no ctx call resolves."""
+        self.closing = True
+        self._wake()
+
+    async def hang(self) -> Any:
+        """Never resolves in this walk."""
+        future = self._loop.create_future()
+        self._hung.add(future)
+        try:
+            return await future
+        finally:
+            self._hung.discard(future)
+
+    def stir(self) -> None:
+        """A ctx call began or was answered."""
+        self._stirs += 1
+
+    # --- calls --------------------------------------------------------------------------------------
+    async def share(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The answer of the one flight of this key; `make` begins it if there is none.
+
+        The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
+        """
+        flight = self.flights.get(ident)
+        if flight is None:
+            flight = self._loop.create_future()
+            self.flights[ident] = flight
+            task = self._loop.create_task(self._fly(ident, flight, make()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        mine = self._loop.create_future()
+        flight.add_done_callback(lambda done: self._answer(done, mine))
+        try:
+            return await mine
+        except asyncio.CancelledError:
+            if not self.closing and not flight.done():
+                self.walk_again("the awaiter of a call was cancelled: a call's deadline is the activity's timeout=")
+            raise
+
+    async def _fly(self, ident: EffectKey, flight: asyncio.Future[Any], work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            flight.set_result((True, await work))
+        except (Lost, Moved, StoreAway) as error:
+            self.break_off(error)
+            flight.set_result((False, None))
+        except Unresolved:
+            flight.set_result((False, None))
+        except Exception as error:  # raised into the author's code, or kept by a closing walk
+            flight.set_result((None, error))
+        finally:
+            del self.flights[ident]
+            self.stir()
+            self._wake()
+
+    def _answer(self, flight: asyncio.Future[Any], mine: asyncio.Future[Any]) -> None:
+        if flight.cancelled() or mine.done():
+            return
+        resolved, value = flight.result()
+        if self.closing or resolved is False:
+            self._hung.add(mine)
+        elif resolved:
+            mine.set_result(value)
+        else:
+            mine.set_exception(value)
+
+    # --- running ------------------------------------------------------------------------------------
+    async def run(self, body: Callable[[], Awaitable[Any]], title: str) -> Verdict:
+        """Walk until the verdict is known. Raises Lost when the run is no longer ours."""
+        context = contextvars.copy_context()
+        context.run(walking.set, title)
+        task = self._loop.create_task(_as_coroutine(body), context=context)
+        task.add_done_callback(lambda _: self._wake())
+        while not task.done() and not self.closing:
+            if self._parked and not self.flights and await self._at_rest(task):
+                self.close()
+                break
+            if not task.done() and not self.closing:
+                await self._signal
+                self._signal = self._loop.create_future()
+        self.closing = True
+        while self.flights:
+            await self._signal
+            self._signal = self._loop.create_future()
+        if not task.done():
+            await self._cancel_body(task)
+        return self._verdict(task)
+
+    async def _at_rest(self, task: asyncio.Task[Any]) -> bool:
+        """Can no task of the walk run on? Two turns of the loop without a stir, and a second for awaits we do not know."""
+        before = self._stirs
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self._stirs != before or self.flights or task.done() or self.closing:
+            return False
+        if self._only_hangs(task, 0):
+            return True
+        await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
+        return self._stirs == before and not self.flights and not task.done() and not self.closing
+
+    def _only_hangs(self, waiter: Any, depth: int) -> bool:
+        """Does this task or future wait for nothing but awaits of ours that never resolve?"""
+        if waiter in self._hung:
+            return True
+        if depth > DEPTH_MAX:
+            return False
+        if isinstance(waiter, asyncio.Task):
+            inner = getattr(waiter, "_fut_waiter", None)
+            return inner is not None and self._only_hangs(inner, depth + 1)
+        children = [child for child in getattr(waiter, "_children", ()) if not child.done()]
+        return bool(children) and all(self._only_hangs(child, depth + 1) for child in children)
+
+    async def _cancel_body(self, task: asyncio.Task[Any]) -> None:
+        """End the body; what it does in `finally` or swallows is ignored, and its ctx calls hang."""
+        for _ in range(CANCELS_MAX):
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if task.done():
+                break
+        else:
+            await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
+        while self.flights:  # begun before the walk closed; nothing begins since
+            await self._signal
+            self._signal = self._loop.create_future()
+
+    def _verdict(self, task: asyncio.Task[Any]) -> Verdict:
+        error = task.exception() if task.done() and not task.cancelled() else None
+        if self._broken is not None:
+            raise self._broken
+        if self._attention:
+            return Flagged(tuple(self._attention))
+        if self._cancel is not None:
+            return self._cancel
+        if self._again:
+            return Again(self._again)
+        if self._hand_back:
+            return HandBack(self._hand_back)
+        if self._parked:
+            return Resting(tuple(self._parked))
+        if error is not None:
+            return Raised(error)
+        if not task.done() or task.cancelled():
+            return Raised(asyncio.CancelledError("the node's task was cancelled from within"))
+        return Returned(task.result())
+
+    def _wake(self) -> None:
+        if not self._signal.done():
+            self._signal.set_result(None)
+
+
+class Unresolved(Exception):
+    """A call or wait of this walk has no answer in this walk: its awaiter hangs."""
+
+
+DEPTH_MAX: Final = 20  # gathers within gathers that are looked through before the second's grace
+
+
+async def _as_coroutine(body: Callable[[], Awaitable[Any]]) -> Any:
+    return await body()

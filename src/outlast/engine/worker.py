@@ -1,0 +1,255 @@
+"""A worker: takes runs of its lanes, holds each in a task, and sees to the runs of workers that died (S-2, S-3)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from outlast.core.budget import IDLE_LOOK, SECOND, ExecutionBudget, Liveness, execution_budget
+from outlast.core.clock import Clock
+from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import STORE, WORKER, Run, Worker
+from outlast.core.verbs import claim, hand_back
+from outlast.engine import slots
+from outlast.engine.calls import Caller
+from outlast.engine.effects import millis
+from outlast.engine.guard import Lease
+from outlast.engine.heartbeat import Heartbeat, closed
+from outlast.engine.holder import Holder
+from outlast.engine.ledger import Ledger
+from outlast.engine.pool import DaemonPool
+from outlast.engine.walk import Surroundings
+from outlast.errors import StoreError
+from outlast.flow.workflow import Workflow
+from outlast.store.port import Store
+
+log = logging.getLogger("outlast.engine")
+TAKE_MAX = 200  # runs taken in one transaction
+
+
+def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBudget:
+    """The execution budget of a slice in a worker that serves these workflows (REC-2)."""
+    calls = [
+        (millis(a.timeout) if a.timeout else live.attempt_timeout, a.retry.attempts)
+        for workflow in workflows
+        for a in workflow.activities.values()
+    ]
+    return execution_budget(live, calls)
+
+
+class WorkerProcess:
+    """One worker of this process. `run` serves until `drain` is called or its row is closed by another."""
+
+    def __init__(
+        self,
+        store: Store,
+        workflows: Sequence[Workflow[Any]],
+        *,
+        worker: str,
+        clock: Clock,
+        chance: Callable[[], float],
+        live: Liveness | None = None,
+        concurrency: int = 100,
+        name: str = "",
+        threads: bool = True,
+    ) -> None:
+        """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter.
+        `threads=False`: the heartbeat beats in the loop, for virtual clocks.
+
+        Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
+        """
+        self.live = (live or Liveness()).checked()
+        self.id = worker
+        self.budget = budget_of([workflow.validate() for workflow in workflows], self.live)
+        self._store = store
+        self._workflows = {workflow.lane: workflow for workflow in workflows}
+        self._clock = clock
+        self._concurrency = concurrency
+        self._name = name
+        self._threads = threads
+        self._pool = DaemonPool(concurrency)
+        self._lease = Lease(worker)
+        self._heartbeat = Heartbeat(store, clock, self.live, self._lease, self._on_lost)
+        self._around = Surroundings(clock, Caller(clock, self._pool), self._lease, self.live, chance)
+        self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._draining = False
+        self._taking = False
+
+    # --- life --------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Serve. Raises StoreError if the store cannot be reached at the start."""
+        await self._heartbeat.open(self._name, " ".join(self._workflows))
+        unsubscribe = self._store.on_change(self._wake.set)
+        if self._threads:
+            self._heartbeat.start_thread()
+        chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_others())]
+        try:
+            while not self._draining:
+                await self._look()
+        finally:
+            unsubscribe()
+            for chore in chores:
+                chore.cancel()
+            await self._settle()
+
+    def drain(self) -> None:
+        """Stop taking; what is held is settled and given back, then `run` returns (S-5)."""
+        self._draining = True
+        self._wake.set()
+
+    @property
+    def held(self) -> int:
+        """How many runs it walks at this moment."""
+        return len(self._holders)
+
+    def _on_lost(self) -> None:
+        log.error("worker %s was closed by another process: it stops, and must start again under a new id", self.id)
+        self._lease.lost = True
+        for task in self._holders.values():
+            task.cancel()
+        self.drain()
+
+    async def _settle(self) -> None:
+        """Wait for the walks to give their runs back; what outlasts the grace is taken by others after we close."""
+        tasks = list(self._holders.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.live.drain_grace / SECOND)
+        for task in self._holders.values():
+            task.cancel()
+        await self._heartbeat.close()
+        self._pool.close()
+
+    # --- taking --------------------------------------------------------------------------------------
+    async def _look(self) -> None:
+        """Take what is due; sleep until something may be."""
+        self._wake.clear()
+        try:
+            taken = await self._take(())
+            free = self._concurrency - len(self._holders)
+            if free > 0 and taken < min(free, TAKE_MAX):
+                await self._sleep(await self._store.next_due(tuple(self._workflows)))
+            elif free <= 0:
+                await self._wake.wait()
+        except StoreError as error:
+            log.warning("worker %s cannot look for work: %s", self.id, error)
+            await self._sleep(None)
+
+    async def _sleep(self, due: int | None) -> None:
+        ms: int = IDLE_LOOK
+        if due is not None:
+            ms = max(0, min(ms, due - (await self._store.now()).real))
+        if ms and not self._wake.is_set():
+            sleeper = asyncio.ensure_future(self._clock.sleep(ms))
+            waker = asyncio.ensure_future(self._wake.wait())
+            _, pending = await asyncio.wait([sleeper, waker], return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+
+    async def _take(self, owners: tuple[str, ...]) -> int:
+        """Claim due runs, or those of closed workers, and begin to hold them. Answers how many."""
+        free = self._concurrency - len(self._holders)
+        if free <= 0 or self._draining or self._lease.lost:
+            return 0
+
+        def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
+            if (run.tenant, run.run) in self._holders:
+                return None
+            return claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners)
+
+        self._taking = True
+        try:
+            runs = await self._store.take(tuple(self._workflows), min(free, TAKE_MAX), step, owners=owners)
+            rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
+        finally:
+            self._taking = False
+        for run, each in zip(runs, rows, strict=True):
+            if each is not None and each.run.epoch == run.epoch:
+                self._hold(Ledger(self._store, each, self._clock))
+        return len(runs)
+
+    def _hold(self, ledger: Ledger) -> None:
+        key = (ledger.run.tenant, ledger.run.run)
+        holder = Holder(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
+        task = asyncio.create_task(self._until_done(holder))
+        self._holders[key] = task
+        task.add_done_callback(lambda _: self._let_go(key))
+
+    async def _until_done(self, holder: Holder) -> None:
+        try:
+            await holder.hold()
+        except Exception:  # a fault of the engine itself: the run is given back by the next comparison
+            log.exception("run %s: the engine failed", holder.ledger.run.run)
+
+    def _let_go(self, key: tuple[str, str]) -> None:
+        self._holders.pop(key, None)
+        if self._concurrency - len(self._holders) == 1 or self._draining:
+            self._wake.set()
+
+    # --- chores ---------------------------------------------------------------------------------------
+    async def _keep_house(self) -> None:
+        """Every heartbeat: the loop ticks, lost claims are given back, free slots are handed on."""
+        while True:
+            await self._clock.sleep(self.live.heartbeat_every)
+            self._heartbeat.tick()
+            try:
+                if not self._threads and not self._heartbeat.renew():
+                    self._on_lost()
+                    return
+                await self._compare()
+                await slots.repair(self._store, (STORE,))
+            except StoreError as error:
+                log.warning("worker %s: %s", self.id, error)
+
+    async def _compare(self) -> None:
+        """Give back what the store says is ours and nobody here walks: a claim whose reply was lost (S-2)."""
+        if self._taking:
+            return
+        mine = await self._store.owned(self.id)
+        walked = set(self._holders)
+        if self._taking:
+            return
+        mapping = self._store.mapping()
+        now = await self._store.now()
+        for run in mine:
+            if (run.tenant, run.run) not in walked:
+                try:
+                    await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why="nobody walked it"))
+                except StoreError:
+                    pass  # it has moved on: somebody else holds it
+
+    async def _watch_others(self) -> None:
+        """Close the rows of workers whose lease has expired, at the moment it expires, and take their runs."""
+        while True:
+            wait = self.live.heartbeat_every
+            try:
+                wait = min(wait, await self._bury())
+            except StoreError as error:
+                log.warning("worker %s: %s", self.id, error)
+            await self._clock.sleep(max(wait, 1))
+
+    async def _bury(self) -> int:
+        """Close what has expired and take over its runs; answers the ms until the next lease may expire."""
+        rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        now = await self._store.now()
+        next_ms = self.live.heartbeat_every
+        dead: list[str] = []
+        for row in rows:
+            if row.id == self.id:
+                continue
+            if row.status is LeaseStatus.CLOSED:
+                if row.lease_until + self.budget.ms > now.real:  # what it owned is due by itself after that
+                    dead.append(row.id)
+            elif row.lease_until <= now.real:
+                try:
+                    await self._store.commit(closed(row))
+                    dead.append(row.id)
+                except StoreError:
+                    pass  # it renewed, or another worker closed it
+            else:
+                next_ms = min(next_ms, row.lease_until - now.real)
+        orphaned = [owner for owner in dead if await self._store.owned(owner)]
+        while orphaned and await self._take(tuple(orphaned)):
+            pass
+        return next_ms

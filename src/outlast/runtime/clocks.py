@@ -1,0 +1,95 @@
+"""The clocks and the dice of a process: the system's, and a virtual one that moves only when told."""
+
+import asyncio
+import heapq
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable
+from itertools import count
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def wall(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def boot(self) -> int:
+        """Milliseconds since boot, counting suspended time where the system can tell."""
+        return time.clock_gettime_ns(_BOOT) // 1_000_000
+
+    def mono(self) -> int:
+        """Milliseconds of the monotonic clock."""
+        return time.monotonic_ns() // 1_000_000
+
+    async def sleep(self, ms: int) -> None:
+        """Return after `ms`."""
+        await asyncio.sleep(ms / 1000)
+
+
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+FIRST_INSTANT = 1_767_225_600_000  # 2026-01-01T00:00:00Z: a virtual clock starts there
+
+
+class VirtualClock:
+    """Time that passes only by `advance`: sleepers wake in the order of their instants, and the loop runs between."""
+
+    def __init__(self, now_ms: int = FIRST_INSTANT) -> None:
+        self._now = now_ms
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = count()
+
+    def wall(self) -> int:
+        """Virtual milliseconds since 1970."""
+        return self._now
+
+    boot = wall
+    mono = wall
+
+    async def sleep(self, ms: int) -> None:
+        """Return once the clock has been advanced by `ms`."""
+        if ms <= 0:
+            await asyncio.sleep(0)
+            return
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + ms, next(self._order), future))
+        await future
+
+    async def advance(self, ms: int) -> None:
+        """Let `ms` pass, stopping at every sleeper's instant until the loop has nothing left to run."""
+        end = self._now + ms
+        await idle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            at, _, future = heapq.heappop(self._sleepers)
+            self._now = max(self._now, at)
+            if not future.done():
+                future.set_result(None)
+                await idle()
+        self._now = end
+        await idle()
+
+
+TURNS = 60  # of the loop: more than any chain of awaits that needs no clock and no thread
+
+
+async def idle() -> None:
+    """Give every task that can run the turns it needs."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def new_id(prefix: str) -> str:
+    """An id that was never used before: `prefix` and 12 random letters and digits of base 32."""
+    alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+    return prefix + "".join(secrets.choice(alphabet) for _ in range(12))
+
+
+def process_id(prefix: str) -> str:
+    """An id for this process start, which names the process for people: PREFIX-PID-random."""
+    return f"{prefix}-{os.getpid()}-{new_id('')[:8]}"
+
+
+chance: Callable[[], float] = random.random
