@@ -275,8 +275,7 @@ KINDS: Final = (RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, NOTE, TOKEN,
 
 def key_of(kind: Kind, row: Row) -> Key:
     """The key columns of a row."""
-    key: Key = row[: kind.key]
-    return key
+    return row[: kind.key]  # type: ignore[return-value]
 
 
 def version_of(kind: Kind, row: Row) -> int:

@@ -33,7 +33,8 @@ async def permission(
     """
     verdict = _ask_policy(walk, activity, call)
     if isinstance(verdict, Deny):
-        return _deny(walk, f"{activity.name} {call.key}: denied by {verdict.rule}: {verdict.detail}")
+        _deny(walk, f"{activity.name} {call.key}: denied by {verdict.rule}: {verdict.detail}")
+        return None
     by = f"policy: {verdict.rule}"
     mapping = walk.ledger.store.mapping()
     now = walk.ledger.now.business
@@ -46,11 +47,12 @@ async def permission(
         return Permission(f"{approval.id} approved by {approval.decided_by}", approval, mapping.real(approval.valid_until))
     if isinstance(verdict, NeedsApproval):
         return await _ask_person(walk, verdict, plan)
-    return _deny(
+    _deny(
         walk,
         f"{activity.name} {call.key}: a plan of this activity was put to a person in this run, "
         "so only exactly what was approved may run, once",
     )
+    return None
 
 
 def was_put_to_person(walk: Walk, activity: str) -> bool:
