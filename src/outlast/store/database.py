@@ -13,6 +13,7 @@ from outlast.store.turn import MODE, Turn
 APPLICATION: Final = 0x6F75746C  # 'outl': tells a store from other people's databases
 FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file two processes check-point at once
 BUSY_MS: Final = 5_000  # only a tool that does not take our turn can keep us waiting
+LOG_BYTES: Final = 16 * 1024 * 1024  # the size a busy writer's log is laid out to, and cut back to
 FULL: Final = 2
 OFF: Final = 0
 TYPES: Final = {"integer": "INTEGER", "blob": "BLOB", "clustered": ""}
@@ -85,6 +86,7 @@ class Database:
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         db.execute(f"PRAGMA synchronous = {level}")
         db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute(f"PRAGMA journal_size_limit = {2 * LOG_BYTES}")
         db.execute("PRAGMA cache_size = -65536")
         synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
         if mode != "wal" or synchronous != self.synchronous:
@@ -145,6 +147,23 @@ class Database:
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
+
+    def lay_out_log(self) -> None:
+        """Give the write-ahead log's file its blocks in advance, by zeros after its end; call it in our turn.
+
+        A commit into blocks that are there costs half of one that makes the file grow (docs/decisions). SQLite reads
+        nothing after the last frame whose salt and checksum are right, and overwrites from the start after a reset.
+        """
+        size = self.wal_bytes()
+        if 0 < size < LOG_BYTES:
+            log = os.open(f"{self.path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(log, bytes(LOG_BYTES - size), size)
+                os.fsync(log)
+            except OSError:
+                pass  # a full disk: the commit that needs the space will say so
+            finally:
+                os.close(log)
 
     def wal_bytes(self) -> int:
         """The size of the write-ahead log's file."""

@@ -29,6 +29,12 @@ OUTAGES: Final = frozenset({
 PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 
 
+# About how many pages of the log a batch takes: a row's own, its index's, and the receipt's.
+PAGES_PER_ROW: Final = 2
+PAGES_PER_BATCH: Final = 2
+BUSY_BATCHES: Final = 20  # a writer that lands so many is worth a log laid out in advance
+
+
 class _Mismatch(Exception):
     """An optimistic batch met a row of another version: it is judged again, with every row read first."""
 
@@ -41,12 +47,13 @@ class Session:
         self.ticker = ticker
         self.mapping = IDENTITY  # as last seen
         self.woken = False  # a run may have become due since the store last looked
-        self.written = 0  # rows since the last checkpoint
+        self.written = 0  # pages written since the last checkpoint, about
         self._writer = writer
         self._db: sqlite3.Connection | None = None
         self._cache = Cache()
         self._seen = -1  # data_version when the cache was last known to be true
         self._batches = 0
+        self._laid_out = False
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -275,7 +282,7 @@ class Session:
         for left in batch.changes[RUN.name].values():
             if isinstance(left.row, Run) and left.row.owner == "" and left.row.due_at is not None:
                 self.woken = True
-        self.written += rows
+        self.written += PAGES_PER_BATCH + PAGES_PER_ROW * rows
 
     def _refuse(self, tickets: Sequence[Ticket], error: StoreError) -> None:
         for ticket in tickets:
@@ -324,4 +331,11 @@ class Session:
             self.db.execute(f"PRAGMA wal_checkpoint({mode})")
             points.point("store.checkpoint:after")
         self.written = 0
+
+    def lay_out_log(self) -> None:
+        """Once, when this writer has shown to be a busy one."""
+        if self._batches >= BUSY_BATCHES and not self._laid_out:
+            self._laid_out = True
+            with self.database.turn:
+                self.database.lay_out_log()
 

@@ -14,8 +14,8 @@ from outlast.store.wakes import Wakes
 BATCH_MAX: Final = 1_000  # commits in one transaction: what a renewal may have to wait for
 LINGER_S: Final = 0.005  # halved at each wait, so a commit nobody awaits waits 10 ms at most
 LOOK_S: Final = 0.05  # how soon another process's commit is noticed
-TIDY_ROWS: Final = 1_000  # rows in the log after which an idle writer copies it into the database
-FULL_ROWS: Final = 12_000  # … and a busy one
+TIDY_PAGES: Final = 500  # pages in the log, about, after which an idle writer copies it into the database
+FULL_PAGES: Final = 3_500  # … and a busy one
 
 
 class Writer:
@@ -70,7 +70,8 @@ class Writer:
         """What to land next, and whether that is the last of all."""
         tickets: list[Ticket] = []
         try:
-            first = self._queue.get(timeout=LOOK_S if self._wakes.anybody() else None)
+            looks = self._wakes.anybody() or self._session.written > TIDY_PAGES
+            first = self._queue.get(timeout=LOOK_S if looks else None)
         except Empty:
             return tickets, False
         if first is not None:
@@ -145,7 +146,8 @@ class Writer:
         if self._session.woken:
             self._session.woken = False
             self._wakes.fire()
-        if self._session.written > FULL_ROWS:
+        self._session.lay_out_log()
+        if self._session.written > FULL_PAGES:
             self._copy_log()
 
     def _when_idle(self) -> None:
@@ -155,7 +157,7 @@ class Writer:
         except (sqlite3.Error, OutlastError):
             self._session.drop()  # the next batch says what is wrong
         self._after()
-        if self._session.written > TIDY_ROWS and self._queue.empty():
+        if self._session.written > TIDY_PAGES and self._queue.empty():
             self._copy_log()
 
     def _copy_log(self) -> None:
