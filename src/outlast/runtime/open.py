@@ -1,0 +1,42 @@
+"""From a URL to a store: the one place that names concrete stores."""
+
+from pathlib import Path
+
+from outlast.core.clock import Clock
+from outlast.errors import StoreUnusable
+from outlast.runtime.clocks import SystemClock, process_id
+from outlast.store.memory import MemoryCore, MemoryStore
+from outlast.store.port import Store
+from outlast.store.sqlite import open_sqlite
+
+SQLITE = "sqlite:"
+MEMORY = "memory:"
+
+
+async def open_store(url: str, *, clock: Clock | None = None) -> Store:
+    """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH` or `memory:`.
+
+    A plain path that ends in .db is a SQLite file too. Raises StoreUnusable with one sentence that says why not.
+    """
+    time = clock or SystemClock()
+    if url == MEMORY or url.startswith("memory://"):
+        return MemoryStore(MemoryCore(time), process_id("writer"))
+    path = _path(url)
+    if path is None:
+        raise StoreUnusable(
+            f"no store can be opened at {url}",
+            "a store is named by sqlite:PATH or memory:",
+            "e.g. --store sqlite:outlast.db",
+        )
+    return await open_sqlite(path, writer=process_id("writer"), clock=time)
+
+
+def _path(url: str) -> Path | None:
+    if url.startswith(SQLITE):
+        rest = url.removeprefix(SQLITE)
+        if rest.startswith("//"):
+            rest = rest.removeprefix("//")
+            if not rest.startswith("/"):
+                return None  # sqlite://HOST/… names a server, and there is none
+        return Path(rest) if rest else None
+    return Path(url) if url.endswith((".db", ".sqlite")) and ":" not in url else None

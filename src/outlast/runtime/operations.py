@@ -1,0 +1,227 @@
+"""Everything people and programs do to runs, and read of them, bound to one tenant and one actor."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from outlast.core.events import iso
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    RUN,
+    SLOT,
+    STORE,
+    WORKER,
+    Approval,
+    Effect,
+    Event,
+    Evidence,
+    Run,
+    Slot,
+    Worker,
+)
+from outlast.engine import commands
+from outlast.engine.limits import set_slots
+from outlast.errors import Conflict, Forbidden, NotFound
+from outlast.flow.people import Rule
+from outlast.flow.workflow import Workflow
+from outlast.runtime.clocks import new_id
+from outlast.runtime.port import Actor
+from outlast.store.port import Store
+
+
+class Operations:
+    """Acts and reads as one actor of one tenant; no call reaches another tenant's rows (RUN-5)."""
+
+    def __init__(self, store: Store, *, tenant: str, actor: Actor, workflows: Mapping[str, Workflow[Any]]) -> None:
+        """`workflows`: those that can be started here, by name."""
+        self.store = store
+        self.tenant = tenant
+        self.actor = actor
+        self._workflows = workflows
+
+    # --- acting --------------------------------------------------------------------------------
+    async def start(
+        self,
+        workflow: str,
+        given: bytes | str | dict[str, Any],
+        *,
+        run_id: str = "",
+        idempotency_key: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> commands.Started:
+        """Start a run, durably, before this returns. Raises NotFound (workflow), InvalidInput (all problems), Conflict."""
+        found = self._workflows.get(workflow)
+        if found is None:
+            known = ", ".join(sorted(self._workflows)) or "none"
+            raise NotFound(f"no workflow {workflow}", f"loaded here: {known}", "name one of them, or load its module")
+        return await commands.start(
+            self.store,
+            found,
+            given,
+            tenant=self.tenant,
+            actor=self.actor.name,
+            run=run_id or new_id(f"{workflow[:4]}_"),
+            key=idempotency_key,
+            correlation_id=correlation_id,
+            trace_id=trace_id,
+        )
+
+    async def signal(self, run: str, name: str, payload: dict[str, Any], *, signal_id: str = "") -> bool:
+        """Leave a signal; False when this id was left before. Raises NotFound, Conflict (ended), NotStorable."""
+        return await commands.signal(
+            self.store,
+            tenant=self.tenant,
+            run=run,
+            name=name,
+            payload=payload,
+            actor=self.actor.name,
+            signal_id=signal_id,
+        )
+
+    async def cancel(self, run: str, *, reason: str) -> None:
+        """Ask that the run end. Raises NotFound, Conflict (ended), InvalidInput (no reason)."""
+        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
+
+    async def go_on(self, run: str, *, reason: str = "") -> None:
+        """Answer a run's attention with "continue". Raises NotFound, Conflict."""
+        await commands.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
+
+    async def approve(self, approval: str, *, reason: str = "", alternative: int = 0) -> Approval:
+        """Approve the plan asked for, or one of the alternatives (1, 2, …). Raises NotFound, Forbidden, Conflict."""
+        row = await self._may_decide(approval)
+        plans = json.loads(row.plans)
+        if not 0 <= alternative < len(plans):
+            raise NotFound(
+                f"approval {approval} has no alternative {alternative}",
+                f"it offers {len(plans) - 1} beside the plan asked for",
+                f"see them with: outlast approvals show {approval}",
+            )
+        return await self._decide(row, approve=True, chosen=plans[alternative]["digest"], reason=reason)
+
+    async def reject(self, approval: str, *, reason: str) -> Approval:
+        """Reject it. Raises NotFound, Forbidden, Conflict."""
+        return await self._decide(await self._may_decide(approval), approve=False, chosen="", reason=reason)
+
+    async def _may_decide(self, approval: str) -> Approval:
+        row = await commands.find_approval(self.store, self.tenant, approval)
+        if not Rule.parse(row.who).allows(self.actor.roles):
+            raise Forbidden(
+                f"{self.actor.name} may not decide {approval}",
+                f"it takes the role {row.who}",
+                "somebody who holds it has to decide, or act with --role",
+            )
+        return row
+
+    async def _decide(self, row: Approval, *, approve: bool, chosen: str, reason: str) -> Approval:
+        return await commands.decide(
+            self.store,
+            row,
+            approve=approve,
+            chosen=chosen,
+            by=self.actor.name,
+            claims=list(self.actor.claims),
+            reason=reason,
+        )
+
+    async def resolve_effect(
+        self,
+        run: str,
+        key: str,
+        verb: Literal["happened", "did_not_happen", "give_up"],
+        *,
+        reason: str,
+        external_id: str = "",
+        response: Any = None,
+    ) -> None:
+        """A person's answer on an uncertain effect. Raises NotFound, Conflict (not uncertain, too early), NotStorable."""
+        effect = await commands.find_effect(self.store, self.tenant, run, key)
+        answer = None
+        if verb == "happened":
+            answer = self._response_of(effect, await self.run(run), response)
+        await commands.resolve_effect(
+            self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id
+        )
+
+    def _response_of(self, effect: Effect, run: Run, response: Any) -> bytes:
+        """The response as the activity's type writes it, where its code is loaded; else the JSON as given."""
+        workflow = self._workflows.get(run.workflow)
+        if workflow is None:
+            return json.dumps(response).encode()
+        codec = workflow.activity(effect.activity).response_codec
+        return bytes(codec.dump(codec.admit(response)))
+
+    async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
+        """At most `n` admitted runs of this tenant (everywhere: of all tenants); 0 lifts the limit."""
+        await set_slots(self.store, STORE if everywhere else self.tenant, n)
+
+    # --- reading --------------------------------------------------------------------------------
+    async def run(self, run: str) -> Run:
+        """The run's row. Raises NotFound."""
+        return await commands.find_run(self.store, self.tenant, run)
+
+    async def runs(
+        self, *, status: str = "", workflow: str = "", cursor: str = "", limit: int = 50
+    ) -> tuple[tuple[Run, ...], str]:
+        """Runs, newest first, and the cursor of the next page ('' at the end)."""
+        where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
+        page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
+        return tuple(r for r in page.rows if isinstance(r, Run)), page.cursor
+
+    async def effects(self, run: str) -> tuple[Effect, ...]:
+        """The ledger of a run, in the order of its intents. Raises NotFound."""
+        await self.run(run)
+        rows = await self.store.rows(EFFECT, (self.tenant, run))
+        return tuple(sorted((r for r in rows if isinstance(r, Effect)), key=lambda e: e.ordinal))
+
+    async def evidence(self, run: str) -> tuple[Evidence, ...]:
+        """Late answers of holders that had been replaced. Raises NotFound."""
+        await self.run(run)
+        rows = await self.store.rows(EVIDENCE, (self.tenant, run))
+        return tuple(r for r in rows if isinstance(r, Evidence))
+
+    async def history(self, run: str, *, after: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
+        """The run's events after a number. Raises NotFound."""
+        await self.run(run)
+        rows = await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
+        return tuple(r for r in rows if isinstance(r, Event))
+
+    async def approval(self, approval: str) -> Approval:
+        """One approval. Raises NotFound."""
+        return await commands.find_approval(self.store, self.tenant, approval)
+
+    async def approvals(
+        self, *, status: str = "", cursor: str = "", limit: int = 50
+    ) -> tuple[tuple[Approval, ...], str]:
+        """Approvals, newest first, and the cursor of the next page."""
+        where: dict[str, str | int] = {"status": status} if status else {}
+        page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
+        return tuple(r for r in page.rows if isinstance(r, Approval)), page.cursor
+
+    async def slots(self) -> tuple[Slot, ...]:
+        """The slot rows that bind this tenant, the global ones included."""
+        rows = [*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,))]
+        return tuple(r for r in rows if isinstance(r, Slot))
+
+    async def workers(self) -> tuple[Worker, ...]:
+        """The workers that serve this store, closed ones included."""
+        return tuple(r for r in await self.store.rows(WORKER, (STORE,)) if isinstance(r, Worker))
+
+    async def business_time(self) -> str:
+        """The store's business time, as text."""
+        return iso((await self.store.now()).business)
+
+
+def workflows_by_name(workflows: "list[Workflow[Any]]") -> dict[str, Workflow[Any]]:
+    """The newest version of each workflow by name. Raises Conflict for two of the same name and version."""
+    found: dict[str, Workflow[Any]] = {}
+    for workflow in workflows:
+        other = found.get(workflow.name)
+        if other is not None and other.version == workflow.version and other is not workflow:
+            raise Conflict(f"workflow {workflow.name} is declared twice", "same name, same version", "raise one version")
+        if other is None or other.version < workflow.version:
+            found[workflow.name] = workflow
+    return found
