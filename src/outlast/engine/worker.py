@@ -204,11 +204,11 @@ class WorkerProcess:
 
     async def _compare(self) -> None:
         """Give back what the store says is ours and nobody here walks: a claim whose reply was lost (S-2)."""
-        if self._taking:
+        if self._take_is_open():
             return
-        mine = await self._store.owned(self.id)
+        mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
         walked = set(self._holders)
-        if self._taking:
+        if self._take_is_open():
             return
         mapping = self._store.mapping()
         now = await self._store.now()
@@ -218,6 +218,9 @@ class WorkerProcess:
                     await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why="nobody walked it"))
                 except StoreError:
                     pass  # it has moved on: somebody else holds it
+
+    def _take_is_open(self) -> bool:
+        return self._taking
 
     async def _watch_others(self) -> None:
         """Close the rows of workers whose lease has expired, at the moment it expires, and take their runs."""
