@@ -1,0 +1,1 @@
+"""For people who test with Outlast: the exam every store must pass."""

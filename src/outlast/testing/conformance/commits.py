@@ -1,0 +1,254 @@
+"""Promises about one commit: whole or not at all, versions, expectations, bounds, chains."""
+
+import asyncio
+
+from outlast.core.commit import WRITES_MAX, Chain, Commit, Expect, Put
+from outlast.core.limits import ROW_BYTES_MAX
+from outlast.core.rows import EFFECT, EVENT, META, NOTE, RUN, STORE, TOKEN, Effect, Event, Meta
+from outlast.errors import Ended, Rejected, Stale
+from outlast.testing.conformance.subject import (
+    Subject,
+    approval_row,
+    effect_row,
+    ended,
+    event_row,
+    expect_run,
+    held,
+    intend,
+    moved,
+    note_row,
+    notes,
+    outcome,
+    post,
+    put_run,
+    puts,
+    record,
+    refused,
+    refused_for,
+    run_row,
+    start,
+    the_run,
+    token_row,
+    two,
+)
+
+
+async def a_commit_lands_whole(s: Subject) -> None:
+    """Every row of a commit that is done is there for everybody, exactly as it was written."""
+    a, b = await two(s)
+    answer = await a.commit(start(run_row()))
+    assert answer.mail == 0
+    assert answer.now.real == s.clock.time
+    assert await b.load(RUN, ("acme", "run-1")) == run_row()
+    assert await b.rows(EVENT, ("acme", "run-1")) == (event_row(),)
+
+
+async def a_refused_commit_writes_nothing(s: Subject) -> None:
+    """Where one row of a commit is stale, none of its rows is written."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    row = await the_run(a)
+    good = Put(EFFECT, effect_row(), 0)
+    await refused_for("version", b.commit(Commit((good, Put(RUN, moved(row)._replace(version=6), 5)))))
+    assert await a.rows(EFFECT, ("acme", "run-1")) == ()
+    assert await the_run(b) == row
+
+
+async def a_row_that_must_not_exist_is_inserted_once(s: Subject) -> None:
+    """Version 0 means that there is no such row; the second insert is stale, on kinds with and without versions."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await refused_for("version", b.commit(Commit((Put(RUN, run_row(), 0),))))
+    await refused_for("version", b.commit(Commit((Put(EVENT, event_row(), 0),))))
+    await a.commit(Commit((Put(EFFECT, effect_row(), 0),)))
+    await refused_for("version", b.commit(Commit((Put(EFFECT, effect_row(), 0),))))
+    await a.commit(Commit(puts(token_row())))
+    await refused_for("version", b.commit(Commit(puts(token_row()))))
+
+
+async def a_row_that_is_not_there_is_not_replaced(s: Subject) -> None:
+    """A commit that replaces a row which does not exist is stale, and does not make it."""
+    a, b = await two(s)
+    await refused_for("version", a.commit(put_run(run_row())))
+    effect = effect_row()._replace(version=2)
+    await refused_for("version", a.commit(Commit((Put(EFFECT, effect, 1),))))
+    assert await b.load(RUN, ("acme", "run-1")) is None
+    assert await b.rows(EFFECT, ("acme", "run-1")) == ()
+
+
+async def the_older_version_loses(s: Subject) -> None:
+    """Whoever read an older version is stale and overwrites nothing (RUN-3)."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    seen = await the_run(b)
+    await a.commit(put_run(seen, node="first"))
+    await refused_for("version", b.commit(put_run(seen, node="second")))
+    assert (await the_run(b)).node == "first"
+
+
+async def an_expected_row_is_looked_at(s: Subject) -> None:
+    """A commit that expects a row at a version, or none at all, is stale once that is no longer so."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    row = await the_run(b)
+    entry = Put(TOKEN, token_row(), 0)
+    absent = Expect(TOKEN, token_row()[:3], 0)
+    await b.commit(Commit((entry,), expects=(expect_run(row), absent)))
+    await refused_for("version", b.commit(Commit(puts(token_row("other")), expects=(absent,))))
+    await a.commit(put_run(row))
+    await refused_for("version", b.commit(Commit(puts(token_row("other")), expects=(expect_run(row),))))
+    event = Expect(EVENT, ("acme", "run-1", 1), 1)
+    await b.commit(Commit(puts(token_row("other")), expects=(event,)))
+    missing = Expect(EFFECT, ("acme", "run-1", 1, "k"), 1)
+    await refused_for("version", b.commit(Commit(puts(token_row("third")), expects=(missing,))))
+
+
+async def a_terminal_run_never_changes(s: Subject) -> None:
+    """A run that has ended is refused every move as Ended, whatever version the mover names."""
+    a, b = await two(s)
+    mine = await held(a)
+    over = ended(mine)
+    await a.commit(Commit((Put(RUN, over, mine.version),)))
+    for row in (mine, over):
+        error = await refused(b.commit(put_run(row, node="again")))
+        assert isinstance(error, Ended), error
+    assert await the_run(b) == over
+
+
+async def what_no_store_could_hold_is_rejected(s: Subject) -> None:
+    """A commit beyond the bounds is refused as Rejected by every store alike, and writes nothing."""
+    a, _ = await two(s)
+    await a.commit(start(run_row()))
+    row = await the_run(a)
+    effect = effect_row()
+    big = b"x" * (ROW_BYTES_MAX - 100)
+    bad = [
+        Commit(()),
+        Commit(tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(WRITES_MAX + 1))),
+        Commit((Put(EVENT, event_row(seq=2)._replace(body=b"x" * ROW_BYTES_MAX), 0),)),
+        Commit(tuple(Put(EVENT, event_row(seq=i + 2)._replace(body=big), 0) for i in range(5))),
+        Commit((Put(EVENT, event_row(seq=2)._replace(node="\ud800"), 0),)),
+        Commit((Put(EVENT, event_row(seq=2)._replace(node="a\0b"), 0),)),
+        Commit((Put(EVENT, event_row(seq=2)._replace(at=2**63), 0),)),
+        Commit((Put(RUN, moved(row, due_at=-(2**63) - 1), 1),)),
+        Commit((Put(EFFECT, effect, 0), Put(EFFECT, effect._replace(digest="e"), 0))),
+        Commit((Put(RUN, moved(row)._replace(version=4), 1),)),
+        Commit((Put(RUN, moved(row, waiting_for="", due_at=None), 1),)),
+        Commit((Put(EVENT, event_row(), 1),)),
+        Commit((Put(META, Meta(STORE, "clock", 1, "{}"), 0),)),
+        Commit((Put(NOTE, note_row()._replace(n=1), 0),)),
+    ]
+    for commit in bad:
+        error = await refused(a.commit(commit))
+        assert isinstance(error, Rejected), (commit, error)
+    assert await a.rows(EVENT, ("acme", "run-1")) == (event_row(),)
+    assert await the_run(a) == row
+
+
+async def the_largest_commit_lands(s: Subject) -> None:
+    """A commit exactly at the bounds is done, with every row of it."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    many = tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(WRITES_MAX))
+    await a.commit(Commit(many))
+    assert len(await b.rows(EVENT, ("acme", "run-1"))) == WRITES_MAX + 1
+    big = b"x" * (ROW_BYTES_MAX - 1_000)
+    await a.commit(Commit((Put(EVENT, event_row(seq=500)._replace(body=big), 0),)))
+    found = await b.load(EVENT, ("acme", "run-1", 500))
+    assert isinstance(found, Event)
+    assert found.body == big
+
+
+async def commits_land_in_the_order_submitted(s: Subject) -> None:
+    """What one writer submits lands in that order, though nobody waits in between."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    row, futures = await the_run(a), []
+    for i in range(50):
+        after = moved(row, node=f"node-{i}")
+        futures.append(a.submit(Commit((Put(RUN, after, row.version),)), linger=i % 2 == 0))
+        row = after
+    await asyncio.gather(*futures)
+    assert await the_run(b) == row
+
+
+async def a_chain_breaks_at_the_first_refusal(s: Subject) -> None:
+    """Once a commit of a chain is not done, all that follow in it are refused, submitted before or after (S-7)."""
+    a, _ = await two(s)
+    mine = await held(a)
+    effect, chain = effect_row(), Chain()
+    first = a.submit(intend(effect, mine), chain=chain)
+    lost = a.submit(record(effect._replace(version=7), mine), chain=chain, linger=True)
+    after = a.submit(put_run(mine, node="next"), chain=chain)
+    await first
+    await refused_for("version", lost)
+    await refused_for("chain", after)
+    assert chain.broken
+    await refused_for("chain", a.commit(put_run(mine, node="next"), chain=chain))
+    assert await the_run(a) == mine
+    await a.commit(put_run(mine, node="next"), chain=Chain())
+
+
+async def a_rejected_commit_breaks_its_chain_there(s: Subject) -> None:
+    """A commit beyond the bounds keeps its place: what came before it in its chain lands, what follows does not."""
+    a, _ = await two(s)
+    mine = await held(a)
+    chain = Chain()
+    first = a.submit(intend(effect_row(), mine), chain=chain)
+    bad = a.submit(Commit(()), chain=chain)
+    after = a.submit(put_run(mine), chain=chain)
+    assert isinstance(await outcome(bad), Rejected)
+    await first
+    await refused_for("chain", after)
+
+
+async def a_broken_chain_is_nobody_elses(s: Subject) -> None:
+    """Notes and other holders' commits pass beside a broken chain, in the same batch."""
+    a, b = await two(s)
+    mine, other = await held(a), await held(a, "run-2")
+    chain = Chain()
+    bad = a.submit(put_run(mine._replace(version=9)), chain=chain)
+    after = a.submit(put_run(mine), chain=chain)
+    note = a.submit(post(note_row()))
+    theirs = a.submit(put_run(other, node="next"), chain=Chain())
+    assert isinstance(await outcome(bad), Stale)
+    await refused_for("chain", after)
+    assert (await note).mail == 1
+    await theirs
+    assert len(await notes(b)) == 1
+    assert (await the_run(b, "run-2")).node == "next"
+
+
+async def later_commits_see_earlier_ones_of_their_batch(s: Subject) -> None:
+    """An effect can be intended, recorded and built upon before anybody waits for the first of these."""
+    a, b = await two(s)
+    mine = await held(a)
+    effect, chain = effect_row(), Chain()
+    answers = await asyncio.gather(
+        a.submit(intend(effect, mine), chain=chain),
+        a.submit(post(note_row())),
+        a.submit(record(effect, mine), chain=chain, linger=True),
+        a.submit(put_run(mine, node="next"), chain=chain),
+    )
+    assert answers[3].mail == 1
+    after = await the_run(b)
+    assert (after.node, after.mail, after.version) == ("next", 1, mine.version + 1)
+    found = await b.load(EFFECT, effect[:4])
+    assert isinstance(found, Effect)
+    assert found.version == 2
+
+
+async def a_commit_nobody_awaits_lands(s: Subject) -> None:
+    """A lingering commit lands by itself, without company."""
+    a, b = await two(s)
+    await a.submit(start(run_row()), linger=True)
+    assert await b.load(RUN, ("acme", "run-1")) is not None
+
+
+async def giving_up_the_wait_gives_up_nothing(s: Subject) -> None:
+    """A commit whose awaiter is cancelled lands all the same, and the store goes on."""
+    a, b = await two(s)
+    future = a.submit(start(run_row()))
+    future.cancel()
+    await a.commit(Commit(puts(approval_row())))
+    assert await b.load(RUN, ("acme", "run-1")) is not None

@@ -1,0 +1,174 @@
+"""Promises about notes, parking and ending: S-1."""
+
+import asyncio
+
+from outlast.core.commit import Commit, Post, Put, Wake
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import APPROVAL, RUN, Approval
+from outlast.errors import Ended, Stale
+from outlast.testing.conformance.subject import (
+    T0,
+    Subject,
+    approval_row,
+    ended,
+    fence,
+    held,
+    moved,
+    note_row,
+    notes,
+    outcome,
+    parked,
+    post,
+    put_run,
+    puts,
+    refused,
+    refused_for,
+    run_row,
+    start,
+    the_run,
+    two,
+)
+
+
+async def notes_are_numbered_and_stamped_by_the_store(s: Subject) -> None:
+    """Notes get the numbers 1, 2, … and the store's business time, whatever their writer says."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    assert (await a.commit(post(note_row(payload=b"1")))).mail == 1
+    s.clock.time += 5
+    assert (await b.commit(post(note_row(payload=b"2")._replace(n=77, at=77)))).mail == 2
+    found = await notes(a)
+    assert [(note.n, note.at, note.payload) for note in found] == [(1, T0, b"1"), (2, T0 + 5, b"2")]
+
+
+async def posting_spends_no_version(s: Subject) -> None:
+    """A note changes `mail` and, if nobody owns the run, `due_at`; nothing else, so no holder is refused for it."""
+    a, b = await two(s)
+    mine = await held(a)
+    await b.commit(post(note_row()))
+    assert await the_run(a) == mine._replace(mail=1)
+    await a.commit(put_run(mine, node="next"))
+    assert (await the_run(b)).mail == 1, "a holder's write never sets mail"
+
+
+async def a_note_makes_a_sleeping_run_due(s: Subject) -> None:
+    """A note to a run that nobody owns makes it due now; one that is due already keeps its place."""
+    a, b = await two(s)
+    mine = await held(a)
+    await a.commit(Commit((Put(RUN, parked(mine), mine.version),)))
+    s.clock.time += 1_000
+    await b.commit(post(note_row()))
+    assert (await the_run(a)).due_at == T0 + 1_000
+    s.clock.time += 1_000
+    await b.commit(post(note_row()))
+    assert (await the_run(a)).due_at == T0 + 1_000
+    await a.commit(start(run_row("run-2", due_at=T0 + 9_999)))
+    await b.commit(post(note_row("run-2")))
+    assert (await the_run(a, "run-2")).due_at == T0 + 2_000
+
+
+async def a_note_to_an_owned_run_does_not_make_it_due(s: Subject) -> None:
+    """Nobody takes a run from a healthy holder because a note came."""
+    a, b = await two(s)
+    mine = await held(a)
+    await b.commit(post(note_row()))
+    assert (await the_run(a)).due_at == mine.due_at
+    assert await b.take((mine.lane,), 5, lambda run, now, mapping: None) == ()
+
+
+async def nothing_is_posted_where_nobody_will_read(s: Subject) -> None:
+    """A note to no run is stale, one to a run that has ended is refused as Ended; neither is written."""
+    a, b = await two(s)
+    await refused_for("missing", b.commit(post(note_row())))
+    mine = await held(a)
+    await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
+    assert isinstance(await refused(b.commit(post(note_row()))), Ended)
+    assert await notes(b) == []
+    assert await the_run(b) == ended(mine)
+
+
+async def a_commit_that_names_the_mail_is_refused_once_it_moved(s: Subject) -> None:
+    """Park, retry, hand back and finish name the mail they have read: after a new note they are refused."""
+    a, b = await two(s)
+    mine = await held(a)
+    await b.commit(post(note_row()))
+    for last in (parked(mine), ended(mine)):
+        await refused_for("mail", a.commit(Commit((Put(RUN, last, mine.version),), fence(mine, mail=0))))
+    await a.commit(Commit((Put(RUN, parked(mine), mine.version),), fence(mine, mail=1)))
+    assert (await the_run(b)).owner == ""
+
+
+async def every_answer_carries_the_mail(s: Subject) -> None:
+    """A holder learns of a note from the answer to whatever it commits next."""
+    a, b = await two(s)
+    mine = await held(a)
+    await b.commit(post(note_row()))
+    assert (await a.commit(put_run(mine))).mail == 1
+    await b.commit(post(note_row()))
+    fenced = Commit(puts(approval_row()), fence(moved(mine)))
+    assert (await a.commit(fenced)).mail == 2
+
+
+async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
+    """Whatever order a note and a park meet in, a parked run with unread mail is due."""
+    a, b = await two(s)
+    for i in range(30):
+        mine = await held(a, f"run-{i}")
+        park = Commit((Put(RUN, parked(mine), mine.version),), fence(mine, mail=0))
+        pair = [outcome(a.submit(park)), outcome(b.submit(post(note_row(mine.run))))]
+        answers = await asyncio.gather(*(pair if i % 2 else reversed(pair)))
+        row = await the_run(a, mine.run)
+        assert row.mail == 1
+        if row.owner:
+            assert any(isinstance(answer, Stale) and answer.reason == "mail" for answer in answers)
+        else:
+            assert row.due_at is not None
+
+
+async def notes_of_two_writers_have_no_gap(s: Subject) -> None:
+    """However many post at once, the numbers are 1 … n and `mail` is n."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    both = [store.commit(post(note_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
+    answers = await asyncio.gather(*both)
+    assert sorted(answer.mail for answer in answers) == list(range(1, 81))
+    assert [note.n for note in await notes(b)] == list(range(1, 81))
+    assert (await the_run(a)).mail == 80
+
+
+async def a_decision_and_its_note_are_one(s: Subject) -> None:
+    """An approval is decided once, and exactly one note tells its run, however many decide at once."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    pending = approval_row()
+    await a.commit(Commit(puts(pending)))
+
+    def decide(who: str, status: ApprovalStatus) -> Commit:
+        after = pending._replace(version=2, status=status, decided_by=who, decided_at=T0)
+        return Commit((Put(APPROVAL, after, 1), Post(note_row()._replace(kind="decision", actor=who))))
+
+    both = (a.commit(decide("ann", ApprovalStatus.APPROVED)), b.commit(decide("bob", ApprovalStatus.REJECTED)))
+    answers = await asyncio.gather(*map(outcome, both))
+    assert sum(isinstance(answer, Stale) for answer in answers) == 1
+    (note,) = await notes(a)
+    row = await a.load(APPROVAL, pending[:3])
+    assert isinstance(row, Approval)
+    assert note.actor == row.decided_by
+    assert row.version == 2
+
+
+async def a_wake_makes_a_sleeping_run_due(s: Subject) -> None:
+    """Waking spends no version; it moves an unowned, unfinished run and leaves every other as it is."""
+    a, b = await two(s)
+    mine = await held(a)
+    wake = Commit((Wake("acme", "run-1"),))
+    await b.commit(wake)
+    assert await the_run(a) == mine
+    asleep = parked(mine)
+    await a.commit(Commit((Put(RUN, asleep, mine.version),)))
+    await b.commit(wake)
+    assert await the_run(a) == asleep._replace(due_at=T0)
+    await a.commit(Commit((Put(RUN, ended(asleep), asleep.version),)))
+    await b.commit(wake)
+    assert await the_run(a) == ended(asleep)
+    await refused_for("missing", b.commit(Commit((Wake("acme", "no-such-run"),))))

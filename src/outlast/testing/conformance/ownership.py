@@ -1,0 +1,200 @@
+"""Promises about who holds a run: taking, fencing, closing (S-2, S-8)."""
+
+import asyncio
+
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
+from outlast.core.rows import EFFECT, RUN, SLOT, TOKEN, Run, Token
+from outlast.errors import Ended, Stale
+from outlast.store.port import Store
+from outlast.testing.conformance.subject import (
+    LANE,
+    T0,
+    Subject,
+    claim_by,
+    claimed,
+    effect_row,
+    ended,
+    fence,
+    held,
+    intend,
+    moved,
+    outcome,
+    parked,
+    put_run,
+    puts,
+    record,
+    refused,
+    refused_for,
+    run_row,
+    slot_row,
+    start,
+    the_run,
+    token_row,
+    two,
+)
+
+
+async def no_run_is_taken_twice(s: Subject) -> None:
+    """However many take at once, every due run is taken by exactly one of them (REC-1, REC-5)."""
+    a, b = await two(s)
+    await asyncio.gather(*(a.commit(start(run_row(f"run-{i:02}"))) for i in range(60)))
+
+    async def taker(store: Store, name: str) -> list[Run]:
+        mine: list[Run] = []
+        while some := await store.take((LANE,), 7, claim_by(name)):
+            mine += some
+        return mine
+
+    names = [(store, f"worker-{i}{store.writer}") for i in range(3) for store in (a, b)]
+    taken = await asyncio.gather(*(taker(store, name) for store, name in names))
+    for (_, name), mine in zip(names, taken, strict=True):
+        for run in mine:
+            assert await the_run(a, run.run) == run
+            assert (run.owner, run.epoch) == (name, 1)
+    assert sorted(run.run for mine in taken for run in mine) == [f"run-{i:02}" for i in range(60)]
+
+
+async def the_oldest_due_is_taken_first(s: Subject) -> None:
+    """`take` moves at most n due runs of the lanes named, oldest due first, and answers the rows as left."""
+    a, b = await two(s)
+    for name, due_at, lane in (
+        ("late", T0 - 10, LANE), ("old", T0 - 30, "other@2"), ("new", T0, LANE), ("older", T0 - 40, LANE),
+        ("not-yet", T0 + 1, LANE), ("not-ours", T0 - 50, "foreign@1"),
+    ):  # fmt: skip
+        await a.commit(start(run_row(name, due_at=due_at, lane=lane)))
+    first = await b.take((LANE, "other@2"), 3, claim_by("worker-1"))
+    assert [run.run for run in first] == ["older", "old", "late"]
+    assert all(run.owner == "worker-1" for run in first)
+    assert [run.run for run in await a.take((LANE, "other@2"), 9, claim_by("worker-2"))] == ["new"]
+    assert await b.take((LANE, "other@2"), 9, claim_by("worker-1")) == ()
+
+
+async def an_overdue_slice_can_be_taken(s: Subject) -> None:
+    """A run whose holder has used up its budget is due like any other; before that it is not."""
+    a, b = await two(s)
+    mine = await held(a)
+    assert await b.take((LANE,), 5, claim_by("worker-2")) == ()
+    s.clock.time = mine.due_at or 0
+    (taken,) = await b.take((LANE,), 5, claim_by("worker-2"))
+    assert (taken.owner, taken.epoch) == ("worker-2", mine.epoch + 1)
+
+
+async def runs_of_a_closed_owner_are_taken_by_name(s: Subject) -> None:
+    """Where owners are named, their runs are taken, due or not, and nobody else's."""
+    a, b = await two(s)
+    await held(a, "run-1", "dead")
+    await held(a, "run-2", "alive")
+    await held(a, "run-3", "dead")
+    taken = await b.take((LANE,), 5, claim_by("worker-2"), owners=("dead",))
+    assert sorted(run.run for run in taken) == ["run-1", "run-3"]
+    assert (await the_run(a, "run-2")).owner == "alive"
+    assert await a.take((LANE,), 5, claim_by("worker-3"), owners=("dead",)) == ()
+    assert [run.run for run in await a.owned("worker-2")] == ["run-1", "run-3"]
+
+
+async def a_step_may_decline(s: Subject) -> None:
+    """A run whose step answers None, or whose commit is stale, is left as it is; the others are taken."""
+    a, b = await two(s)
+    for name in ("run-1", "run-2", "run-3"):
+        await a.commit(start(run_row(name)))
+
+    def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
+        if run.run == "run-1":
+            return None
+        expects = (Expect(TOKEN, ("acme", "", "x"), 1),) if run.run == "run-2" else ()
+        return Commit((Put(RUN, claimed(run, "worker-1", now), run.version),), expects=expects)
+
+    assert [run.run for run in await b.take((LANE,), 5, step)] == ["run-3"]
+    assert await the_run(a, "run-1") == run_row("run-1")
+    assert await the_run(a, "run-2") == run_row("run-2")
+
+
+async def a_mistake_in_a_step_is_the_takers_alone(s: Subject) -> None:
+    """A step that raises takes nothing; its error reaches the taker, and nobody else's commit is refused."""
+    a, _ = await two(s)
+    await a.commit(start(run_row()))
+
+    def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
+        raise ZeroDivisionError
+
+    take = asyncio.ensure_future(a.take((LANE,), 5, step))
+    await a.commit(start(run_row("run-2")))
+    try:
+        await take
+    except ZeroDivisionError:
+        pass
+    else:
+        raise AssertionError("the taker was not told")
+    assert await the_run(a) == run_row()
+
+
+async def the_replaced_holder_writes_nothing(s: Subject) -> None:
+    """After a takeover the old holder is stale in everything it does under its fence, also without the run's row."""
+    a, b = await two(s)
+    mine = await held(a)
+    effect = effect_row()
+    await a.commit(intend(effect, mine))
+    theirs = claimed(mine, "worker-2", await b.now())
+    await b.commit(Commit((Put(RUN, theirs, mine.version),)))
+    await refused_for("epoch", a.commit(record(effect, mine)))
+    await refused_for("epoch", a.commit(intend(effect_row(key="invite/2"), mine)))
+    await refused_for("epoch", a.commit(put_run(mine)._replace(fence=fence(mine))))
+    assert await b.rows(EFFECT, ("acme", "run-1")) == (effect,)
+    await b.commit(record(effect, theirs))
+
+
+async def giving_back_fences_what_is_left_behind(s: Subject) -> None:
+    """After a park, which raises the epoch, and after an advance, which changes the visit, the old fence is stale."""
+    a, _ = await two(s)
+    mine = await held(a)
+    after = moved(mine, visit=2)
+    await a.commit(Commit((Put(RUN, after, mine.version),), fence(mine)))
+    await refused_for("epoch", a.commit(intend(effect_row(), mine)))
+    await a.commit(intend(effect_row(visit=2), after))
+    await a.commit(Commit((Put(RUN, parked(after), after.version),), fence(after)))
+    await refused_for("epoch", a.commit(intend(effect_row(visit=2, key="late"), after)))
+
+
+async def a_fence_around_nothing_is_stale(s: Subject) -> None:
+    """A fence on a run that is not there is stale, on one that has ended it is Ended."""
+    a, b = await two(s)
+    await refused_for("missing", b.commit(intend(effect_row(), run_row())))
+    mine = await held(a)
+    await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
+    error = await refused(b.commit(intend(effect_row(), mine)))
+    assert isinstance(error, Ended), error
+
+
+async def one_of_many_wins(s: Subject) -> None:
+    """Of all who move a row from one version, exactly one is done, on whatever kind of row (RUN-3)."""
+    a, b = await two(s)
+    await a.commit(Commit(puts(slot_row())))
+    await a.commit(start(run_row()))
+    for version in range(1, 8):
+        slots = [
+            store.commit(Commit((Put(SLOT, slot_row(holder=f"run-{i}")._replace(version=version + 1), version),)))
+            for i in range(3) for store in (a, b)
+        ]  # fmt: skip
+        row = await the_run(a)
+        runs = [store.commit(put_run(row, node=f"{i}")) for i in range(3) for store in (a, b)]
+        answers = await asyncio.gather(*map(outcome, [*slots, *runs]))
+        assert [isinstance(answer, Stale) for answer in answers[:6]].count(False) == 1
+        assert [isinstance(answer, Stale) for answer in answers[6:]].count(False) == 1
+
+
+async def one_start_key_starts_one_run(s: Subject) -> None:
+    """Of all who start a run under the same key, exactly one is done, and only its run is there."""
+    a, b = await two(s)
+
+    def begin(name: str) -> Commit:
+        return Commit((*start(run_row(name)).writes, *puts(token_row(target=name))))
+
+    names = [f"run-{i}" for i in range(6)]
+    answers = await asyncio.gather(
+        *(outcome((a if i % 2 else b).commit(begin(name))) for i, name in enumerate(names))
+    )  # fmt: skip
+    assert [isinstance(answer, Stale) for answer in answers].count(False) == 1
+    token = await a.load(TOKEN, token_row()[:3])
+    assert isinstance(token, Token)
+    found = [name for name in names if await b.load(RUN, ("acme", name))]
+    assert found == [token.target]

@@ -1,0 +1,251 @@
+"""Promises about reading: what is found, in which order, and whose it is."""
+
+from outlast.core.commit import Commit, Post, Put
+from outlast.core.machine import RunStatus, WaitStatus
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    KINDS,
+    MEMO,
+    NOTE,
+    RUN,
+    STORE,
+    TOKEN,
+    WAIT,
+    WORKER,
+    Effect,
+    Event,
+    Evidence,
+    Memo,
+    Run,
+    Wait,
+)
+from outlast.errors import InvalidInput
+from outlast.testing.conformance.subject import (
+    LANE,
+    T0,
+    Subject,
+    approval_row,
+    claim_by,
+    done,
+    effect_row,
+    ended,
+    event_row,
+    held,
+    moved,
+    note_row,
+    notes,
+    post,
+    put_run,
+    puts,
+    refused_for,
+    run_row,
+    slot_row,
+    start,
+    the_run,
+    token_row,
+    two,
+    worker_row,
+)
+
+
+async def rows_come_back_as_they_were(s: Subject) -> None:
+    """Text of any language, empty and long bytes, None and large numbers are read as they were written."""
+    a, b = await two(s)
+    run = run_row("run-ü", label="zwölf €, 十二, 🙂, ' \" \\ % ? \n", due_at=2**62, created_at=-(2**63), seq=2**63 - 1)
+    effect = done(effect_row(key="küche/%2F?")._replace(args=bytes(range(256))), b"")
+    await a.commit(Commit((Put(RUN, run, 0), Put(EFFECT, effect._replace(version=1), 0))))
+    assert await b.load(RUN, ("acme", "run-ü")) == run
+    found = await b.load(EFFECT, effect[:4])
+    assert found == effect._replace(version=1)
+    assert isinstance(found, Effect)
+    assert type(found.status) is type(effect.status)
+    assert type((await the_run(b, "run-ü")).status) is RunStatus
+    assert await b.load(RUN, ("acme", "run-u")) is None
+
+
+async def rows_are_in_key_order(s: Subject) -> None:
+    """Rows under a prefix come in key order, numbers as numbers; `after` and `limit` walk through them."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await a.commit(Commit(puts(*(event_row(seq=i) for i in (100, 9, 10, 2)))))
+    await a.commit(Commit(puts(event_row("run-10"), event_row("run-2"))))
+    prefix = ("acme", "run-1")
+    found = await b.rows(EVENT, prefix)
+    assert [row[2] for row in found] == [1, 2, 9, 10, 100]
+    assert [row[2] for row in await b.rows(EVENT, prefix, limit=2)] == [1, 2]
+    assert [row[2] for row in await b.rows(EVENT, prefix, after=(*prefix, 9))] == [10, 100]
+    assert [row[2] for row in await b.rows(EVENT, prefix, after=(*prefix, 2), limit=2)] == [9, 10]
+    assert [row[1] for row in await b.rows(EVENT, ("acme",), limit=6)] == ["run-1"] * 5 + ["run-10"]
+    assert len(await b.rows(EVENT, ())) == 7
+    assert await b.rows(EVENT, ("acme", "nobody")) == ()
+    await a.commit(Commit(puts(worker_row("w-2"), worker_row("w-1"))))
+    assert [row[1] for row in await b.rows(WORKER, (STORE,))] == ["w-1", "w-2"]
+
+
+async def a_holder_gets_all_of_its_run(s: Subject) -> None:
+    """`run_rows` answers every row of each run and the newest snapshot; None where there is no run."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await a.commit(Commit((Put(EVENT, event_row(seq=2, snapshot=b"two"), 0),)))
+    await a.commit(Commit((Put(EVENT, event_row(seq=3, snapshot=None), 0), Post(note_row()))))
+    memo = Memo("acme", "run-1", 1, "m", "look", "d", b"1", "", T0)
+    wait = Wait("acme", "run-1", 1, "bids", 1, WaitStatus.OPEN, "collect", "bids", T0 + 9, 0, "", T0)
+    late = Evidence("acme", "run-1", 1, "invite/1", 1, "{}", T0)
+    writes = (Put(EFFECT, effect_row(), 0), Put(MEMO, memo, 0), Put(WAIT, wait, 0), Put(EVIDENCE, late, 0))
+    await a.commit(Commit((*writes, *puts(approval_row()))))
+    await a.commit(start(run_row("run-2")))
+    found, missing, other = await b.run_rows((("acme", "run-1"), ("acme", "none"), ("acme", "run-2")))
+    assert missing is None
+    assert found is not None
+    assert other is not None
+    assert found.run == await the_run(a)
+    assert isinstance(found.last, Event)
+    assert (found.last.seq, found.last.snapshot) == (2, b"two")
+    assert (found.effects, found.memos, found.waits, found.evidence) == ((effect_row(),), (memo,), (wait,), (late,))
+    assert found.approvals == (approval_row(),)
+    assert [note.n for note in found.notes] == [1]
+    assert found.now.real == s.clock.time
+    assert (len(other.effects), len(other.notes)) == (0, 0)
+
+
+async def pages_are_newest_first(s: Subject) -> None:
+    """A page shows a tenant's newest rows first; its cursor goes on without gap or repetition, through equal times."""
+    a, b = await two(s)
+    for i in range(7):
+        await a.commit(start(run_row(f"run-{i}", created_at=T0 + i // 3, node="even" if i % 2 == 0 else "odd")))
+    names: list[str] = []
+    cursor = ""
+    while True:
+        page = await b.page(RUN, "acme", {}, cursor=cursor, limit=3)
+        names += [str(row[1]) for row in page.rows]
+        if not (cursor := page.cursor):
+            break
+    assert names == ["run-6", "run-5", "run-4", "run-3", "run-2", "run-1", "run-0"]
+    odd = await b.page(RUN, "acme", {"node": "odd", "status": RunStatus.QUEUED})
+    assert [row[1] for row in odd.rows] == ["run-5", "run-3", "run-1"]
+    assert odd.cursor == ""
+    for i in range(3):
+        await a.commit(Commit(puts(approval_row(f"ap-{i}", asked_at=T0 + i))))
+    pages = await b.page(APPROVAL, "acme", {"run": "run-1"}, limit=2)
+    assert [row[2] for row in pages.rows] == ["ap-2", "ap-1"]
+
+
+async def a_page_takes_no_strange_names(s: Subject) -> None:
+    """What is no column, and what is no cursor, is refused in words: none of it reaches a statement."""
+    a, _ = await two(s)
+    await a.commit(start(run_row()))
+    calls = [
+        a.page(RUN, "acme", {"1=1 OR node": "x"}),
+        a.page(RUN, "acme", {}, cursor="!"),
+        a.page(RUN, "acme", {}, cursor="e30="),
+        a.page(RUN, "acme", {}, cursor="WzFd"),
+        a.tally(RUN, "acme", "status FROM run; --"),
+    ]
+    for call in calls:
+        try:
+            await call
+        except InvalidInput:
+            continue
+        raise AssertionError("it was accepted")
+    assert (await a.page(RUN, "acme", {"node": "' OR '1'='1"})).rows == ()
+
+
+async def a_tally_counts_rows(s: Subject) -> None:
+    """Counts are counts of rows, for each value of a column."""
+    a, b = await two(s)
+    for i in range(5):
+        await a.commit(start(run_row(f"run-{i}")))
+    await b.take((LANE,), 2, claim_by("worker-1"))
+    assert await a.tally(RUN, "acme", "status") == {RunStatus.QUEUED: 3, RunStatus.RUNNING: 2}
+    assert await a.tally(RUN, "nobody", "status") == {}
+
+
+async def the_next_due_is_known(s: Subject) -> None:
+    """`next_due` is the earliest due_at of the lanes named, also where it is past; None where nothing will be."""
+    a, b = await two(s)
+    assert await b.next_due((LANE,)) is None
+    await a.commit(start(run_row("run-1", due_at=T0 + 70)))
+    await a.commit(start(run_row("run-2", due_at=T0 + 50)))
+    await a.commit(start(run_row("run-3", due_at=T0 + 10, lane="other@1")))
+    assert await b.next_due((LANE,)) == T0 + 50
+    assert await b.next_due((LANE, "other@1")) == T0 + 10
+    assert await b.next_due(()) is None
+    await b.commit(put_run(await the_run(b, "run-2"), due_at=T0 + 90))
+    assert await a.next_due((LANE,)) == T0 + 70
+
+
+async def the_queue_is_in_order(s: Subject) -> None:
+    """Runs that wait for a slot come oldest first, of one tenant or of all; one that has its slot is gone."""
+    a, b = await two(s)
+    for name, at, tenant in (("b", 2, "acme"), ("a", 3, "acme"), ("c", 1, "globex"), ("d", 1, "acme")):
+        await a.commit(start(run_row(name, tenant, created_at=T0 + at, queue=tenant)))
+    await a.commit(start(run_row("e")))
+    assert [run.run for run in await b.queued("acme", 9)] == ["d", "b", "a"]
+    assert [run.run for run in await b.queued("acme", 2)] == ["d", "b"]
+    assert [run.run for run in await b.queued(STORE, 9)] == ["d", "c", "b", "a"]
+    await b.commit(put_run(await the_run(b, "d"), queue=""))
+    assert [run.run for run in await a.queued(STORE, 1)] == ["c"]
+
+
+async def an_owner_finds_its_runs(s: Subject) -> None:
+    """`owned` answers the runs of one worker as they stand; nobody's and ended runs are no worker's."""
+    a, b = await two(s)
+    mine = await held(a)
+    await held(a, "run-2", "worker-2")
+    await a.commit(start(run_row("run-3")))
+    assert await b.owned("worker-1") == (mine,)
+    await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
+    assert await b.owned("worker-1") == ()
+    assert await b.owned("") == ()
+
+
+async def tenants_do_not_meet(s: Subject) -> None:
+    """No read or write of one tenant finds, changes or counts a row of another, whatever their names share (RUN-5)."""
+    a, b = await two(s)
+    for tenant in ("acme", "acme2", "acm", "acme.x"):
+        await a.commit(start(run_row(tenant=tenant, node=tenant)))
+        await a.commit(post(note_row(tenant=tenant)))
+        writes = puts(approval_row(tenant=tenant), token_row(tenant=tenant), slot_row(tenant=tenant))
+        await a.commit(Commit((*writes, Put(EFFECT, effect_row(tenant=tenant), 0))))
+    await b.commit(put_run(await the_run(b, tenant="acme"), node="changed"))
+    assert (await the_run(a, tenant="acme2")).node == "acme2"
+    for kind in (RUN, EVENT, NOTE, APPROVAL, TOKEN, EFFECT):
+        assert {row[0] for row in await b.rows(kind, ("acme",))} == {"acme"}
+        assert {row[0] for row in (await b.page(kind, "acme", {})).rows} == {"acme"}
+    assert await b.tally(RUN, "acm", "node") == {"acm": 1}
+    assert (await b.page(APPROVAL, "acme2", {"id": "ap-1"})).rows == (approval_row(tenant="acme2"),)
+    assert await b.load(RUN, ("globex", "run-1")) is None
+    assert (await b.run_rows((("globex", "run-1"),))) == (None,)
+    await refused_for("missing", b.commit(post(note_row(tenant="globex"))))
+    row = await the_run(b, tenant="acme")
+    await b.commit(Commit((Put(RUN, ended(row), row.version),)))
+    assert await b.purge(T0 + 10, 10) == 1
+    assert len(await b.rows(RUN, ())) == 3
+    assert {row[0] for row in await b.rows(NOTE, ())} == {"acme2", "acm", "acme.x"}
+
+
+async def forgetting_leaves_tokens(s: Subject) -> None:
+    """`purge` forgets at most n runs that ended before an instant, oldest first, with all their rows but tokens."""
+    a, b = await two(s)
+    for i in range(4):
+        name = f"run-{i}"
+        mine = await held(a, name)
+        await a.commit(Commit((Put(EFFECT, effect_row(name), 0), *puts(approval_row(run=name)), Post(note_row(name)))))
+        signal = token_row(f"signal-{i}")._replace(run=name)
+        await a.commit(Commit(puts(token_row(f"key-{i}", name), signal)))
+        if i < 3:
+            await a.commit(Commit((Put(RUN, ended(mine)._replace(ended_at=T0 + 10 - i), mine.version),)))
+    assert await b.purge(T0 + 10, 1) == 1
+    assert await a.load(RUN, ("acme", "run-2")) is None
+    assert await b.purge(T0 + 10, 10) == 1
+    assert await b.purge(T0 + 10, 10) == 0
+    left = {kind.name: {row[1] for row in await b.rows(kind, ("acme",))} for kind in KINDS if kind.row is not Run}
+    assert left["event"] == left["effect"] == left["approval"] == left["note"] == {"run-0", "run-3"}
+    assert left["token"] == {"", "run-0", "run-1", "run-2", "run-3"}
+    await refused_for("missing", a.commit(post(note_row("run-1"))))
+    await a.commit(post(note_row("run-3")))
+    assert len(await notes(b, "run-3")) == 2
+    assert moved(await the_run(b, "run-3")).version == 3

@@ -1,0 +1,166 @@
+"""Promises about the processes that write: receipts, closing, renewals, being woken (S-5, S-9, S-12)."""
+
+import asyncio
+
+from outlast.core.commit import Chain, Commit, Put
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import RUN, STORE, WORKER, WRITER, Writer
+from outlast.errors import Stale, StoreUnusable, Unavailable
+from outlast.store.port import Store
+from outlast.testing.conformance.subject import (
+    T0,
+    Subject,
+    claim_by,
+    held,
+    moved,
+    note_row,
+    outcome,
+    parked,
+    post,
+    put_run,
+    puts,
+    refused,
+    run_row,
+    start,
+    the_run,
+    token_row,
+    two,
+    worker_row,
+)
+
+WAKE_S = 10.0
+
+
+async def _writer(store: Store, writer: str) -> Writer:
+    row = await store.load(WRITER, (STORE, writer))
+    assert isinstance(row, Writer)
+    return row
+
+
+async def _close_row(store: Store, writer: str) -> None:
+    """Close somebody's writer row, as one that takes it for dead does."""
+    row = await _writer(store, writer)
+    after = row._replace(version=row.version + 1, status=LeaseStatus.CLOSED)
+    await store.commit(Commit((Put(WRITER, after, row.version),)))
+
+
+async def every_batch_leaves_a_receipt(s: Subject) -> None:
+    """The number in a writer's row grows with every batch it lands, and with nobody else's."""
+    a, b = await two(s)
+    before, other = await _writer(b, a.writer), await _writer(b, b.writer)
+    assert (before.status, before.batch) == (LeaseStatus.ALIVE, 0)
+    numbers = []
+    for i in range(3):
+        await a.commit(start(run_row(f"run-{i}")))
+        numbers.append((await _writer(b, a.writer)).batch)
+    assert sorted(set(numbers)) == numbers
+    assert numbers[0] > 0
+    assert await _writer(a, b.writer) == other
+
+
+async def a_closed_writer_writes_nothing(s: Subject) -> None:
+    """A writer whose row somebody closed is refused whole, chain and all; others go on, and it never comes back."""
+    a, b = await two(s)
+    mine = await held(a)
+    await a.commit(start(run_row("due")))
+    await _close_row(b, a.writer)
+    chain = Chain()
+    futures = [a.submit(put_run(mine), chain=chain), a.submit(start(run_row("run-2")))]
+    for future in futures:
+        error = await refused(future)
+        assert isinstance(error, Unavailable), error
+        assert error.landed is False
+    assert chain.broken
+    assert isinstance(await refused(a.take((mine.lane,), 1, claim_by("worker-2"))), Unavailable)
+    assert await the_run(b) == mine
+    assert await b.load(RUN, ("acme", "run-2")) is None
+    await b.commit(put_run(mine))
+    assert (await _writer(b, a.writer)).status is LeaseStatus.CLOSED
+
+
+async def a_writer_id_is_used_once(s: Subject) -> None:
+    """A second writer under an id that was used before is refused when it opens."""
+    await s.open("writer-a")
+    try:
+        await s.open("writer-a")
+    except StoreUnusable:
+        return
+    raise AssertionError("two writers share one receipt")
+
+
+async def a_renewal_jumps_the_queue(s: Subject) -> None:
+    """An urgent commit is done while the queue is long, from the loop or from a thread without one (S-5)."""
+    a, b = await two(s)
+    row = worker_row()
+    await a.commit(Commit(puts(row)))
+    many = [a.submit(start(run_row(f"run-{i}"))) for i in range(200)]
+    row2 = row._replace(version=2, lease_until=T0 + 20_000)
+    await a.urgent(Commit((Put(WORKER, row2, 1),)))
+    row3 = row2._replace(version=3, lease_until=T0 + 25_000)
+    await asyncio.to_thread(a.urgent_sync, Commit((Put(WORKER, row3, 2),)))
+    await asyncio.gather(*many)
+    assert await b.load(WORKER, row[:2]) == row3
+    error = await refused(b.urgent(Commit((Put(WORKER, row3, 2),))))
+    assert isinstance(error, Stale)
+
+
+async def a_closed_worker_never_renews(s: Subject) -> None:
+    """Closing and renewing a worker's row exclude each other: one of the two wins, and closed is for ever."""
+    a, b = await two(s)
+    for i in range(10):
+        row = worker_row(f"worker-{i}")
+        await a.commit(Commit(puts(row)))
+        renewal = Commit((Put(WORKER, row._replace(version=2, lease_until=T0 + 30_000), 1),))
+        closing = Commit((Put(WORKER, row._replace(version=2, status=LeaseStatus.CLOSED), 1),))
+        answers = await asyncio.gather(outcome(a.urgent(renewal)), outcome(b.submit(closing)))
+        assert [isinstance(answer, Stale) for answer in answers].count(True) == 1
+
+
+async def who_waits_for_work_is_woken(s: Subject) -> None:
+    """A subscriber hears in its own loop of a run that may have become due, here or at another writer."""
+    a, b = await two(s)
+    mine = await held(a)
+    await a.commit(Commit((Put(RUN, parked(mine), mine.version),)))
+    woken = asyncio.Event()
+    ends = [b.on_change(woken.set)]
+    for store in (a, b):
+        woken.clear()
+        await store.commit(post(note_row()))
+        await asyncio.wait_for(woken.wait(), WAKE_S)
+    woken.clear()
+    await a.commit(start(run_row("run-2")))
+    await asyncio.wait_for(woken.wait(), WAKE_S)
+    for end in ends:
+        end()
+
+
+async def closing_lands_what_was_submitted(s: Subject) -> None:
+    """`close` returns once everything submitted has landed; afterwards nothing is accepted, and others go on."""
+    a, b = await two(s)
+    futures = [a.submit(start(run_row(f"run-{i}")), linger=i % 2 == 0) for i in range(20)]
+    await a.close()
+    await asyncio.gather(*futures)
+    assert len(await b.rows(RUN, ("acme",))) == 20
+    assert isinstance(await refused(a.submit(Commit(puts(token_row())))), Unavailable)
+    await a.close()
+    row = await the_run(b, "run-1")
+    await b.commit(put_run(row))
+    assert (await the_run(b, "run-1")) == moved(row)
+    assert (await _writer(b, a.writer)).status is LeaseStatus.CLOSED
+
+
+async def migrating_again_changes_nothing(s: Subject) -> None:
+    """`migrate` on a store of this version leaves every row as it is."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await b.migrate()
+    assert await the_run(a) == run_row()
+    await b.commit(put_run(run_row()))
+
+
+async def a_store_says_what_it_is(s: Subject) -> None:
+    """`facts` names the store in plain words and numbers, for `doctor`."""
+    a, _ = await two(s)
+    facts = a.facts()
+    assert facts["store"]
+    assert all(isinstance(value, str | int) for value in facts.values())
