@@ -9,6 +9,7 @@ from enum import StrEnum
 from json import JSONEncoder
 from typing import Final
 
+from outlast.core.limits import NAME
 from outlast.core.rows import Event, Run
 
 _encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -33,6 +34,16 @@ class EventType(StrEnum):
     TOLD = "dev.outlast.run.told"
 
 
+def _text(value: str) -> str:
+    """A string as JSON; tenants, runs, workflows and nodes need no escape (limits.NAME)."""
+    return f'"{value}"' if NAME.fullmatch(value) else _encode(value)
+
+
+def _more(data: dict[str, object]) -> str:
+    """Further members of an object that has some already."""
+    return f",{_encode(data)[1:-1]}" if data else ""
+
+
 def iso(at_ms: int) -> str:
     """An instant as RFC 3339 with milliseconds, UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -44,21 +55,12 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
     Call `chained` on the run with the result. The CloudEvents attributes are fixed: id = RUN/SEQ, source =
     /TENANT/WORKFLOW, subject = RUN, and the extensions sequence, previous, correlationid, traceid.
     """
-    body = _encode(
-        {
-            "specversion": "1.0",
-            "id": f"{run.run}/{run.seq}",
-            "source": f"/{run.tenant}/{run.workflow}",
-            "type": type_.value,
-            "subject": run.run,
-            "time": iso(at),
-            "datacontenttype": "application/json",
-            "sequence": str(run.seq),
-            "previous": str(run.seq - 1),
-            "correlationid": run.correlation_id or run.run,
-            "traceid": run.trace_id or "-",
-            "data": {"version": run.version, "epoch": run.epoch, "node": run.node, "visit": run.visit, **data},
-        }
+    body = (
+        f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
+        f'"type":"{type_.value}","subject":"{run.run}","time":"{iso(at)}","datacontenttype":"application/json",'
+        f'"sequence":"{run.seq}","previous":"{run.seq - 1}","correlationid":{_text(run.correlation_id or run.run)},'
+        f'"traceid":{_text(run.trace_id or "-")},'
+        f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{_more(data)}}}}}'
     ).encode()
     return Event(
         tenant=run.tenant,

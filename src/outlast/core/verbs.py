@@ -52,16 +52,20 @@ def _move(
     **changes: object,
 ) -> tuple[Put, ...]:
     """The run row one move later, and the events that tell of it: what was told before, then the move itself."""
-    version = run.version + 1
-    after = run._replace(version=version, status=run_target(verb, run.status), **changes)  # type: ignore[arg-type]
     puts: list[Put] = []
+    before = run
     for word in told:
-        after = after._replace(seq=after.seq + 1)
-        row = event(run._replace(seq=after.seq, head=after.head), EventType.TOLD, now.business, word._asdict())
-        after = after._replace(head=row.hash)
+        before = before._replace(seq=before.seq + 1)
+        row = event(before, EventType.TOLD, now.business, word._asdict())
+        before = before._replace(head=row.hash)
         memo = Memo(run.tenant, run.run, run.visit, told_key(word.key), "", "", None, "", now.business)
         puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
-    after = after._replace(seq=after.seq + 1)
+    after = before._replace(
+        version=run.version + 1,
+        status=run_target(verb, run.status),
+        seq=before.seq + 1,
+        **changes,  # type: ignore[arg-type]
+    )
     row = event(after, type_, now.business, data, snapshot)
     after = after._replace(head=row.hash)
     check_run(after)

@@ -41,7 +41,7 @@ async def start(
 ) -> Started:
     """Start a run, durably, before this returns. Raises InvalidInput with every problem at once, Conflict (RUN-4)."""
     check_name("run", run)
-    workflow.validate()
+    workflow.activities  # noqa: B018 - checks the definition, once
     state = workflow.state_codec.canonical(workflow.first_state(given))
     stamp = digest(workflow.name, state)
     now = await store.now()

@@ -43,7 +43,7 @@ class Walk:
         self.workflow = workflow
         self.around = around
         self.closing = False
-        self.flights: dict[EffectKey, asyncio.Future[Any]] = {}
+        self.flights: dict[EffectKey, list[asyncio.Future[Any]]] = {}  # who waits for each call under way
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
         self.asked: set[str] = set()  # waits already asked for in this walk
         self._loop = asyncio.get_running_loop()
@@ -116,47 +116,47 @@ class Walk:
 
         The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
         """
-        flight = self.flights.get(ident)
-        if flight is None:
-            flight = self._loop.create_future()
-            self.flights[ident] = flight
-            task = self._loop.create_task(self._fly(ident, flight, make()))
+        mine = self._loop.create_future()
+        waiters = self.flights.get(ident)
+        if waiters is None:
+            self.flights[ident] = [mine]
+            task = self._loop.create_task(self._fly(ident, make()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        mine = self._loop.create_future()
-        flight.add_done_callback(lambda done: self._answer(done, mine))
+        else:
+            waiters.append(mine)
         try:
             return await mine
         except asyncio.CancelledError:
-            if not self.closing and not flight.done():
+            if not self.closing and ident in self.flights:
                 self.walk_again("the awaiter of a call was cancelled: a call's deadline is the activity's timeout=")
             raise
 
-    async def _fly(self, ident: EffectKey, flight: asyncio.Future[Any], work: Coroutine[Any, Any, Any]) -> None:
+    async def _fly(self, ident: EffectKey, work: Coroutine[Any, Any, Any]) -> None:
+        value: Any = None
+        error: Exception | None = None
+        resolved = True
         try:
-            flight.set_result((True, await work))
-        except (Lost, Moved, StoreAway) as error:
-            self.break_off(error)
-            flight.set_result((False, None))
+            value = await work
+        except (Lost, Moved, StoreAway) as refused:
+            resolved = False
+            self.break_off(refused)
         except Unresolved:
-            flight.set_result((False, None))
-        except Exception as error:  # raised into the author's code, or kept by a closing walk
-            flight.set_result((None, error))
-        finally:
-            del self.flights[ident]
-            self.stir()
-            self._wake()
-
-    def _answer(self, flight: asyncio.Future[Any], mine: asyncio.Future[Any]) -> None:
-        if flight.cancelled() or mine.done():
-            return
-        resolved, value = flight.result()
-        if self.closing or resolved is False:
-            self._hung.add(mine)
-        elif resolved:
-            mine.set_result(value)
-        else:
-            mine.set_exception(value)
+            resolved = False
+        except Exception as raised:  # raised into the author's code, or kept by a closing walk
+            error = raised
+        waiters = self.flights.pop(ident)
+        self.stir()
+        for mine in waiters:
+            if mine.done():
+                continue
+            if self.closing or not resolved:
+                self._hung.add(mine)
+            elif error is not None:
+                mine.set_exception(error)
+            else:
+                mine.set_result(value)
+        self._wake()
 
     # --- running ------------------------------------------------------------------------------------
     async def run(self, body: Callable[[], Awaitable[Any]], title: str) -> Verdict:
