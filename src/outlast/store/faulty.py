@@ -171,7 +171,7 @@ class FaultyStore:
 
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
         """See the port."""
-        return await self._list("queued", (tenant, limit), lambda: self._inner.queued(tenant, limit))
+        return await self._list("queue", (tenant, limit), lambda: self._inner.queued(tenant, limit))
 
     async def owned(self, owner: str) -> tuple[Run, ...]:
         """See the port."""

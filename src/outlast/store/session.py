@@ -161,8 +161,8 @@ class Session:
         try:
             if isinstance(work, Take):
                 return self._take(work, batch)
-            if ticket.refused is not None:
-                raise ticket.refused
+            if ticket.out_of_bounds is not None:
+                raise ticket.out_of_bounds
             return batch.land(work, ticket.chain)
         except (StoreError, Corrupt) as error:
             if ticket.chain is not None:

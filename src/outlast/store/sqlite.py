@@ -66,7 +66,7 @@ class SqliteStore:
         try:
             check(commit)
         except Rejected as error:
-            ticket.refused = error
+            ticket.out_of_bounds = error
         try:
             self._check_process()
         except Unavailable as error:
@@ -246,6 +246,6 @@ def _open(path: Path, writer: str, clock: Clock, synchronous: int) -> SqliteStor
     try:
         database.migrate()
         return SqliteStore(database, writer, clock)
-    except BaseException:
+    except BaseException:  # whatever it was, the lock is let go of and it is told
         database.turn.close()
         raise

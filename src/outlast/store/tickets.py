@@ -37,7 +37,7 @@ Answer = Done | tuple[Run, ...] | Exception | object
 class Ticket:
     """One piece of work, its place in the queue, and its answer once there is one."""
 
-    __slots__ = ("answer", "chain", "future", "linger", "loop", "refused", "work")
+    __slots__ = ("answer", "chain", "future", "linger", "loop", "out_of_bounds", "work")
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Ticket:
         self.loop = loop
         self.chain = chain
         self.linger = linger
-        self.refused: Rejected | None = None  # beyond the bounds: it keeps its place, so that its chain breaks there
+        self.out_of_bounds: Rejected | None = None  # beyond the bounds: it keeps its place, so that its chain breaks there
         self.answer: Answer = None
 
 
