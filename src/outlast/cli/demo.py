@@ -1,0 +1,81 @@
+"""`outlast demo`: a supplier auction that survives a crash and waits for a person, with nothing to install."""
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+BROKEN_OFF = 130
+TITLE = "demo: a supplier auction that survives a crash and a human"
+
+
+@click.command()
+@click.option("--approve", is_flag=True, help="Go on unattended: approve by a process of our own.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the facts, and nothing else.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where the story is kept; one broken off goes on.")
+@click.option("--keep/--no-keep", default=None, help="Keep a temporary folder  [default: keep, but not with --json]")
+def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None) -> None:
+    """A supplier auction whose worker is killed in round 3, and which then waits for a person.
+
+    Real processes on a SQLite file in a temporary folder: another worker takes over, nobody is invited twice, and
+    nothing runs while the order waits for approval. The end is proven from the store and the suppliers' own record.
+    """
+    given = folder is not None
+    place = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
+    try:
+        holds = _play(place, approve=approve, as_json=as_json)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo(_broken_off(place, approve=approve), err=True)
+        sys.exit(BROKEN_OFF)
+    if holds and not given and not (keep if keep is not None else not as_json):
+        shutil.rmtree(place)
+    sys.exit(0 if holds else 1)
+
+
+def _play(place: Path, *, approve: bool, as_json: bool) -> bool:
+    from outlast.cli.story import notes as kept
+    from outlast.cli.story.stage import stage
+
+    place.mkdir(parents=True, exist_ok=True)
+    notes = kept.read(place)
+    with stage(json=as_json) as shown:
+        shown.say(f"\noutlast · {TITLE}\n")
+        proof = asyncio.run(_perform(place, notes, shown, approve=approve))
+    if as_json:
+        click.echo(json.dumps(proof.facts))
+    return bool(proof.holds)
+
+
+async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool) -> Any:
+    """The story, which SIGINT, SIGTERM and SIGHUP break off in good order."""
+    from outlast.cli.story.example import locate
+    from outlast.cli.story.play import Play
+    from outlast.runtime.open import open_store
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    store = await open_store(f"sqlite:{place / 'outlast.db'}")
+    try:
+        return await Play(place, notes, shown, locate(), alone=approve).perform(store)
+    finally:
+        await store.close()
+
+
+def _broken_off(place: Path, *, approve: bool) -> str:
+    """What is safe, where it is, and how to go on."""
+    from outlast.cli.story import notes as kept
+    from outlast.cli.story.cast import program
+
+    if not kept.read(place).run:
+        return "\nStopped before the run began; there is nothing to go on with."
+    command = " ".join([*program(), "demo", "--folder", f"{place}", *(["--approve"] if approve else [])])
+    safe = f"Stopped. 1 run is safe in {place / 'outlast.db'}; every process has ended."
+    return f"\n{safe} Go on with:\n\n    {command}\n"

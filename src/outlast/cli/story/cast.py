@@ -1,0 +1,109 @@
+"""Who plays: the market, the workers, and the commands of a person in another terminal; all real processes."""
+
+import asyncio
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from outlast.cli.story.children import Child
+from outlast.cli.story.example import Example
+from outlast.cli.story.notes import Notes
+
+SCENARIO = "demo"
+
+
+class Cast:
+    """The processes of one telling, their files in the story's folder."""
+
+    def __init__(self, folder: Path, example: Example, notes: Notes) -> None:
+        self.folder = folder
+        self.store_url = f"sqlite:{folder / 'outlast.db'}"
+        self.record = folder / "market.jsonl"
+        self.workers: list[Child] = []
+        self._example = example
+        self._notes = notes
+        self._market: Child | None = None
+        self._hired = 0
+
+    def open_market(self) -> None:
+        """Start it; on the port it had, for its address is in the purchase."""
+        module = f"{self._example.package}.market"
+        port, record = f"{self._notes.market_port}", f"{self.record}"
+        command = [sys.executable, "-m", module, "--record", record, "--scenario", SCENARIO, "--port", port]
+        self._market = Child("the market", command, self.folder / "market.log", self._example.environment())
+
+    async def market(self) -> str:
+        """Its address, when it takes requests."""
+        assert self._market is not None
+        url: str = json.loads(await self._market.first_line())["url"]
+        self._notes.market_port = urlsplit(url).port or 0
+        return url
+
+    def hire(self, inbox: str) -> Child:
+        """Start a worker process."""
+        self._hired += 1
+        name = f"w-{self._hired}"
+        command = [sys.executable, "-m", "outlast.cli.demo_worker", self.store_url, f"{self._example.package}.workflow"]
+        worker = Child(name, command, self.folder / f"{name}.log", self._example.environment(NEGOTIATION_INBOX=inbox))
+        self.workers.append(worker)
+        return worker
+
+    def holder(self, owner: str) -> Child | None:
+        """The process of a worker id, which names it."""
+        return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
+
+    def name_of(self, owner: str) -> str:
+        """What the story calls a worker."""
+        worker = self.holder(owner)
+        return worker.name if worker else owner
+
+    async def kill(self, worker: Child) -> None:
+        """SIGKILL, proven by its status."""
+        self.workers.remove(worker)
+        await worker.kill()
+
+    async def send_home(self) -> None:
+        """SIGTERM to every worker; they give back what they hold."""
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        self.workers.clear()
+
+    def check(self) -> None:
+        """Raises StoryBroken when somebody left the stage unasked."""
+        for child in [*self.workers, *([self._market] if self._market else [])]:
+            child.check()
+
+    async def person(self, *arguments: str) -> tuple[int, str]:
+        """Run a command of the CLI as a process of its own: its status and its output."""
+        process = await asyncio.create_subprocess_exec(
+            *self._typed(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode(errors="replace").strip()
+
+    def command(self, *arguments: str) -> str:
+        """The same, as a person would type it."""
+        return shlex.join(self._typed(arguments))
+
+    def _typed(self, arguments: Sequence[str]) -> list[str]:
+        return [*program(), "--store", self.store_url, *arguments]
+
+    async def close(self) -> None:
+        """End every process."""
+        await asyncio.gather(*(child.stop() for child in [*self.workers, *([self._market] if self._market else [])]))
+
+
+def program() -> Sequence[str]:
+    """How `outlast` is called from the terminal this process was started in."""
+    mine = Path(sys.executable).with_name("outlast")
+    found = shutil.which("outlast")
+    if found and mine.exists() and Path(found).resolve() == mine.resolve():
+        return ["outlast"]
+    if not mine.exists():
+        return [sys.executable, "-m", "outlast"]
+    here = Path.cwd()
+    return [f"{mine.relative_to(here)}" if mine.is_relative_to(here) else f"{mine}"]

@@ -1,0 +1,133 @@
+"""Three ways of showing the story: live on a terminal, one dated line each when piped, and nothing but what must be."""
+
+import sys
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import click
+
+from outlast.core.events import iso
+from outlast.runtime.clocks import SystemClock
+
+STYLES = {"✓": "green", "✗": "bold red", "⏸": "bold yellow", "▸": "bold"}
+
+
+class Stage(Protocol):
+    """What the teller says it to."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def say(self, text: str = "") -> None:
+        """A line that stays."""
+
+    def now(self, text: str, *, works: bool = True) -> None:
+        """What is the case at this moment; `works`: a process is busy with it. Replaces the last one."""
+
+    def must_say(self, text: str) -> None:
+        """A line without which nobody would know what the story waits for."""
+
+
+class Plain:
+    """For pipes and CI: a line an event, with its time, never redrawn."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str = "") -> None:
+        """See Stage."""
+        for line in text.splitlines():
+            if line.strip():
+                click.echo(f"{iso(self._clock.wall())}  {line}")
+
+    def now(self, text: str, *, works: bool = True) -> None:
+        """Said once: what changes in it from moment to moment (after ` · `) is for terminals."""
+        head = text.partition(" · ")[0]
+        if head != self._last:
+            self._last = head
+            self.say(text)
+
+    must_say = say
+
+
+class Silent:
+    """For `--json`: one object at the end on stdout, and on stderr what a person is waited for."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str = "") -> None:
+        """See Stage."""
+
+    def now(self, text: str, *, works: bool = True) -> None:
+        """See Stage."""
+
+    def must_say(self, text: str) -> None:
+        """See Stage."""
+        click.echo(text, err=True)
+
+
+class Lively:
+    """For terminals: lines that stay, and below them one that moves."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._text = ""
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str = "") -> None:
+        """See Stage."""
+        for line in text.splitlines() or [""]:
+            self._console.print(self._styled(line), soft_wrap=True)
+
+    def now(self, text: str, *, works: bool = True) -> None:
+        """See Stage."""
+        if text == self._text:
+            return
+        self._text = text
+        from rich.spinner import Spinner
+
+        shown = self._styled(text)
+        self._live.update(Spinner("dots", text=shown) if works and text else shown)
+
+    def _styled(self, line: str) -> Any:
+        from rich.text import Text
+
+        text = Text(line)
+        for mark, style in STYLES.items():
+            text.highlight_words([mark], style)
+        return text
+
+    must_say = say
+
+
+def stage(*, json: bool) -> Stage:
+    """The stage for this process's output."""
+    if json:
+        return Silent()
+    return Lively() if sys.stdout.isatty() else Plain()
