@@ -193,25 +193,32 @@ class Session:
 
     def _candidates(self, take: Take, batch: Batch) -> list[Run]:
         """The runs to move, as earlier commits of the batch leave them."""
-        real = batch.now.real
+        real, changed = batch.now.real, batch.changes[RUN.name]
+        most = take.n + len(changed)  # rows of the file that the batch has changed may no longer be candidates
         found: list[tuple[object, ...]] = []
         for owner in take.owners:
-            found += self.db.execute(sql.OWNED, (owner, take.n)).fetchall()
+            found += self.db.execute(sql.OWNED, (owner, most)).fetchall()
         if not take.owners:
             for lane in take.lanes:
-                found += self.db.execute(sql.DUE, (lane, real, take.n)).fetchall()
-        runs: list[Run] = []
-        for values in found:
-            key = (str(values[0]), str(values[1]))
-            if self._cache.get(RUN, key) is None:
-                self._cache.put(RUN, key, sql.run_of(values))
-            run = batch.row(RUN, key)
-            assert isinstance(run, Run)
-            if run.owner in take.owners if take.owners else run.due_at is not None and run.due_at <= real:
-                runs.append(run)
-        if not take.owners:
+                found += self.db.execute(sql.DUE, (lane, real, most)).fetchall()
+        runs = [left.row for left in changed.values() if isinstance(left.row, Run)]
+        runs += [self._run_of(values) for values in found if values[:2] not in changed]
+        if take.owners:
+            runs = [run for run in runs if run.owner in take.owners]
+            runs.sort(key=lambda run: (take.owners.index(run.owner), run.tenant, run.run))
+        else:
+            runs = [run for run in runs if run.due_at is not None and run.due_at <= real and run.lane in take.lanes]
             runs.sort(key=lambda run: (run.due_at or 0, run.tenant, run.run))
         return runs[: take.n]
+
+    def _run_of(self, values: tuple[object, ...]) -> Run:
+        """A run as just selected, remembered like any other read."""
+        run = self._cache.get(RUN, values[:2])  # type: ignore[arg-type]
+        if run is None:
+            run = sql.run_of(values)
+            self._cache.put(RUN, run[:2], run)
+        assert isinstance(run, Run)
+        return run
 
     # --- applying ------------------------------------------------------------------------
     def _apply(self, batch: Batch) -> int:

@@ -80,10 +80,10 @@ def tally(kind: Kind, column: str) -> str:
 
 _RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
 # Parameters: lane, real time, limit.
-DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at LIMIT {MARK}"
+DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at, tenant, run LIMIT {MARK}"
 NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
 # Parameters: owner, limit. The two conditions repeat the index's own, so that it is used.
-OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND owner <> '' AND owner <> 'ended' LIMIT {MARK}"
+OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND owner <> '' AND owner <> 'ended' ORDER BY tenant, run LIMIT {MARK}"
 # Parameters: tenant, limit.
 QUEUED: Final = f"{_RUNS} WHERE queue = {MARK} AND queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
 # Parameter: limit.

@@ -52,7 +52,7 @@ class Ticket:
         self.loop = loop
         self.chain = chain
         self.linger = linger
-        self.out_of_bounds: Rejected | None = None  # beyond the bounds: it keeps its place, so that its chain breaks there
+        self.out_of_bounds: Rejected | None = None  # it keeps its place all the same, so that its chain breaks there
         self.answer: Answer = None
 
 

@@ -227,9 +227,9 @@ CREATE TABLE meta (
 ){clustered}
 """,
     # what take and next_due look for
-    "CREATE INDEX run_due ON run (lane, due_at) WHERE due_at IS NOT NULL",
+    "CREATE INDEX run_due ON run (lane, due_at, tenant, run) WHERE due_at IS NOT NULL",
     # the runs of a worker; a run that has ended leaves it
-    "CREATE INDEX run_owner ON run (owner) WHERE owner <> '' AND owner <> 'ended'",
+    "CREATE INDEX run_owner ON run (owner, tenant, run) WHERE owner <> '' AND owner <> 'ended'",
     # who waits for a slot, of one tenant and of all
     "CREATE INDEX run_queue ON run (queue, created_at, tenant, run) WHERE queue <> ''",
     "CREATE INDEX run_queue_all ON run (created_at, tenant, run) WHERE queue <> ''",

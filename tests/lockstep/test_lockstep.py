@@ -1,0 +1,246 @@
+"""Random commits leave memory and SQLite equal, row for row and outcome for outcome, however SQLite batches them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from outlast.core.commit import Chain, Commit, Done, Expect, Fence, Post, Put, Wake, When
+from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Effect, Row, Run, Slot
+from outlast.errors import Rejected, StoreError
+from outlast.store.bounds import check
+from outlast.store.database import OFF, Database
+from outlast.store.memory import MemoryCore, MemoryStore
+from outlast.store.session import Session
+from outlast.store.ticker import Ticker
+from outlast.store.tickets import Take, Ticket
+from outlast.testing.conformance import subject as make
+from outlast.testing.conformance.subject import LANE, T0, TENANT, HandClock
+
+RUNS = ("run-1", "run-2", "run-3")
+KEYS = ("invite/1", "invite/2")
+STEPS = 120
+Landing = Callable[[Session, Sequence[Ticket]], None]
+
+
+class Move(NamedTuple):
+    """One thing done to both stores, and what memory answered."""
+
+    work: Commit | Take
+    chain: int  # -1: none
+    outcome: str
+    at: int
+
+
+class Dice:
+    """Draws commits that are mostly right, given what memory holds, and wrong in every way now and then."""
+
+    def __init__(self, seed: int, memory: MemoryStore) -> None:
+        self.random = random.Random(seed)
+        self.memory = memory
+        self.clock_max = T0
+
+    async def commit(self) -> Commit | Take:
+        run = self.random.choice(RUNS)
+        row = await self.memory.load(RUN, (TENANT, run))
+        if not isinstance(row, Run):
+            return make.start(make.run_row(run)) if self.random.random() < 0.8 else make.post(make.note_row(run))
+        kind = self.random.choice(("post", "post", "wake", "effect", "effect", "run", "run", "slot", "token", "take"))
+        if kind == "take":
+            return Take((LANE,), 2, make.claim_by(f"worker-{self.random.randrange(2)}"), ())
+        writes: list[Put | Post | Wake] = []
+        if kind == "post":
+            writes.append(Post(make.note_row(run, b"%d" % self.random.randrange(99))))
+        elif kind == "wake":
+            writes.append(Wake(TENANT, run))
+        elif kind == "run":
+            writes += self.moved(row)
+        else:
+            writes.append(await self.other(kind, run))
+        if self.random.random() < 0.2 and kind != "post":
+            writes.append(Post(make.note_row(self.random.choice(RUNS))))
+        return Commit(tuple(writes), self.fence(row), self.expects(row), self.whens())
+
+    def moved(self, row: Run) -> list[Put | Post | Wake]:
+        how = self.random.random()
+        after = make.parked(row) if how < 0.3 else make.ended(row) if how < 0.36 else make.moved(row, node=f"{how:.3f}")
+        if how > 0.8:
+            after = after._replace(visit=row.visit + 1)
+        replaces = row.version if self.random.random() < 0.9 else row.version + 1
+        after = after._replace(version=replaces + 1)
+        seq = row.seq if self.random.random() < 0.1 else 1_000 + self.random.randrange(10**6)
+        return [Put(RUN, after, replaces), Put(EVENT, make.event_row(row.run, seq), 0)]
+
+    async def other(self, kind: str, run: str) -> Put:
+        if kind == "slot":
+            found = await self.memory.load(SLOT, (TENANT, 1))
+            version = self.version(found.version if isinstance(found, Slot) else 0)
+            return Put(SLOT, make.slot_row(holder=run)._replace(version=version + 1), version)
+        if kind == "token":
+            return Put(TOKEN, make.token_row(f"key-{self.random.randrange(8)}"), 0)
+        key = self.random.choice(KEYS)
+        found = await self.memory.load(EFFECT, (TENANT, run, 1, key))
+        version = self.version(found.version if isinstance(found, Effect) else 0)
+        row = make.effect_row(run, key)._replace(digest=f"{self.random.random()}", version=version)
+        return Put(EFFECT, make.done(row), version)
+
+    def version(self, true: int) -> int:
+        return true if self.random.random() < 0.85 else max(0, true + self.random.choice((-1, 1)))
+
+    def fence(self, row: Run) -> Fence | None:
+        if self.random.random() < 0.5:
+            return None
+        mail = None if self.random.random() < 0.5 else row.mail - (self.random.random() < 0.1)
+        mapping = None if self.random.random() < 0.9 else self.random.randrange(2)
+        return Fence(TENANT, row.run, row.epoch + (self.random.random() < 0.1), row.visit, mail, mapping)
+
+    def expects(self, row: Run) -> tuple[Expect, ...]:
+        if self.random.random() < 0.8:
+            return ()
+        key = (TENANT, row.run, 1, self.random.choice(KEYS))
+        return (Expect(RUN, row[:2], row.version), Expect(EFFECT, key, self.random.randrange(3)))
+
+    def whens(self) -> tuple[When, ...]:
+        if self.random.random() < 0.9:
+            return ()
+        return (When(T0 + self.random.randrange(100), self.random.random() < 0.5, "real", "the time is wrong"),)
+
+
+def told(answer: object) -> str:
+    """What a submitter hears, as text."""
+    if isinstance(answer, StoreError):
+        return f"{type(answer).__name__}: {answer.reason}"
+    return repr(answer) if not isinstance(answer, tuple) or isinstance(answer, Done) else repr(list(answer))
+
+
+async def play(seed: int, core: MemoryCore, clock: HandClock) -> list[Move]:
+    """Draw and land moves on memory, one after the other."""
+    memory = MemoryStore(core, "memory")
+    dice = Dice(seed, memory)
+    chains = [Chain() for _ in range(3)]
+    moves: list[Move] = []
+    for _ in range(STEPS):
+        if dice.random.random() < 0.1:
+            clock.time += dice.random.randrange(20)
+        work = await dice.commit()
+        i = dice.random.randrange(-1, 3) if isinstance(work, Commit) and dice.random.random() < 0.6 else -1
+        chain = None if i < 0 else chains[i]
+        try:
+            answer: object = (
+                await memory.commit(work, chain=chain)
+                if isinstance(work, Commit)
+                else await memory.take(work.lanes, work.n, work.step)
+            )
+        except StoreError as error:
+            answer = error
+        moves.append(Move(work, i, told(answer), clock.time))
+        if chain is not None and chain.broken and dice.random.random() < 0.3:
+            chains[i] = Chain()
+            moves.append(Move(work, i, "", clock.time))  # the holder has heard
+    return moves
+
+
+def together(session: Session, tickets: Sequence[Ticket]) -> None:
+    session.land(tickets)
+
+
+def read_first(session: Session, tickets: Sequence[Ticket]) -> None:
+    assert session._attempt(tickets, False)
+
+
+def one_by_one(session: Session, tickets: Sequence[Ticket]) -> None:
+    for ticket in tickets:
+        assert session._attempt((ticket,), False)
+
+
+def unsure(session: Session, tickets: Sequence[Ticket]) -> None:
+    session._cache.clear()
+    session.land(tickets)
+
+
+def repeat(sessions: Sequence[Session], moves: list[Move], land: Landing, seed: int) -> list[str]:
+    """Land the same moves on SQLite in batches of random size, by one writer or by several in turn."""
+    dice = random.Random(seed + 1)
+    chains = [Chain() for _ in range(3)]
+    heard: list[str] = []
+    pending: list[Ticket] = []
+    clock = sessions[0].ticker._clock
+    assert isinstance(clock, HandClock)
+
+    def flush() -> None:
+        if pending:
+            land(dice.choice(sessions), pending)
+            heard.extend(told(ticket.answer) for ticket in pending)
+            pending.clear()
+
+    for move in moves:
+        if not move.outcome:
+            flush()
+            chains[move.chain] = Chain()
+            heard.append("")
+            continue
+        if move.at != clock.time or len(pending) >= dice.choice((1, 3, 10, 40)):
+            flush()
+            clock.time = move.at
+        ticket = Ticket(move.work, Future(), None, None if move.chain < 0 else chains[move.chain])
+        try:
+            if isinstance(move.work, Commit):
+                check(move.work)
+        except Rejected as error:
+            ticket.out_of_bounds = error
+        pending.append(ticket)
+    flush()
+    return heard
+
+
+def rows_of(session: Session) -> dict[str, list[Row]]:
+    """Every row of the file but the writers' own."""
+    found: dict[str, list[Row]] = {}
+    for kind in KINDS:
+        if kind is not WRITER:
+            keys = session.db.execute(
+                f"SELECT {', '.join(kind.row._fields[: kind.key])} FROM {kind.name}"
+            ).fetchall()
+            found[kind.name] = sorted(row for key in keys if (row := session.read(kind, key)) is not None)
+    return found
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+@pytest.mark.parametrize("land", [together, read_first, one_by_one, unsure])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int, tmp_path: Path) -> None:
+    core = MemoryCore(HandClock())
+    moves = asyncio.run(play(seed, core, core.ticker._clock))  # type: ignore[arg-type]
+    database = Database(tmp_path / "store.db", synchronous=OFF)
+    database.migrate()
+    clock = HandClock()
+    sessions = [Session(database, f"writer-{i}", Ticker(clock)) for i in range(writers)]
+    for session in sessions:
+        session.register()
+    heard = repeat(sessions, moves, land, seed)
+    for i, (move, answer) in enumerate(zip(moves, heard, strict=True)):
+        assert answer == move.outcome, (i, move.work)
+    for session in sessions:
+        session.look()
+        assert rows_of(session) == {
+            kind.name: sorted(core.shelf.under(kind, ())) for kind in KINDS if kind is not WRITER
+        }  # fmt: skip
+        session.drop()
+
+
+def test_the_dice_reach_every_outcome() -> None:
+    """A suite that draws only what works would find nothing."""
+    seen: set[str] = set()
+    for seed in range(8):
+        core = MemoryCore(HandClock())
+        for move in asyncio.run(play(seed, core, core.ticker._clock)):  # type: ignore[arg-type]
+            seen.add(move.outcome.split("(")[0])
+    assert seen >= {
+        "Done", "Stale: version", "Stale: epoch", "Stale: mail", "Stale: mapping", "Stale: chain", "Stale: missing",
+        "Stale: the time is wrong", "Ended: the run has ended",
+    }, seen  # fmt: skip
+    assert STORE not in RUNS
