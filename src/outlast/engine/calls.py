@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
 from outlast.core.points import point
@@ -30,6 +30,10 @@ class Attempt(NamedTuple):
     label: str
 
 
+TOO_LATE: Final = "too_late"
+"""The code of an attempt that our own check at the last instant kept from being sent."""
+
+
 class _TooLate(Exception):
     """The last-instant check said no."""
 
@@ -50,7 +54,7 @@ class Caller:
         try:
             return Answered(await self._run(attempt))
         except _TooLate as late:
-            return Unsent("not_sent", str(late))
+            return Unsent(TOO_LATE, str(late))
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise

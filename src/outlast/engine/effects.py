@@ -13,9 +13,9 @@ from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import REOPENED
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect
-from outlast.engine.calls import Attempt
+from outlast.engine.calls import TOO_LATE, Attempt
 from outlast.engine.guard import permit, read
-from outlast.engine.ledger import EffectKey
+from outlast.engine.ledger import EffectKey, Lost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
 from outlast.engine.verdict import Parked
@@ -138,11 +138,23 @@ class _Write:
     async def _intend(self) -> Effect:
         self._still_open()
         previous = self.ledger.effects.get(self.ident)
+        if previous is not None and previous.settled_at == 0 and self._approval_lapsed(previous):
+            self._lapse(previous)
         allowed = await permission(self.walk, self.activity, self.call, previous)
         if allowed is None:
             raise Unresolved
         self._still_open()
         return await self._land_intent(previous, allowed)
+
+    def _approval_lapsed(self, effect: Effect) -> bool:
+        return 0 < effect.covered_until <= self.ledger.now.business
+
+    def _lapse(self, effect: Effect) -> Any:
+        """The approval that covers an open effect is over: from here on it is `ask` in every mode (S-20)."""
+        why = "its approval lapsed while its outcome was open"
+        if effect.quiet_until == 0:
+            return self._refuse(effect, "approval_lapsed", why)
+        return self._doubt(effect, "approval_lapsed", why)
 
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
         ledger, run, live = self.ledger, self.ledger.run, self.walk.around.live
@@ -150,6 +162,9 @@ class _Write:
         room = (run.due_at or 0) - self.times.timeout - now.real
         if room <= min(live.start_budget, SECOND):
             self.walk.hand_back(f"the slice has no room for an attempt of {self.activity.name}")
+            raise Unresolved
+        if allowed.latest_real is not None and allowed.latest_real <= now.real:
+            self.walk.walk_again("the approval lapsed at this very moment")
             raise Unresolved
         undo = self.activity.undo_fn.__name__ if self.activity.undo_fn is not None else ""
         intent = moves.Intent(
@@ -203,11 +218,22 @@ class _Write:
             return self._record(effect, outcome.value)
         if isinstance(outcome, No):
             return self._refuse(effect, outcome.code, outcome.detail)
+        if isinstance(outcome, Unsent) and outcome.code == TOO_LATE:
+            return self._kept_back(effect, outcome.detail)
         if isinstance(outcome, Unsent):
             return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=False)
         if outcome.abandoned:
             return self._doubt(effect, outcome.code, outcome.detail)
         return await self._perhaps(effect, outcome)
+
+    def _kept_back(self, effect: Effect, why: str) -> Any:
+        """Our own check kept it from being sent: intend anew, unless this worker may hold nothing any more."""
+        if not self.walk.around.lease.holds(self.walk.around.clock):
+            self.walk.break_off(Lost())
+            raise Unresolved
+        deferred = moves.defer(self.ledger.run, effect, TOO_LATE, why, 0, happened=False, now=self.ledger.now)
+        self.ledger.submit(deferred)
+        return Next.CALL
 
     def _record(self, effect: Effect, value: Any) -> Any:
         codec = self.activity.response_codec
@@ -291,8 +317,8 @@ class _Write:
         """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
         if effect.quiet_until == 0:  # the last attempt is known to have done nothing
             return Next.CALL if effect.attempts < self.activity.retry.attempts else self._exhausted_open(effect)
-        if effect.covered_until and self.ledger.now.business >= effect.covered_until:
-            return self._doubt(effect, "approval_lapsed", "its approval has lapsed while its outcome was open")
+        if self._approval_lapsed(effect):
+            return self._lapse(effect)
         mode = self.activity.mode
         if mode == "reconcile":
             return await self._after_quiet(effect)

@@ -32,6 +32,11 @@ class Lease:
         self.good_until_boot = submitted.boot + (lease_until - now_real)
 
 
+    def holds(self, clock: Clock) -> bool:
+        """May this worker still hold runs, as far as this process knows?"""
+        return not self.lost and clock.boot() < self.good_until_boot
+
+
 class Permit(NamedTuple):
     """The right to send one attempt: from its intent to `not_after`, on this process's clocks."""
 
@@ -45,7 +50,7 @@ class Permit(NamedTuple):
         now = read(clock)
         if now.boot >= self.until_boot:
             return "the intent's last moment to send has passed"
-        if self.lease.lost or now.boot >= self.lease.good_until_boot:
+        if not self.lease.holds(clock):
             return "this worker's lease has run out"
         spans = (now.boot - self.submitted.boot, now.wall - self.submitted.wall, now.mono - self.submitted.mono)
         if max(spans) - min(spans) > CLOCK_DISAGREEMENT_MAX:

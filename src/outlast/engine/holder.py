@@ -19,7 +19,7 @@ from outlast.engine.ending import end, settle_for_end
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
-from outlast.errors import NotStorable, OutlastError
+from outlast.errors import NotStorable, OutlastError, Rejected, StoreError
 from outlast.flow.node import Node
 from outlast.flow.outcomes import ActivityFailed, Failed, Stopped
 from outlast.flow.workflow import Workflow
@@ -52,6 +52,17 @@ class Holder:
                 pass
         except Lost:
             log.info("run %s is no longer held here", self.ledger.run.run)
+            await self.ledger.abandon()
+        except Exception as error:  # a fault of the engine itself: a person must look, nothing is tried in a circle
+            await self._fault(error)
+
+    async def _fault(self, error: Exception) -> None:
+        log.exception("run %s: the engine failed", self.ledger.run.run)
+        try:
+            await self._reload()
+            await self._exception(error, ())
+        except (Lost, Moved, StoreAway, Rejected):
+            log.warning("run %s could not be flagged; it is given back at the next renewal", self.ledger.run.run)
 
     async def _turn(self) -> bool:
         """One turn; True when this holder keeps the run."""
@@ -69,10 +80,24 @@ class Holder:
             return True
 
     async def _reload(self) -> None:
-        await self.ledger.settled()
-        await self.ledger.reload()
+        """Fresh rows, as soon as the store answers."""
+        while True:
+            try:
+                await self.ledger.settled()
+                await self.ledger.reload()
+                return
+            except StoreError as error:
+                log.warning("run %s: the store does not answer: %s", self.ledger.run.run, error.reason)
+                await self._around.clock.sleep(INLINE_WAIT_MAX)
 
     async def _step(self) -> bool:
+        try:
+            return await self._go()
+        except Rejected as error:  # what the author's code made cannot be stored: too large, or not text
+            await self._reload()
+            return await self._exception(error, ())
+
+    async def _go(self) -> bool:
         ledger = self.ledger
         way = route(ledger.run, ledger.notes, ledger.effects)
         walk = Walk(ledger, self._workflow, self._around)
@@ -111,7 +136,7 @@ class Holder:
             await self._reload()
             return True
         if isinstance(verdict, Resting):
-            return await self._park(verdict, told, cleared=way.cleared)
+            return await self._rest_until(verdict, told, walk.asked, cleared=way.cleared)
         if isinstance(verdict, HandBack):
             return await self.give_back(verdict.why)
         assert isinstance(verdict, Again)
@@ -221,6 +246,20 @@ class Holder:
             )
         )
         return False
+
+    async def _rest_until(
+        self, verdict: Resting, told: tuple[Told, ...], asked: set[str], *, cleared: bool
+    ) -> bool:
+        """Park; notes that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
+        while True:
+            try:
+                return await self._park(verdict, told, cleared=cleared)
+            except Moved as moved:
+                notes = await self.ledger.new_notes() if moved.reason == "mail" else ()
+                if not notes or any(n.kind != "signal" or n.name in asked for n in notes):
+                    raise
+                await self.ledger.go_on()
+                self.ledger.also_read(notes)
 
     async def _park(self, verdict: Resting, told: tuple[Told, ...], *, cleared: bool) -> bool:
         ledger = self.ledger

@@ -75,6 +75,18 @@ class Ledger:
         self._chain = Chain()
         self._take_rows(rows)
 
+    async def go_on(self) -> None:
+        """After a refused verdict: everything submitted has landed, and the next chain is open."""
+        await self.settled()
+        self._chain = Chain()
+
+    async def abandon(self) -> None:
+        """The run is no longer ours: wait for what was submitted; answers that came too late become evidence."""
+        try:
+            await self.settled()
+        except (Lost, Moved):
+            pass  # that is why we are here
+
     def next_ordinal(self) -> int:
         """The number of a new effect; undo goes by falling ordinal (S-19)."""
         self._ordinal += 1
@@ -191,6 +203,11 @@ class Ledger:
         from_ = (self.run.tenant, self.run.run)
         rows = await self.store.rows(NOTE, from_, after=(*from_, self.mail_read))
         return tuple(row for row in rows if isinstance(row, Note))
+
+    def also_read(self, notes: tuple[Note, ...]) -> None:
+        """Notes that concern nothing this walk waits for: the mailbox counts as read up to them (S-1)."""
+        self.notes += notes
+        self.mail_read = max(self.mail_read, *(n.n for n in notes))
 
     def spent_notes(self) -> frozenset[int]:
         """Notes that a wait of this run has bound already, in this visit or an earlier one."""

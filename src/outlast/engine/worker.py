@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from outlast.core.budget import IDLE_LOOK, SECOND, ExecutionBudget, Liveness, execution_budget
+from outlast.core.budget import CHANGE_POLL, IDLE_LOOK, SECOND, ExecutionBudget, Liveness, execution_budget
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.machine import LeaseStatus
@@ -73,6 +73,7 @@ class WorkerProcess:
         self._heartbeat = Heartbeat(store, clock, self.live, self._lease, self._on_lost)
         self._around = Surroundings(clock, Caller(clock, self._pool), self._lease, self.live, chance)
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
         self._draining = False
         self._taking = False
@@ -107,9 +108,7 @@ class WorkerProcess:
     def _on_lost(self) -> None:
         log.error("worker %s was closed by another process: it stops, and must start again under a new id", self.id)
         self._lease.lost = True
-        for task in self._holders.values():
-            task.cancel()
-        self.drain()
+        self.drain()  # what it still walks learns at its next commit; answers that come too late become evidence
 
     async def _settle(self) -> None:
         """Wait for the walks to give their runs back; what outlasts the grace is taken by others after we close."""
@@ -139,8 +138,9 @@ class WorkerProcess:
     async def _sleep(self, due: int | None) -> None:
         ms: int = IDLE_LOOK
         if due is not None:
-            ms = max(0, min(ms, due - (await self._store.now()).real))
-        if ms and not self._wake.is_set():
+            left = due - (await self._store.now()).real
+            ms = min(ms, left) if left > 0 else CHANGE_POLL  # due, and declined: its holder is about to let go
+        if not self._wake.is_set():
             sleeper = asyncio.ensure_future(self._clock.sleep(ms))
             waker = asyncio.ensure_future(self._wake.wait())
             _, pending = await asyncio.wait([sleeper, waker], return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +154,9 @@ class WorkerProcess:
             return 0
 
         def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
-            if (run.tenant, run.run) in self._holders:
+            key = (run.tenant, run.run)
+            if key in self._holders:  # just given back: looked for again once its holder is gone
+                self._declined.add(key)
                 return None
             return claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners)
 
@@ -172,19 +174,14 @@ class WorkerProcess:
     def _hold(self, ledger: Ledger) -> None:
         key = (ledger.run.tenant, ledger.run.run)
         holder = Holder(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
-        task = asyncio.create_task(self._until_done(holder))
+        task = asyncio.create_task(holder.hold())
         self._holders[key] = task
         task.add_done_callback(lambda _: self._let_go(key))
 
-    async def _until_done(self, holder: Holder) -> None:
-        try:
-            await holder.hold()
-        except Exception:  # a fault of the engine itself: the run is given back by the next comparison
-            log.exception("run %s: the engine failed", holder.ledger.run.run)
-
     def _let_go(self, key: tuple[str, str]) -> None:
         self._holders.pop(key, None)
-        if self._concurrency - len(self._holders) == 1 or self._draining:
+        if self._concurrency - len(self._holders) == 1 or self._draining or key in self._declined:
+            self._declined.discard(key)
             self._wake.set()
 
     # --- chores ---------------------------------------------------------------------------------------
