@@ -34,7 +34,7 @@ NO_LINGER = struct.pack("ii", 1, 0)
 
 
 def market_app(scenario: Scenario, record: Path) -> ASGIApp:
-    """The market of a scenario, recording to a file. State lives and dies with the app; the record stays."""
+    """The market of a scenario, recording to a file. What an earlier one did is known from its record."""
     journal = Journal(record)
     desks: dict[str, Desk] = {}
 
@@ -42,6 +42,9 @@ def market_app(scenario: Scenario, record: Path) -> ASGIApp:
     async def open_for_business(_: Starlette) -> AsyncIterator[None]:
         post = Post(journal)
         desks.update({name: Desk(name, behaviour, journal, post) for name, behaviour in scenario.suppliers.items()})
+        before = read(journal.path)
+        for desk in desks.values():
+            desk.remember(before)
         yield
         await post.close()
         journal.close()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..letters import Bid, Cancellation, Feedback, Invitation, Message, OrderForm
-from ..record import Arrived, Kind
+from ..record import Arrived, Entry, Executed, Kind, Offered
 from .behaviour import Rule, Supplier
 from .journal import Journal
 from .post import Post
@@ -55,6 +55,18 @@ class Desk:
         self._made: Counter[Kind] = Counter()
         self._stances: defaultdict[tuple[str, int], Stance] = defaultdict(Stance)
         self._held: list[_Held] = []
+
+    def remember(self, entries: list[Entry]) -> None:
+        """Takes up where an earlier market on the same record stopped: what was done is done, and is known."""
+        arrivals = {e.n: e for e in entries if isinstance(e, Arrived) and e.supplier == self._id}
+        for entry in entries:
+            if isinstance(entry, Executed) and entry.n in arrivals:
+                arrival = arrivals[entry.n]
+                self._made[arrival.kind] += 1
+                self._deeds[arrival.key] = _Deed(arrival.sha256, _body(arrival.kind, entry.id))
+            elif isinstance(entry, Offered) and entry.supplier == self._id:
+                cycle = int(entry.bid_id.removeprefix(f"{self._id}-").partition("-")[0])
+                self._stances[entry.run_id, cycle].last_cents = entry.cents
 
     async def handle(self, arrival: Arrived, letter: Letter) -> Reply:
         """Does with a request what this supplier's declaration says."""
@@ -129,11 +141,8 @@ class Desk:
 
     def _word(self, kind: Kind) -> tuple[str, dict[str, Any]]:
         number = self._made[kind]
-        if kind == "orders":
-            made = f"PO-{self._id}-{1000 + number}"
-            return made, {"order_id": made}
-        made = f"{kind}-{self._id}-{number}"
-        return made, {"message_id": made}
+        made = f"PO-{self._id}-{1000 + number}" if kind == "orders" else f"{kind}-{self._id}-{number}"
+        return made, _body(kind, made)
 
     def _carry_out(self, letter: Letter, *, late: bool) -> None:
         if isinstance(letter, Invitation):
@@ -157,3 +166,7 @@ class Desk:
         for held in [h for h in self._held if h.run_id == run_id]:
             self._held.remove(held)
             self._post.send(held.bid, held.run_id, held.answer_to, 0)
+
+
+def _body(kind: Kind, made: str) -> dict[str, Any]:
+    return {"order_id" if kind == "orders" else "message_id": made}
