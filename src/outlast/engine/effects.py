@@ -256,7 +256,9 @@ class _Write:
     async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
         mode = self.activity.mode
         if mode == "reconcile":
-            return await self._after_quiet(effect)
+            why = moves.defer(self.ledger.run, effect, outcome.code, outcome.detail, 0, happened=True, now=self.ledger.now)
+            self.ledger.submit(why)
+            return await self._after_quiet(self.ledger.effects[self.ident])
         if mode == "repeat" and self._window_open(effect):
             return await self._try_again(effect, outcome.code, outcome.detail, 0, happened=True)
         return self._doubt(effect, outcome.code, outcome.detail)
