@@ -149,12 +149,12 @@ def together(session: Session, tickets: Sequence[Ticket]) -> None:
 
 
 def read_first(session: Session, tickets: Sequence[Ticket]) -> None:
-    assert session._attempt(tickets, False)
+    assert session._attempt(tickets, False) is None
 
 
 def one_by_one(session: Session, tickets: Sequence[Ticket]) -> None:
     for ticket in tickets:
-        assert session._attempt((ticket,), False)
+        assert session._attempt((ticket,), False) is None
 
 
 def unsure(session: Session, tickets: Sequence[Ticket]) -> None:

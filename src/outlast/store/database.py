@@ -51,6 +51,8 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
 class Database:
     """One file and the settings of every connection to it. Nothing is kept open but the lock."""
 
+    connection: type[sqlite3.Connection] = sqlite3.Connection  # the tests' seam for a COMMIT that fails
+
     def __init__(self, path: Path, *, synchronous: int = FULL) -> None:
         self.path = path
         self.synchronous = synchronous
@@ -106,7 +108,7 @@ class Database:
         """A connection without settings; the tests' seam for a build of SQLite with other defaults."""
         db = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_MS / 1000, isolation_level=None,
-            check_same_thread=False, cached_statements=512,
+            check_same_thread=False, cached_statements=512, factory=self.connection,
         )  # fmt: skip
         db.execute("PRAGMA trusted_schema = OFF")
         return db

@@ -8,7 +8,7 @@ from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Kind, Row, Run, Writer
-from outlast.errors import Corrupt, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
+from outlast.errors import Corrupt, OutlastError, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
@@ -69,14 +69,15 @@ class Session:
         labels = [t.work.label for t in tickets] if points.hook else ()
         points.point("store.batch:before", labels)
         for optimistic in (True, False):
-            if self._attempt(tickets, optimistic):
+            if self._attempt(tickets, optimistic) is None:
                 return
         for ticket in tickets:
-            if not self._attempt((ticket,), False):
-                self._refuse((ticket,), Rejected("the database refused a statement of this commit"))
+            error = self._attempt((ticket,), False)
+            if error is not None:
+                self._refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
 
-    def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> bool:
-        """One transaction for these. False when it was rolled back because of one of them."""
+    def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> sqlite3.Error | _Mismatch | None:
+        """One transaction for these. Answers an error when it was rolled back because of one of them."""
         try:
             with self.database.turn:
                 self._transact(tickets, optimistic)
@@ -87,13 +88,14 @@ class Session:
         except sqlite3.Error as error:
             name = error_name(error)
             if name not in OUTAGES:
-                return False
+                return error
             self._refuse(tickets, Unavailable(f"the store is not available: {name}", str(error)))
             if name not in PASSING:
                 self.drop()
-        except _Mismatch:
-            return False
-        return True
+        except _Mismatch as error:
+            assert optimistic, "rows read under the lock do not change under the lock"
+            return error
+        return None
 
     def _transact(self, tickets: Sequence[Ticket], optimistic: bool) -> None:
         batch = self.begin(optimistic=optimistic)
@@ -261,16 +263,20 @@ class Session:
         """A COMMIT's answer was lost: return if it landed. Raises Unavailable if not, Uncertain if none can say."""
         self.drop()
         try:
-            # What a failed sync left in the log is believed only once it is synced into the database itself.
-            busy, log, copied = self.db.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+            whole = error_name(error) != "SQLITE_IOERR" or self._copy_whole_log()
             row = self.read(WRITER, (STORE, self._writer))
-        except (sqlite3.Error, StoreError, Corrupt) as second:
+        except (sqlite3.Error, OutlastError) as second:
             self.drop()
             raise Uncertain("the store's answer was lost", f"{error}; then {second}") from error
-        if busy or log != copied or not isinstance(row, Writer):
+        if not whole or not isinstance(row, Writer):
             raise Uncertain("the store's answer was lost", str(error)) from error
         if row.batch != number:
             raise Unavailable("the store did not take the batch", str(error)) from error
+
+    def _copy_whole_log(self) -> bool:
+        """After a failed sync the log is believed only once it has been synced into the database itself."""
+        busy, log, copied = self.db.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        return not busy and bool(log == copied)
 
     def _roll_back(self) -> None:
         """Leave no transaction open; a connection that cannot even do that is given up."""

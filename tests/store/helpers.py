@@ -1,0 +1,55 @@
+"""What the tests of SQLite share: a real clock, a store opened on a database of the test's making, a child process."""
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from outlast.store.database import OFF, Database
+from outlast.store.sqlite import SqliteStore
+from outlast.testing.conformance.subject import HandClock
+
+
+class SystemWall(HandClock):
+    """The machine's wall clock, for stores in several processes."""
+
+    def wall(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, writer: str = "writer-1", *, database: Callable[[Path], Database] | None = None
+) -> AsyncIterator[SqliteStore]:
+    """A store without fsync on a file, closed at the end."""
+    base = Database(path, synchronous=OFF) if database is None else database(path)
+    base.migrate()
+    store = SqliteStore(base, writer, HandClock())
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run `work` in a forked process. Answers how it ended: 0, an exit status, or −signal."""
+    pid = os.fork()
+    if pid == 0:
+        status = 70
+        try:
+            work()
+            status = 0
+        except BaseException as error:  # whatever it was, the child must not go on with the parent's work
+            sys.stderr.write(f"child: {error!r}\n")
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return ended(pid)
+
+
+def ended(pid: int) -> int:
+    """Wait for a child and say how it ended."""
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
