@@ -136,6 +136,8 @@ class WalkContext(Context[Any]):
         self, name: str, model: type[Any], /, *, until: datetime | timedelta, most: int | None = None
     ) -> list[Any]:
         """See Context."""
+        if most is not None and most < 1:
+            return []
         wait = Named(self._walk, "collect", name, until=until, model=model, most=most or 0)
         notes = await self._wait(wait)
         return [wait.load(note) for note in notes or ()]
