@@ -8,15 +8,15 @@ from typing import Any, Self
 
 from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
-from outlast.core.events import EventType
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.rows import EVENT, Event, Run, is_over
-from outlast.engine.worker import WorkerProcess
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
-from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor, WorkflowHandle, WorkflowState
+from outlast.runtime.serve import worker_of
+from outlast.runtime.views import ENDINGS
+from outlast.runtime.watch import until
 from outlast.runtime.words import shown_status
 from outlast.store.port import Store
 
@@ -38,16 +38,7 @@ class InProcessRuntime:
     ) -> None:
         """The store is closed by whoever opened it. Raises DefinitionError for a mistake in a workflow."""
         self.store = store
-        self._worker = WorkerProcess(
-            store,
-            workflows,
-            worker=process_id("w"),
-            clock=clock or SystemClock(),
-            chance=chance,
-            live=live,
-            concurrency=concurrency,
-            threads=threads,
-        )
+        self._worker = worker_of(store, workflows, live=live, concurrency=concurrency, clock=clock, threads=threads)
         self.operations = Operations(
             store, tenant=tenant, actor=actor or Actor("local"), workflows=workflows_by_name(list(workflows))
         )
@@ -84,9 +75,7 @@ class InProcessRuntime:
         )
         return WorkflowHandle(started.run, workflow_name, started.created)
 
-    async def signal(
-        self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None
-    ) -> None:
+    async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
         """See ExecutionRuntime."""
         await self.operations.signal(workflow_id, name, payload, signal_id=signal_id or "")
 
@@ -100,23 +89,13 @@ class InProcessRuntime:
 
     async def finished(self, workflow_id: str) -> WorkflowState:
         """Wait until the run has ended or needs a person. Raises NotFound."""
-        changed = asyncio.Event()
-        unsubscribe = self.store.on_change(changed.set)
-        try:
-            while True:
-                changed.clear()
-                run = await self.operations.run(workflow_id)
-                if is_over(run) or run.attention:
-                    return await self.get(workflow_id)
-                try:
-                    await asyncio.wait_for(changed.wait(), POLL_S)
-                except TimeoutError:
-                    pass  # ends of runs wake nobody: look again
-        finally:
-            unsubscribe()
 
+        async def ended() -> bool | None:
+            run = await self.operations.run(workflow_id)
+            return True if is_over(run) or run.attention else None
 
-POLL_S = 0.05
+        await until(self.store, ended)
+        return await self.get(workflow_id)
 
 
 async def state_of(operations: Operations, run_id: str) -> WorkflowState:
@@ -140,9 +119,6 @@ async def state_of(operations: Operations, run_id: str) -> WorkflowState:
         outcome=outcome,
         reason=reason,
     )
-
-
-ENDINGS = {EventType.FINISHED_WELL.value, EventType.FAILED.value, EventType.CANCELLED.value}
 
 
 async def _end_of(store: Store, run: Run) -> tuple[Any, str]:

@@ -31,6 +31,12 @@ async def open_store(url: str, *, clock: Clock | None = None) -> Store:
     return await open_sqlite(path, writer=process_id("writer"), clock=time)
 
 
+def is_there(url: str) -> bool:
+    """Is there something at this URL that could be opened, without making it?"""
+    path = _path(url)
+    return path is None or path.exists()
+
+
 def _path(url: str) -> Path | None:
     if url.startswith(SQLITE):
         rest = url.removeprefix(SQLITE)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from outlast.core.events import iso
+from outlast.core.overlay import waiting_of
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -23,13 +24,18 @@ from outlast.core.rows import (
     Worker,
 )
 from outlast.engine import commands
+from outlast.engine.ending import standing
 from outlast.engine.limits import set_slots
 from outlast.errors import Conflict, Forbidden, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import new_id
 from outlast.runtime.port import Actor
+from outlast.runtime.words import is_alive
+from outlast.store.pages import cursor_of
 from outlast.store.port import Store
+
+PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
 
 
 class Operations:
@@ -53,7 +59,7 @@ class Operations:
         correlation_id: str = "",
         trace_id: str = "",
     ) -> commands.Started:
-        """Start a run, durably, before this returns. Raises NotFound (workflow), InvalidInput (all problems), Conflict."""
+        """Start a run, durably, before this returns. Raises NotFound, InvalidInput (every problem), Conflict."""
         found = self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"
@@ -106,9 +112,13 @@ class Operations:
         """Reject it. Raises NotFound, Forbidden, Conflict."""
         return await self._decide(await self._may_decide(approval), approve=False, chosen="", reason=reason)
 
+    def may_decide(self, approval: Approval) -> bool:
+        """Does this actor hold what its rule asks for?"""
+        return Rule.parse(approval.who).allows(self.actor.roles)
+
     async def _may_decide(self, approval: str) -> Approval:
         row = await commands.find_approval(self.store, self.tenant, approval)
-        if not Rule.parse(row.who).allows(self.actor.roles):
+        if not self.may_decide(row):
             raise Forbidden(
                 f"{self.actor.name} may not decide {approval}",
                 f"it takes the role {row.who}",
@@ -137,7 +147,7 @@ class Operations:
         external_id: str = "",
         response: Any = None,
     ) -> None:
-        """A person's answer on an uncertain effect. Raises NotFound, Conflict (not uncertain, too early), NotStorable."""
+        """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), InvalidInput."""
         effect = await commands.find_effect(self.store, self.tenant, run, key)
         answer = None
         if verb == "happened":
@@ -164,18 +174,50 @@ class Operations:
         return await commands.find_run(self.store, self.tenant, run)
 
     async def runs(
-        self, *, status: str = "", workflow: str = "", cursor: str = "", limit: int = 50
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        cursor: str = "",
+        limit: int = 50,
     ) -> tuple[tuple[Run, ...], str]:
-        """Runs, newest first, and the cursor of the next page ('' at the end)."""
+        """Runs, newest first, and the cursor of the next page ('' at the end).
+
+        `attention`: only those that a person must look at; `waiting_for`: only those that wait for this kind of
+        thing. Both are looked for page by page, so an answer may hold fewer runs than `limit` and still have a cursor.
+        """
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
-        page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
-        return tuple(r for r in page.rows if isinstance(r, Run)), page.cursor
+        found: list[Run] = []
+        for _ in range(PAGES_PER_CALL):
+            page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
+            for row in page.rows:
+                assert isinstance(row, Run)
+                if (attention and not row.attention) or (waiting_for and not _waits_for(row, waiting_for)):
+                    continue
+                found.append(row)
+                if len(found) == limit:
+                    at_the_end = row is page.rows[-1] and not page.cursor
+                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
+            cursor = page.cursor
+            if not cursor:
+                break
+        return tuple(found), cursor
+
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """How many runs and how many approvals of the tenant there are of each status."""
+        return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
 
     async def effects(self, run: str) -> tuple[Effect, ...]:
         """The ledger of a run, in the order of its intents. Raises NotFound."""
         await self.run(run)
         rows = await self.store.rows(EFFECT, (self.tenant, run))
         return tuple(sorted((r for r in rows if isinstance(r, Effect)), key=lambda e: e.ordinal))
+
+    async def standing(self, run: str) -> list[str]:
+        """The done effects that stand and have an undo, latest first. Raises NotFound."""
+        return standing(list(await self.effects(run)))
 
     async def evidence(self, run: str) -> tuple[Evidence, ...]:
         """Late answers of holders that had been replaced. Raises NotFound."""
@@ -188,6 +230,13 @@ class Operations:
         await self.run(run)
         rows = await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
         return tuple(r for r in rows if isinstance(r, Event))
+
+    async def whole_history(self, run: str) -> tuple[Event, ...]:
+        """Every event of the run. Raises NotFound."""
+        found: list[Event] = []
+        while page := await self.history(run, after=len(found)):
+            found += page
+        return tuple(found)
 
     async def approval(self, approval: str) -> Approval:
         """One approval. Raises NotFound."""
@@ -210,9 +259,22 @@ class Operations:
         """The workers that serve this store, closed ones included."""
         return tuple(r for r in await self.store.rows(WORKER, (STORE,)) if isinstance(r, Worker))
 
+    async def held(self, worker: str) -> int:
+        """How many runs a worker holds, whoever's they are."""
+        return len(await self.store.owned(worker))
+
+    async def serving(self) -> frozenset[str]:
+        """The lanes that some worker serves whose lease still runs."""
+        now = await self.store.now()
+        return frozenset(lane for w in await self.workers() if is_alive(w, now) for lane in w.lanes.split())
+
     async def business_time(self) -> str:
         """The store's business time, as text."""
         return iso((await self.store.now()).business)
+
+
+def _waits_for(run: Run, kind: str) -> bool:
+    return any(w.kind == kind for w in waiting_of(run))
 
 
 def workflows_by_name(workflows: "list[Workflow[Any]]") -> dict[str, Workflow[Any]]:
@@ -221,7 +283,9 @@ def workflows_by_name(workflows: "list[Workflow[Any]]") -> dict[str, Workflow[An
     for workflow in workflows:
         other = found.get(workflow.name)
         if other is not None and other.version == workflow.version and other is not workflow:
-            raise Conflict(f"workflow {workflow.name} is declared twice", "same name, same version", "raise one version")
+            raise Conflict(
+                f"workflow {workflow.name} is declared twice", "same name, same version", "raise the version of one"
+            )
         if other is None or other.version < workflow.version:
             found[workflow.name] = workflow
     return found

@@ -58,9 +58,7 @@ class ExecutionRuntime(Protocol):
     ) -> WorkflowHandle:
         """Start a run, durably. The same key answers the same run; with another input it raises Conflict."""
 
-    async def signal(
-        self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None
-    ) -> None:
+    async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
         """Leave a signal; one with a `signal_id` arrives once. Raises NotFound, Conflict (the run has ended)."""
 
     async def cancel(self, workflow_id: str, reason: str) -> None:

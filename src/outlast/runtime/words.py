@@ -1,11 +1,16 @@
-"""What a run's row says to people: the status shown, and one sentence on what it waits for."""
+"""What rows say to people: the status shown, and words for what became of an effect."""
 
-from outlast.core.machine import HELD
-from outlast.core.overlay import attention_of, waiting_of
-from outlast.core.rows import Run, is_over
+from collections.abc import Collection
+
+from outlast.core.commit import Instant
+from outlast.core.machine import HELD, EffectStatus, LeaseStatus
+from outlast.core.overlay import WaitingFor, attention_of, waiting_of
+from outlast.core.people import REOPENED
+from outlast.core.rows import Effect, Run, Worker, is_over
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
+BY_ITSELF = frozenset({"", "call", "reconcile"})  # what settles an effect without a person
 
 
 def shown_status(run: Run) -> str:
@@ -24,3 +29,59 @@ def shown_status(run: Run) -> str:
 def is_held(run: Run) -> bool:
     """Does a worker hold it at this moment?"""
     return run.status in HELD and bool(run.owner)
+
+
+def waiting_text(run: Run, serving: Collection[str]) -> str:
+    """What the run waits for, in one line; where a worker walks it, what it walks. `serving`: the lanes served."""
+    if is_over(run):
+        return ""
+    if is_held(run):
+        return f"node {run.node} (visit {run.visit}, {run.owner})"
+    return " + ".join(_one_wait(w, run, serving) for w in waiting_of(run)) or "a worker"
+
+
+def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
+    by = f" by {wait.who}" if wait.who else ""
+    match wait.kind:
+        case "worker":
+            return f"a worker that serves {run.lane}" if run.lane in serving else f"no worker serves {run.lane}"
+        case "approval":
+            return f"{wait.kind} {wait.what.partition(' ')[0]}{by}"
+        case "attention":
+            return f"you: {wait.what.removeprefix('a person: ')}"
+        case "retry":
+            return f"{wait.what}: {wait.who}" if wait.who else wait.what
+        case "quiet":
+            return f"{wait.what}: a call may still land"
+        case "slot":
+            return wait.what
+    return f"{wait.kind} {wait.what}{by}"
+
+
+def is_alive(worker: Worker, now: Instant) -> bool:
+    """Does its lease still run?"""
+    return worker.status is LeaseStatus.ALIVE and worker.lease_until > now.real
+
+
+def effect_words(effect: Effect, code: str) -> str:
+    """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt."""
+    again = f", asked again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
+    if effect.status is EffectStatus.DONE:
+        return f"executed{again}{_told_by(effect)}"
+    if effect.status is EffectStatus.UNCERTAIN:
+        return f"UNCERTAIN {code}"
+    if effect.status is EffectStatus.UNDONE:
+        return f"{effect.status.value}{again}"
+    if effect.status is EffectStatus.REFUSED:
+        if code == REOPENED:
+            return f"to be called again{_told_by(effect)}"
+        return f"{effect.status.value} {code}{again}{_told_by(effect)}"
+    if effect.quiet_until == 0:
+        return f"to be called again after {code}"
+    return f"under way{again}"
+
+
+def _told_by(effect: Effect) -> str:
+    if effect.settled_by == "reconcile":
+        return " (the receiver was asked)"
+    return "" if effect.settled_by in BY_ITSELF else f" (says {effect.settled_by})"

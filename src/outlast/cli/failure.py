@@ -1,0 +1,82 @@
+"""Errors as people read them on a terminal, and the exit code of each kind."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import click
+
+from outlast import errors
+from outlast.cli.text import inert
+
+OK, RUN_FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, NOT_ALLOWED, NO_STORE, OUR_FAULT = 0, 1, 2, 3, 4, 5, 6, 7, 70
+INTERRUPTED = 130
+
+# The first that matches counts.
+CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
+    (errors.NotFound, NOT_FOUND),
+    (errors.Forbidden, NOT_ALLOWED),
+    (errors.Conflict, CONFLICT),
+    (errors.Stale, CONFLICT),
+    (errors.Rejected, USAGE),
+    (errors.StoreError, NO_STORE),
+    (errors.StoreUnusable, NO_STORE),
+    (errors.Corrupt, NO_STORE),
+    (errors.IllegalMove, OUR_FAULT),
+    (errors.OutlastError, USAGE),
+)
+PACKAGE = Path(errors.__file__).parent
+
+
+def report(error: Exception) -> int:
+    """Tell the user on stderr; answers the exit code."""
+    if isinstance(error, errors.OutlastError):
+        click.echo(inert(str(error), lines=True), err=True)
+        if os.environ.get("OUTLAST_TRACEBACK") == "full":
+            traceback.print_exception(error, file=sys.stderr)
+        return next(code for kind, code in CODES if isinstance(error, kind))
+    traceback.print_exception(error, file=sys.stderr)
+    click.echo("\nThis is a fault of Outlast, not of yours. What was acknowledged is safe in the store.", err=True)
+    return OUR_FAULT
+
+
+def interrupted() -> int:
+    """Ctrl-C in a command that is no worker; answers the exit code."""
+    click.echo("\nStopped. What was acknowledged is safe in the store: outlast runs ls", err=True)
+    return INTERRUPTED
+
+
+def user_frames(error: BaseException) -> str:
+    """The error as Python prints it, with the frames of the user's own files only; all with OUTLAST_TRACEBACK=full."""
+    if os.environ.get("OUTLAST_TRACEBACK") == "full":
+        return "".join(traceback.format_exception(error)).rstrip()
+    frames = [f for f in traceback.extract_tb(_start_of(error)) if not _is_foreign(f.filename)]
+    lines = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
+    return "".join(lines).rstrip()
+
+
+def _start_of(error: BaseException) -> TracebackType | None:
+    return error.__traceback__
+
+
+def _is_foreign(filename: str) -> bool:
+    return filename.startswith("<frozen ") or Path(filename).is_relative_to(PACKAGE)
+
+
+def shown_traceback(text: str) -> list[str]:
+    """A stored traceback, without the frames of Outlast's own files; whole with OUTLAST_TRACEBACK=full."""
+    lines = text.splitlines()
+    if os.environ.get("OUTLAST_TRACEBACK") == "full":
+        return lines
+    shown: list[str] = []
+    hidden = False
+    for line in lines:
+        if line.startswith("  File "):
+            hidden = f'"{PACKAGE}{os.sep}' in line
+        elif not line.startswith("    "):
+            hidden = False
+        if not hidden:
+            shown.append(line)
+    return shown

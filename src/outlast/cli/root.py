@@ -1,0 +1,65 @@
+"""The `outlast` command itself: its global options, its commands loaded late, its errors and exit codes."""
+
+import importlib
+from typing import Any
+
+import click
+
+from outlast.cli.failure import interrupted, report
+from outlast.cli.settings import Group
+
+# Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
+LAZY: dict[str, tuple[str, str]] = {
+    "demo": ("outlast.cli.demo:demo", "Play an auction that is killed, taken over, approved and awarded."),
+    "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
+    "run": ("outlast.cli.run:run", "Start a run."),
+    "signal": ("outlast.cli.signals:signal", "Leave a signal for a run."),
+    "runs": ("outlast.cli.runs:runs", "List and look at runs; continue or cancel one."),
+    "effects": ("outlast.cli.effects:effects", "Settle an effect that may or may not have happened."),
+    "approvals": ("outlast.cli.approvals:approvals", "List, look at and decide what waits for people."),
+    "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
+    "explain": ("outlast.cli.explain:explain", "Show how durations come about."),
+}
+
+
+class Root(Group):
+    """Loads a command when it is called, and turns errors into sentences and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order of a first acquaintance."""
+        return list(LAZY)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, loaded now."""
+        if cmd_name not in LAZY:
+            return None
+        module, _, name = LAZY[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without loading any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in LAZY.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a mistake of the user ends in a sentence and its exit code, never in a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(interrupted())
+        except Exception as error:  # the one place where every error of a command is told to its user
+            ctx.exit(report(error))
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 ok · 1 the run failed · 2 usage or bad input · 3 not found · 4 conflict · 5 it waits "
+    "(run --wait) · 6 not allowed · 7 the store cannot be reached.",
+)
+@click.version_option(package_name="outlast", message="outlast %(version)s")
+def cli() -> None:
+    """Durable execution for agentic workflows: at most one uncertain, never two, and you can see which."""

@@ -1,0 +1,135 @@
+"""One run on one page: its way, what it waits for, what a person may do, its effects, its crashes and its end."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from outlast.cli.failure import OK, shown_traceback
+from outlast.cli.screen import Screen
+from outlast.cli.text import ms_of, span
+from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
+from outlast.core.overlay import waiting_of
+from outlast.core.rows import Run, is_over
+from outlast.runtime.operations import Operations
+from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
+
+JSON_WIDTH = 400  # an outcome longer than this is for -o json
+
+
+async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
+    """Print the page of a run, or all there is to know of it as one object."""
+    row = await ops.run(run_id)
+    events = await ops.whole_history(run_id)
+    counts = effect_counts(await ops.effects(run_id))
+    takeovers = takeovers_of(events, await ops.workers(), ops.store.mapping().real)
+    view = run_view(row, await ops.serving())
+    way = visits_of(row, events)
+    ending = ending_of(events)
+    if screen.data({**view, "visits": way, "effects": counts, "takeovers": takeovers, **(ending or {})}):
+        return OK
+    shown = f"{row.run}  {row.workflow} v{row.lane.rpartition('@')[2]}  {view['shown']}"
+    screen.line(f"{shown}   started {screen.since(view['created_at'])} by {row.requested_by}   version {row.version}")
+    screen.line("  " + " · ".join(_visit(screen, row, visit) for visit in way))
+    screen.pairs(
+        (
+            ("waiting for", _waiting(screen, row, view)),
+            ("attention", [line for each in view["attention"] for line in _attention(screen, row, each)]),
+            ("effects", [_effects(counts, run_id)]),
+            ("crashes", _crashes(takeovers)),
+            *(_ending(ending) if ending else ()),
+        )
+    )
+    return OK
+
+
+def _visit(screen: Screen, row: Run, visit: dict[str, Any]) -> str:
+    took = ""
+    if visit["left_at"]:
+        took = span(ms_of(visit["left_at"]) - ms_of(visit["entered_at"]))
+    if visit["visit"] < row.visit:
+        return f"✓ {visit['node']} {took}"
+    if is_over(row):
+        return f"{'✓' if row.status is RunStatus.COMPLETED else '✗'} {visit['node']} {took}"
+    spent = span(max(0, screen.now_ms - ms_of(visit["entered_at"])))
+    ends = [w for w in waiting_of(row) if w.until]
+    if ends and not row.attention:
+        spent = f"{span(max(0, screen.now_ms - ends[0].since))} of {span(ends[0].until - ends[0].since)}"
+    mark = "!" if row.attention else "▸" if row.owner else "⏸"
+    return f"{mark} {visit['node']} {spent}"
+
+
+def _waiting(screen: Screen, row: Run, view: dict[str, Any]) -> list[str]:
+    if is_over(row) or row.attention:
+        return []
+    if not view["waiting_for"]:
+        return [f"nothing: {view['waiting_text']} walks"]
+    lines = []
+    for wait in view["waiting_for"]:
+        if wait["kind"] == "worker":
+            lines.append(view["waiting_text"] + ("" if view["served"] else " → outlast worker MODULE"))
+            continue
+        by = f" by {wait['who']}" if wait["who"] else ""
+        left = f" · {screen.left(wait['until'])} left, then {wait['then']}" if wait["until"] else ""
+        lines.append(f"{wait['kind']} {wait['what']}{by}{left}")
+        if wait["kind"] == "approval":
+            lines.append(f"→ outlast approvals show {wait['what'].partition(' ')[0]}")
+    return lines
+
+
+def _attention(screen: Screen, row: Run, each: dict[str, Any]) -> list[str]:
+    first, *rest = shown_traceback(each["detail"]) or [""]
+    name = f"{each['reason']} {each['key']}".strip()
+    return [
+        f"{name}, since {screen.ago(each['since'])}: {first}",
+        *(f"  {line}" for line in rest),
+        f"choices: {', '.join(each['choices'])} · ignored: {each['if_ignored']}",
+        *(f"→ {line}" for line in _ways_on(row, each)),
+    ]
+
+
+def _ways_on(row: Run, each: dict[str, Any]) -> list[str]:
+    if each["reason"] == Reason.EFFECT_UNCERTAIN:
+        answers = "--happened ID | --did-not-happen | --give-up --reason …"
+        return [f"outlast effects resolve {row.run} {each['key']} {answers}"]
+    ways = []
+    if Choice.CONTINUE in each["choices"] or each["reason"] == Reason.RETRIES_EXHAUSTED:
+        ways.append(f"outlast runs continue {row.run} --reason …")
+    if Choice.CANCEL in each["choices"]:
+        ways.append(f"outlast runs cancel {row.run} --reason …")
+    return ways
+
+
+def _effects(counts: dict[str, int], run_id: str) -> str:
+    parts = [f"{counts[EffectStatus.DONE]} executed", f"{counts[EffectStatus.UNCERTAIN]} uncertain"]
+    if counts[EffectStatus.REFUSED]:
+        parts.append(f"{counts[EffectStatus.REFUSED]} {EffectStatus.REFUSED}")
+    if counts[EffectStatus.INTENDED]:
+        parts.append(f"{counts[EffectStatus.INTENDED]} under way")
+    if counts["asked_again"]:
+        parts.append(f"asked again ×{counts['asked_again']}")
+    return f"{' · '.join(parts)} → outlast runs effects {run_id}"
+
+
+def _crashes(takeovers: Sequence[dict[str, Any]]) -> list[str]:
+    if not takeovers:
+        return []
+    each = [
+        f"{t['node']} (visit {t['visit']}): {t['from']} → {t['to']}"
+        + (f", {span(t['after_ms'])} after its last sign of life" if t["after_ms"] is not None else "")
+        for t in takeovers
+    ]
+    return [f"{len(takeovers)}", *each]
+
+
+def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    outcome = json.dumps(ending["outcome"], ensure_ascii=False) if ending["outcome"] is not None else ""
+    if len(outcome) > JSON_WIDTH:
+        outcome = f"{outcome[:JSON_WIDTH]} … → -o json"
+    stands = [*ending["standing"]]
+    if stands:
+        stands.append("these are done and stay done: undo by hand what must be")
+    return [
+        ("outcome", [outcome] if outcome else []),
+        ("reason", [ending["reason"]] if ending["reason"] else []),
+        ("stands", stands),
+    ]

@@ -1,0 +1,99 @@
+"""Where answers go: tables and sentences for people, one JSON object or one a line for programs."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from outlast.cli.settings import JSON, NDJSON, TABLE, Settings
+from outlast.cli.text import inert, json_escaped, ms_of, span
+
+WIDE = 10_000  # a pipe has no width: nothing is folded in it
+
+
+class Screen:
+    """Prints in the form asked for; `now_ms` is the store's business time."""
+
+    def __init__(self, settings: Settings, now_ms: int = 0) -> None:
+        self._settings = settings
+        self.now_ms = now_ms
+        self.for_people = settings.output == TABLE
+        self.quiet = settings.quiet
+
+    # --- for programs ----------------------------------------------------------------------------
+    def data(self, value: Any) -> bool:
+        """Print one object for a program; False, and nothing, where people read."""
+        if self.for_people:
+            return False
+        indent = 2 if self._settings.output == JSON else None
+        click.echo(json_escaped(json.dumps(value, ensure_ascii=False, indent=indent)))
+        return True
+
+    def listing(self, name: str, items: Sequence[Any], **more: Any) -> bool:
+        """Print a list for a program: one object, or with ndjson its items one a line. False where people read."""
+        if self._settings.output == NDJSON:
+            for item in items:
+                self.data(item)
+            return True
+        return self.data({name: list(items), **more})
+
+    # --- for people --------------------------------------------------------------------------------
+    def line(self, text: str = "") -> None:
+        """One line of an answer. Stored text in it is inert afterwards, and cannot begin a line of its own."""
+        click.echo(inert(text))
+
+    def advice(self, text: str) -> None:
+        """A line beside the answer: on stderr, not with -q."""
+        if not self.quiet:
+            click.echo(inert(text), err=True)
+
+    def pairs(self, pairs: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """A name and the lines there are to say of it, one below the other; nothing where there are none."""
+        for name, (first, *rest) in ((name, lines) for name, lines in pairs if lines):
+            self.line(f"  {name:<12} {first}")
+            for line in rest:
+                self.line(f"  {'':<12} {line}")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; what does not fit is folded, never cut."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        tty = sys.stdout.isatty()
+        console = Console(
+            no_color=self._settings.no_color or None, width=None if tty else WIDE, highlight=False, emoji=False
+        )
+        table = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1))
+        whole = [max((len(row[n]) for row in rows), default=0) for n in range(len(columns))]
+        for n, name in enumerate(columns):
+            table.add_column(name, overflow="fold", min_width=whole[n] if n == 0 else None)
+        for row in rows:
+            table.add_row(*(Text(inert(cell), style=_style(cell)) for cell in row))
+        console.print(table)
+
+    # --- instants ------------------------------------------------------------------------------------
+    def ago(self, instant: str | None) -> str:
+        """How long ago, or with --utc when exactly."""
+        if not instant:
+            return ""
+        return instant if self._settings.utc else span(max(0, self.now_ms - ms_of(instant)))
+
+    def left(self, instant: str | None) -> str:
+        """How long from now, or with --utc until when exactly."""
+        if not instant:
+            return ""
+        return instant if self._settings.utc else span(max(0, ms_of(instant) - self.now_ms))
+
+    def since(self, instant: str | None) -> str:
+        """«40h ago», or with --utc the instant."""
+        text = self.ago(instant)
+        return f"{text} ago" if text and not self._settings.utc else text
+
+
+def _style(cell: str) -> str:
+    if cell.startswith(("REQUIRES_ATTENTION", "UNCERTAIN", "no worker serves")):
+        return "bold red"
+    return "yellow" if cell == "PENDING_APPROVAL" else ""

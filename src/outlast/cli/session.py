@@ -1,0 +1,86 @@
+"""What every command that acts on a store shares: open it, bind tenant and caller, close it, give the exit code."""
+
+import asyncio
+import functools
+import getpass
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Concatenate, ParamSpec
+
+import click
+
+from outlast.cli.screen import Screen
+from outlast.cli.settings import Settings
+from outlast.errors import StoreUnusable
+from outlast.flow.people import EVERY_ROLE
+from outlast.flow.workflow import Workflow
+from outlast.runtime.open import is_there, open_store
+from outlast.runtime.operations import Operations, workflows_by_name
+from outlast.runtime.port import Actor
+
+P = ParamSpec("P")
+
+
+def local_actor(roles: Sequence[str]) -> Actor:
+    """The operating system's user, holding these roles, or all of them where none is named."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in some containers
+        name = f"uid-{os.getuid()}"
+    if not roles:
+        return Actor(f"local:{name}", EVERY_ROLE)
+    return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
+
+
+def settings_now() -> Settings:
+    """The global options of the command that runs."""
+    return click.get_current_context().ensure_object(Settings)
+
+
+@asynccontextmanager
+async def operations(
+    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = ()
+) -> AsyncIterator[Operations]:
+    """The store, open, and bound to tenant and caller. `make`: it may be a new one, and a sentence says so.
+
+    Raises StoreUnusable: reading never makes a store, so a mistyped name is told.
+    """
+    new = not is_there(settings.store)
+    if new and not make:
+        raise StoreUnusable(
+            f"there is no store at {settings.store}",
+            "it is made by the first run or worker, and none was started here yet",
+            "start a run: outlast run MODULE:NAME; or name another store with --store or OUTLAST_STORE",
+        )
+    store = await open_store(settings.store)
+    try:
+        if new:
+            Screen(settings).advice(f"new store {store.url} (choose another with --store or OUTLAST_STORE)")
+        actor = local_actor(settings.role)
+        yield Operations(store, tenant=settings.tenant, actor=actor, workflows=workflows_by_name(list(workflows)))
+    finally:
+        await store.close()
+
+
+def on_store(
+    command: Callable[Concatenate[Operations, Screen, P], Coroutine[Any, Any, int | None]],
+) -> Callable[P, None]:
+    """Turn a coroutine function over an open store into the body of a command; it answers the exit code."""
+
+    @functools.wraps(command)
+    def body(*args: P.args, **kwargs: P.kwargs) -> None:
+        settings = settings_now()
+
+        async def act() -> int | None:
+            async with operations(settings) as bound:
+                return await command(bound, await screen_of(bound, settings), *args, **kwargs)
+
+        click.get_current_context().exit(asyncio.run(act()) or 0)
+
+    return body
+
+
+async def screen_of(bound: Operations, settings: Settings) -> Screen:
+    """A screen that knows the store's time."""
+    return Screen(settings, (await bound.store.now()).business)

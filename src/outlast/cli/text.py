@@ -1,0 +1,76 @@
+"""Text for a terminal: stored text made inert, instants and durations in a few letters."""
+
+import re
+from datetime import datetime
+
+import click
+
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+
+# What a terminal acts on, or what makes text look like other text: C0, DEL, C1, marks of direction, line and
+# paragraph separators, invisible characters, tags, halves of surrogate pairs.
+_ACTIVE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def inert(text: str, *, lines: bool = False) -> str:
+    """`text` with every character a terminal would act on spelt out; `lines`: line ends stay."""
+    if lines:
+        return "\n".join(inert(line) for line in text.split("\n"))
+    return _ACTIVE.sub(lambda m: _spelt(ord(m[0])), text)
+
+
+def json_escaped(text: str) -> str:
+    """JSON text with the same characters as JSON escapes: it means the same, and no terminal acts on it."""
+    return _ACTIVE.sub(lambda m: m[0] if m[0] == "\n" else _as_json(ord(m[0])), text)
+
+
+def _spelt(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _as_json(code: int) -> str:
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+
+def span(ms: int) -> str:
+    """A duration in a few letters: 0.4s, 28s, 3m20s, 56h, 2d14h."""
+    if ms < 10 * SECOND:
+        return f"{ms / SECOND:.1f}".removesuffix(".0") + "s"
+    if ms < MINUTE:
+        return f"{ms // SECOND}s"
+    if ms < 10 * MINUTE:
+        return _two(ms, MINUTE, "m", SECOND, "s")
+    if ms < 2 * HOUR:
+        return f"{ms // MINUTE}m"
+    if ms < 100 * HOUR:
+        return f"{ms // HOUR}h"
+    return _two(ms, DAY, "d", HOUR, "h")
+
+
+def _two(ms: int, large: int, large_name: str, small: int, small_name: str) -> str:
+    rest = ms % large // small
+    return f"{ms // large}{large_name}" + (f"{rest}{small_name}" if rest else "")
+
+
+def ms_of(instant: str) -> int:
+    """An instant of a view in milliseconds since 1970."""
+    return round(datetime.fromisoformat(instant).timestamp() * SECOND)
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+
+
+def duration(text: str) -> int:
+    """The milliseconds of a duration on the command line: 500ms, 2s, 10m, 1h30m. Raises click.BadParameter."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise click.BadParameter(f"{text!r} is no duration: write 500ms, 2s, 10m or 1h30m")
+    return round(sum(float(number) * _UNITS[unit] for number, unit in parts))

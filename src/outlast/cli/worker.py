@@ -1,0 +1,103 @@
+"""`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from outlast.cli.failure import CONFLICT, INTERRUPTED, OK
+from outlast.cli.liveness import liveness_of, liveness_options
+from outlast.cli.modules import load_workflows
+from outlast.cli.screen import Screen
+from outlast.cli.session import operations, settings_now
+from outlast.cli.settings import DEFAULT_STORE, Command, Settings
+from outlast.cli.text import inert, span
+from outlast.core.budget import Liveness
+from outlast.engine.worker import WorkerProcess
+from outlast.flow.workflow import Workflow
+from outlast.runtime.serve import lease_view, worker_of
+
+
+@click.command(cls=Command)
+@click.argument("module", metavar="MODULE[:NAME]", envvar="OUTLAST_MODULE")
+@click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
+@click.option("--name", default="", help="What people call this worker.")
+@liveness_options
+def worker(module: str, concurrency: int, name: str, **durations: int | None) -> None:
+    """Serve every workflow of MODULE, or the one named, until stopped.
+
+    MODULE is a file (flows.py) or a dotted name. Ctrl-C gives back what is held and stops; a second one leaves at
+    once, which is safe too: another worker takes over once the heartbeat window has passed.
+    """
+    live = liveness_of(durations)
+    settings = settings_now()
+    _log_to_stderr()
+    served = load_workflows(module)
+    click.get_current_context().exit(asyncio.run(_serve(settings, module, served, live, concurrency, name)))
+
+
+async def _serve(
+    settings: Settings, module: str, served: Sequence[Workflow[Any]], live: Liveness, concurrency: int, name: str
+) -> int:
+    stops: list[int] = []
+    async with operations(settings, make=True, workflows=served) as bound:
+        process = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name)
+
+        def stop(number: int) -> None:
+            stops.append(number)
+            if len(stops) > 1:
+                os._exit(INTERRUPTED)  # asked for twice: whatever still runs is taken over by others
+            _say(f"stopping: {process.held} runs are given back; once more to leave at once")
+            process.drain()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        _announce(Screen(settings), process, served, live, bound.store.url)
+        await process.run()
+        where = "" if settings.store == DEFAULT_STORE else f" --store {settings.store}"
+        again = f"outlast worker {module}{where}"
+        if stops:
+            _say(f"Stopped. Every run is safe in {bound.store.url} and goes on with: {again}")
+            return OK
+    _say(f"This worker had been silent for too long and was replaced. Its runs are safe; start it again: {again}")
+    return CONFLICT
+
+
+def _announce(
+    screen: Screen, process: WorkerProcess, served: Sequence[Workflow[Any]], live: Liveness, store: str
+) -> None:
+    lanes = [workflow.lane for workflow in served]
+    if screen.data({"worker": process.id, "store": store, "serves": lanes, **lease_view(served, live)}) or screen.quiet:
+        sys.stdout.flush()
+        return
+    screen.line(f"worker {process.id} serves {', '.join(lanes)} · store {store}")
+    screen.line(f"  heartbeat window  {span(live.heartbeat_window)}, renewed every {span(live.heartbeat_every)}")
+    screen.line(f"  execution budget  {process.budget.derivation}")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    click.echo(inert(text), err=True)
+
+
+class _Inert(logging.Formatter):
+    """Log lines hold text of authors and models too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record, with nothing in it that a terminal acts on."""
+        return inert(super().format(record), lines=True)
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Inert("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("outlast")
+    if not log.handlers:
+        log.addHandler(handler)
+        log.propagate = False

@@ -1,0 +1,194 @@
+"""Rows as people and programs read them: plain JSON data, the same for the command line and for HTTP.
+
+Instants are RFC 3339 text of business time, but where a name ends in `_real`. Nothing is shortened and nothing is
+escaped here: whoever prints text on a terminal makes it inert first.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from outlast.core.commit import Instant
+from outlast.core.events import EventType, iso
+from outlast.core.machine import EffectStatus
+from outlast.core.overlay import attention_for_people, waiting_of
+from outlast.core.people import REOPENED
+from outlast.core.rows import Approval, Effect, Event, Run, Worker, is_over
+from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text
+
+ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
+
+
+def instant(at: int) -> str | None:
+    """An instant as text; None for 0, which means "not yet" or "never"."""
+    return iso(at) if at else None
+
+
+def run_view(run: Run, serving: Collection[str]) -> dict[str, Any]:
+    """A run as lists show it. `serving`: the lanes that some live worker serves."""
+    return {
+        "run": run.run,
+        "workflow": run.workflow,
+        "lane": run.lane,
+        "status": run.status.value,
+        "shown": shown_status(run),
+        "node": run.node,
+        "visit": run.visit,
+        "version": run.version,
+        "owner": "" if is_over(run) else run.owner,
+        "created_at": instant(run.created_at),
+        "entered_at": instant(run.entered_at),
+        "ended_at": instant(run.ended_at),
+        "requested_by": run.requested_by,
+        "correlation_id": run.correlation_id,
+        "trace_id": run.trace_id,
+        "waiting_for": [{**w._asdict(), "since": instant(w.since), "until": instant(w.until)} for w in waiting_of(run)],
+        "waiting_text": waiting_text(run, serving),
+        "attention": [{**a, "since": instant(int(str(a["since"])))} for a in attention_for_people(run)],
+        "served": is_over(run) or run.lane in serving,
+    }
+
+
+def effect_view(effect: Effect, now: Instant) -> dict[str, Any]:
+    """A row of the ledger. `settles_in_ms`: how long a person must still wait before "did not happen" is accepted."""
+    error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
+    return {
+        "run": effect.run,
+        "visit": effect.visit,
+        "node": effect.node,
+        "effect": effect.activity,
+        "key": effect.key,
+        "status": effect.status.value,
+        "outcome": effect_words(effect, error["code"]),
+        "code": error["code"],
+        "detail": error["detail"],
+        "reopened": effect.status is EffectStatus.REFUSED and error["code"] == REOPENED,
+        "attempts": effect.attempts,
+        "arguments": json.loads(effect.args),
+        "response": json.loads(effect.response) if effect.response is not None else None,
+        "external_id": effect.external_id,
+        "digest": effect.digest,
+        "approval": effect.approval,
+        "allowed_by": effect.allowed_by,
+        "undo": effect.undo,
+        "settled_at": instant(effect.settled_at),
+        "settled_by": effect.settled_by,
+        "quiet_until_real": instant(effect.quiet_until),
+        "settles_in_ms": max(0, effect.quiet_until - now.real) if effect.status is EffectStatus.UNCERTAIN else 0,
+    }
+
+
+def approval_view(approval: Approval) -> dict[str, Any]:
+    """A request to people, with the exact calls it would allow: the first is the one asked for."""
+    return {
+        "approval": approval.id,
+        "run": approval.run,
+        "status": approval.status.value,
+        "asks": approval.summary,
+        "risk": approval.risk,
+        "who": approval.who,
+        "requested_by": approval.requested_by,
+        "asked_at": instant(approval.asked_at),
+        "within_until": instant(approval.within_until),
+        "valid_ms": approval.valid_ms,
+        "plans": [
+            {
+                "alternative": n,
+                "effect": plan["activity"],
+                "key": plan["key"],
+                "digest": plan["digest"],
+                "arguments": json.loads(plan["arguments"]),
+                "chosen": plan["digest"] == approval.chosen,
+            }
+            for n, plan in enumerate(json.loads(approval.plans))
+        ],
+        "decided_at": instant(approval.decided_at),
+        "decided_by": approval.decided_by,
+        "roles": json.loads(approval.claims) if approval.claims else [],
+        "reason": approval.reason,
+        "valid_until": instant(approval.valid_until),
+        "consumed_by": approval.consumed_by,
+    }
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    """An event of a run's history: the CloudEvent as it was stored, and its hash."""
+    return {**json.loads(event.body), "hash": event.hash}
+
+
+def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
+    """A worker, what it serves, and whether its lease still runs."""
+    return {
+        "worker": worker.id,
+        "name": worker.name,
+        "status": worker.status.value,
+        "alive": is_alive(worker, now),
+        "serves": worker.lanes.split(),
+        "holds": held,
+        "started_at": instant(worker.started_at),
+        "renewed_at_real": instant(worker.renewed_at),
+        "lease_until_real": instant(worker.lease_until),
+    }
+
+
+def visits_of(run: Run, events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The way the run has gone: each visit to a node, when it was entered and left; the last one may be open."""
+    way: list[dict[str, Any]] = []
+    entered = run.created_at
+    for event in events:
+        if event.type == EventType.CHECKPOINT:
+            data = json.loads(event.body)["data"]
+            way.append(_visit(data["completed"], event.visit - 1, entered, event.at))
+            entered = event.at
+    way.append(_visit(run.node, run.visit, entered, run.ended_at))
+    return way
+
+
+def _visit(node: str, visit: int, entered: int, left: int) -> dict[str, Any]:
+    return {"node": node, "visit": visit, "entered_at": instant(entered), "left_at": instant(left)}
+
+
+def takeovers_of(
+    events: Iterable[Event], workers: Sequence[Worker], real: Callable[[int], int]
+) -> list[dict[str, Any]]:
+    """Each time another worker took the run from one that died or outlasted its budget.
+
+    `after_ms` is real time from the last sign of life of the one to the claim of the other; None where it is not
+    known. `real` turns business instants into real ones.
+    """
+    last_sign = {worker.id: worker.renewed_at for worker in workers}
+    found: list[dict[str, Any]] = []
+    for event in events:
+        if event.type == EventType.TAKEN_OVER:
+            data = json.loads(event.body)["data"]
+            seen = last_sign.get(data["from"])
+            found.append(
+                {
+                    "node": event.node,
+                    "visit": event.visit,
+                    "from": data["from"],
+                    "to": data["worker"],
+                    "at": instant(event.at),
+                    "after_ms": max(0, real(event.at) - seen) if seen is not None else None,
+                }
+            )
+    return found
+
+
+def ending_of(events: Sequence[Event]) -> dict[str, Any] | None:
+    """Outcome, reason and the effects that stand, of a run that has ended; None while it has not."""
+    last = events[-1] if events else None
+    if last is None or last.type not in ENDINGS:
+        return None
+    data = json.loads(last.body)["data"]
+    return {"outcome": data["outcome"], "reason": data["reason"], "standing": data["standing"]}
+
+
+def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
+    """How many effects there are of each status, and how many calls were made again."""
+    counts = {status.value: 0 for status in EffectStatus}
+    again = 0
+    for effect in effects:
+        counts[effect.status.value] += 1
+        again += effect.attempts - 1
+    return {**counts, "asked_again": again}

@@ -1,0 +1,91 @@
+"""A refund of three nodes, as an author writes it: what the command line is tried on.
+
+The environment steers the world it acts on: REFUND_DOUBT makes the payment end without an answer, REFUND_FAULT makes
+the last node raise, REFUND_LOG names a file that records every call.
+"""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import Context, Failed, NoUndo, Stopped, Workflow, activity, role
+from outlast.flow import Perhaps
+
+
+class Receipt(BaseModel):
+    number: str
+
+
+class Paid(BaseModel):
+    by: str
+
+
+class Refund(BaseModel):
+    order_id: str
+    cents: int
+    receipt: Receipt | None = None
+    told: str = ""
+
+
+refunds = Workflow("refund", state=Refund, ceiling=timedelta(hours=168))
+
+
+def _record(line: str) -> None:
+    if log := os.environ.get("REFUND_LOG"):
+        with Path(log).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+@activity(key="check/{order_id}", undo=NoUndo("it only opens a file"))
+async def open_case(order_id: str) -> str:
+    _record(f"open {order_id}")
+    return f"case-{order_id}"
+
+
+@activity(key="refund/{order_id}", scope="run")
+async def issue_refund(order_id: str, cents: int) -> Receipt:
+    _record(f"refund {order_id} {cents}")
+    if os.environ.get("REFUND_DOUBT"):
+        raise Perhaps("the bank hung up")
+    return Receipt(number=f"R-{order_id}")
+
+
+@issue_refund.undo
+async def reverse(done: Receipt, order_id: str, cents: int) -> None:
+    _record(f"reverse {done.number} {order_id} {cents}")
+
+
+@refunds.node(start=True)
+async def check(ctx: Context[Refund]) -> Literal["review"]:
+    if ctx.state.cents <= 0:
+        raise Failed("nothing to refund")
+    await ctx.do(open_case, ctx.state.order_id)
+    return "review"
+
+
+@refunds.node
+async def review(ctx: Context[Refund]) -> Literal["pay"]:
+    s = ctx.state
+    decision = await ctx.approval(
+        issue_refund.plan(s.order_id, s.cents),
+        summary=f"Refund {s.cents} cents of {s.order_id}",
+        by=role("finance"),
+        within=timedelta(hours=96),
+        alternatives=[issue_refund.plan(s.order_id, s.cents // 2)],
+    )
+    if decision.chosen is None:
+        raise Stopped(decision.reason)
+    s.receipt = await ctx.do_plan(decision.chosen)
+    return "pay"
+
+
+@refunds.node
+async def pay(ctx: Context[Refund]) -> None:
+    if os.environ.get("REFUND_FAULT"):
+        raise RuntimeError("the printer is on fire")
+    if ctx.state.order_id.startswith("wait"):
+        paid = await ctx.receive("paid", Paid, until=timedelta(hours=24))
+        ctx.state.told = paid.by if paid is not None else "nobody"
