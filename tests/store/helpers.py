@@ -35,6 +35,11 @@ async def opened(
 
 def in_child(work: Callable[[], None]) -> int:
     """Run `work` in a forked process. Answers how it ended: 0, an exit status, or −signal."""
+    return ended(forked(work))
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Begin `work` in a forked process, which never comes back from it. Answers its id."""
     pid = os.fork()
     if pid == 0:
         status = 70
@@ -46,7 +51,7 @@ def in_child(work: Callable[[], None]) -> int:
         finally:
             sys.stderr.flush()
             os._exit(status)
-    return ended(pid)
+    return pid
 
 
 def ended(pid: int) -> int:

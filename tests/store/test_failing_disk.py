@@ -1,0 +1,266 @@
+"""When a COMMIT fails or its answer is lost, the receipt decides, nothing acknowledged is lost, the store goes on."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from outlast.core.commit import Chain, Commit, Put
+from outlast.core.rows import EVENT, RUN, STORE, WRITER
+from outlast.errors import Rejected, Stale, Unavailable, Uncertain
+from outlast.store.database import OFF, Database
+from outlast.testing.conformance.subject import (
+    event_row,
+    note_row,
+    outcome,
+    post,
+    put_run,
+    run_row,
+    start,
+    the_run,
+)
+from tests.store.helpers import opened
+
+BIG = b"x" * 8_000
+
+
+def failure(name: str) -> sqlite3.OperationalError:
+    """An error as SQLite raises it."""
+    error = sqlite3.OperationalError("injected")
+    error.sqlite_errorname = name
+    return error
+
+
+class Scripted(sqlite3.Connection):
+    """A connection whose COMMITs and pragmas fail as the script of the test says."""
+
+    script: list[Callable[["Scripted", str], sqlite3.Cursor | None]] = []  # noqa: RUF012  # each test sets its own
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+        if self.script and sql == "COMMIT":
+            answer = self.script.pop(0)(self, sql)
+            if answer is not None:
+                return answer
+        return self.plain(sql, *values)
+
+    def plain(self, sql: str, *values: object) -> sqlite3.Cursor:
+        return super().execute(sql, *values)  # type: ignore[arg-type]
+
+
+def lost_after(db: Scripted, sql: str) -> None:
+    """It landed, and the answer says that the disk failed."""
+    db.plain(sql)
+    raise failure("SQLITE_IOERR_FSYNC")
+
+
+def lost_before(db: Scripted, sql: str) -> None:
+    """It did not land."""
+    db.plain("ROLLBACK")
+    raise failure("SQLITE_IOERR_WRITE")
+
+
+def full(db: Scripted, sql: str) -> None:
+    """The log could not grow."""
+    raise failure("SQLITE_FULL")
+
+
+def well(db: Scripted, sql: str) -> None:
+    """Nothing is wrong with this one."""
+
+
+def scripted(script: list[Callable[[Scripted, str], None]]) -> Callable[[Path], Database]:
+    """A database whose commits fail by this script, once the store is open."""
+    kind = type("Connection", (Scripted,), {"script": [well, *script]})  # the first COMMIT registers the writer
+
+    def make(path: Path) -> Database:
+        database = Database(path, synchronous=OFF)
+        database.migrate()
+        database.connection = kind
+        return database
+
+    return make
+
+
+@pytest.mark.req("CKP-2")
+@pytest.mark.parametrize("fault", [lost_after, lost_before, full])
+def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str], None], tmp_path: Path) -> None:
+    """What is told 'no' is not there, what is told 'done' is, also for a post, which is no compare-and-set."""
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db", database=scripted([well, fault])) as store:
+            await store.commit(start(run_row()))
+            chain = Chain()
+            note = store.submit(post(note_row()))
+            move = store.submit(put_run(run_row(), node="x"), chain=chain)
+            answers = await asyncio.gather(outcome(note), outcome(move))
+            row = await the_run(store)
+            if fault is lost_after:
+                assert [getattr(answer, "mail", None) for answer in answers] == [1, 1]
+                assert (row.mail, row.node, chain.broken) == (1, "x", False)
+            else:
+                assert all(isinstance(answer, Unavailable) and answer.landed is False for answer in answers), answers
+                assert (row, chain.broken) == (run_row(), True)
+            await store.commit(put_run(row, node="y"))
+            assert (await store.commit(post(note_row()))).mail == row.mail + 1
+
+    asyncio.run(meet())
+
+
+def test_a_missing_receipt_proves_nothing(tmp_path: Path) -> None:
+    """Where the writer's row is gone nobody can say whether the batch landed: Uncertain, and the chain is broken."""
+
+    def gone(db: Scripted, sql: str) -> None:
+        db.plain("DELETE FROM writer")
+        db.plain(sql)
+        raise failure("SQLITE_IOERR_FSYNC")
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db", database=scripted([gone])) as store:
+            chain = Chain()
+            answer = await outcome(store.commit(start(run_row()), chain=chain))
+            assert isinstance(answer, Uncertain)
+            assert answer.landed is None
+            assert chain.broken
+            assert isinstance(await outcome(store.commit(start(run_row("run-2")))), Unavailable)
+
+    asyncio.run(meet())
+
+
+def test_a_log_that_cannot_be_synced_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed sync a receipt counts only once the log is in the database; until then it is Uncertain."""
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db", database=scripted([lost_after])) as store:
+            monkeypatch.setattr(store._session, "_copy_whole_log", lambda: False)
+            assert isinstance(await outcome(store.commit(start(run_row()))), Uncertain)
+
+    asyncio.run(meet())
+
+
+def test_every_transaction_has_its_own_number(tmp_path: Path) -> None:
+    """One by one, too: a number that two transactions share would prove the second by the first."""
+    seen: list[int] = []
+
+    class Noting(Scripted):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if sql.startswith("UPDATE writer SET batch = ?"):
+                seen.append(values[0][0])  # type: ignore[index]
+            return self.plain(sql, *values)
+
+    def make(path: Path) -> Database:
+        database = Database(path, synchronous=OFF)
+        database.migrate()
+        refuse_poison(path)
+        database.connection = Noting
+        return database
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db", database=make) as store:
+            await asyncio.gather(*(outcome(store.submit(start(run_row(name)))) for name in ("a", "poison", "b")))
+            await store.commit(start(run_row("c")))
+            row = await store.load(WRITER, (STORE, "writer-1"))
+            assert row is not None
+            assert row[4] == seen[-1]
+
+    asyncio.run(meet())
+    assert sorted(set(seen)) == seen
+    assert len(seen) >= 3
+
+
+def refuse_poison(path: Path) -> None:
+    """Have the database itself refuse a statement, as no bound of ours does."""
+    db = sqlite3.connect(path)
+    db.execute(
+        "CREATE TRIGGER poison BEFORE INSERT ON run WHEN NEW.run = 'poison' BEGIN SELECT RAISE(ABORT, 'poison'); END"
+    )
+    db.commit()
+    db.close()
+
+
+def test_a_statement_that_fails_is_refused_alone(tmp_path: Path) -> None:
+    """The batch is rolled back and applied one by one: only the poisoned commit, and its chain, are refused."""
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            refuse_poison(tmp_path / "s.db")
+            chain = Chain()
+            futures = [
+                store.submit(start(run_row("first")), chain=chain),
+                store.submit(start(run_row("poison")), chain=chain),
+                store.submit(start(run_row("last")), chain=chain),
+                store.submit(start(run_row("other"))),
+            ]
+            first, poison, last, other = await asyncio.gather(*map(outcome, futures))
+            assert isinstance(poison, Rejected)
+            assert isinstance(last, Stale)
+            assert last.reason == "chain"
+            assert first.now.real == other.now.real  # type: ignore[union-attr]
+            assert [row[1] for row in await store.rows(RUN, ("acme",))] == ["first", "other"]
+            await store.commit(start(run_row("last")))
+
+    asyncio.run(meet())
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
+    """A file system of 2 MB on `folder`, where this user may mount one; answers what makes it larger."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        yield lambda: None
+        return
+    try:
+        yield lambda: subprocess.run(["mount", "-o", "remount,size=32m", str(folder)], check=True) and None
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def limited(path: Path) -> Database:
+    """A database that cannot grow beyond 1 MB, as on a full disk."""
+
+    class Limited(Database):
+        pages = 250
+
+        def connect(self) -> sqlite3.Connection:
+            db = super().connect()
+            db.execute(f"PRAGMA max_page_count = {self.pages}")
+            return db
+
+    return Limited(path, synchronous=OFF)
+
+
+@pytest.mark.parametrize("how", ["a small disk", "a page limit"])
+def test_a_full_disk_loses_nothing(how: str, tmp_path: Path) -> None:
+    """Commits are Unavailable while the disk is full, what was acknowledged is there, and it goes on with space."""
+
+    async def fill(free: Callable[[], None], database: Callable[[Path], Database] | None) -> None:
+        async with opened(tmp_path / "s.db", database=database) as store:
+            await store.commit(start(run_row()))
+            acknowledged, refusal = 1, None
+            while refusal is None and acknowledged < 1_000:
+                row = event_row(seq=acknowledged + 1)._replace(body=BIG)
+                answer = await outcome(store.commit(Commit((Put(EVENT, row, 0),))))
+                refusal = answer if isinstance(answer, Exception) else None
+                acknowledged += refusal is None
+            assert isinstance(refusal, Unavailable), refusal
+            assert len(await store.rows(EVENT, ("acme", "run-1"))) == acknowledged
+            free()
+            if database is not None:
+                type(store._database).pages = 10_000  # type: ignore[attr-defined]
+                store._session.drop()
+            await store.commit(Commit((Put(EVENT, event_row(seq=acknowledged + 1), 0),)))
+            assert len(await store.rows(EVENT, ("acme", "run-1"))) == acknowledged + 1
+
+    if how == "a page limit":
+        asyncio.run(fill(lambda: None, limited))
+    else:
+        with small_disk(tmp_path) as free:
+            real = os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize < 4_000_000
+            asyncio.run(fill(free, None if real else limited))
+    db = sqlite3.connect(tmp_path / "s.db") if how == "a page limit" else sqlite3.connect(":memory:")
+    assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    db.close()

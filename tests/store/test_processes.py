@@ -1,0 +1,295 @@
+"""Several processes on one file, and what a SIGKILL leaves at every point of a batch."""
+
+import asyncio
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from outlast.core import points
+from outlast.core.commit import Chain, Commit, Put
+from outlast.core.rows import EFFECT, EVENT, NOTE, RUN, Note, Run
+from outlast.store.database import OFF, Database
+from outlast.store.sqlite import SqliteStore, open_without_sync
+from outlast.testing.conformance.subject import (
+    LANE,
+    claim_by,
+    claimed,
+    done,
+    effect_row,
+    event_row,
+    fence,
+    moved,
+    note_row,
+    post,
+    put_run,
+    run_row,
+    start,
+    the_run,
+)
+from tests.store.helpers import SystemWall, ended, forked, in_child, opened
+
+STEPS = 4
+AUDITORS = itertools.count()
+STORE_POINTS = [name for name in points.POINTS if name.startswith("store.batch")]
+
+
+async def life(path: Path, acknowledged: int, writer: str) -> None:
+    """Walk one run through a few effectful steps; write down what was acknowledged as soon as it is."""
+
+    def tell(text: str) -> None:
+        os.write(acknowledged, f"{text}\n".encode())
+
+    store = await open_without_sync(path, writer=writer, clock=SystemWall())
+    found = await store.load(RUN, ("acme", "run-1"))
+    if found is None:
+        await store.commit(start(run_row())._replace(label="run-1 start"))
+        tell("start")
+    row = await the_run(store)
+    mine = claimed(row, writer, await store.now())
+    await store.commit(Commit((Put(RUN, mine, row.version),), label="run-1 claim"))
+    tell(f"epoch {mine.epoch}")
+    while mine.seq <= STEPS:
+        mine = await step(store, mine, tell)
+    await store.close()
+
+
+async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Run:
+    """Intend, record, advance, as the engine does; a post beside it."""
+    chain, guard = Chain(), fence(mine)
+    effect = effect_row(key=f"invite/{mine.seq}")
+    known = await store.load(EFFECT, effect[:4])
+    if known is None:
+        await store.commit(Commit((Put(EFFECT, effect, 0),), guard, label=f"run-1 intend {effect.key}"), chain=chain)
+        tell(f"intend {mine.seq}")
+    if known in (None, effect):
+        write = Put(EFFECT, done(effect), 1)
+        store.submit(Commit((write,), guard, label=f"run-1 record {effect.key}"), chain=chain, linger=True)
+    note = store.submit(post(note_row(payload=b"%d" % mine.seq))._replace(label="run-1 post"))
+    after = moved(mine, seq=mine.seq + 1)
+    writes = (Put(RUN, after, mine.version), Put(EVENT, event_row(seq=after.seq), 0))
+    await store.commit(Commit(writes, guard, label=f"run-1 advance {mine.seq}"), chain=chain)
+    tell(f"advance {mine.seq}")
+    tell(f"note {(await note).mail}")
+    return after
+
+
+def kill_at(number: int, written: int) -> points.Hook:
+    """A hook that kills this process at the n-th point, having written down which it was."""
+    count = 0
+
+    def hook(name: str, labels: Sequence[str]) -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            os.write(written, f"{name} {'; '.join(labels)}\n".encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+async def audit(path: Path, acknowledged: list[str]) -> int:
+    """What was acknowledged is there; what is there is whole. Answers how far the run got."""
+    async with opened(path, f"auditor-{next(AUDITORS)}") as store:
+        (rows,) = await store.run_rows((("acme", "run-1"),))
+        events = await store.rows(EVENT, ("acme", "run-1"))
+        if rows is None:
+            assert not acknowledged
+            assert not events
+            return 0
+        assert [row[2] for row in events] == list(range(1, rows.run.seq + 1))
+        assert [note.n for note in rows.notes] == list(range(1, rows.run.mail + 1))
+        effects = {effect.key: effect for effect in rows.effects}
+        for told in acknowledged:
+            verb, _, number = told.partition(" ")
+            n = int(number or 0)
+            assert verb != "epoch" or rows.run.epoch >= n
+            assert verb != "advance" or (rows.run.seq > n and effects[f"invite/{n}"].version == 2)
+            assert verb != "intend" or f"invite/{n}" in effects
+            assert verb != "note" or rows.run.mail >= n
+        for n in range(1, rows.run.seq):
+            assert effects[f"invite/{n}"].version == 2, "an advance stands without the record before it"
+        return rows.run.seq
+
+
+def one_life(path: Path, killed_at: int, writer: str) -> tuple[int, list[str], str]:
+    """A process that dies at a point. Answers how it ended, what it was told, and where it died."""
+    told, where = path.with_suffix(".told"), path.with_suffix(".where")
+    where.unlink(missing_ok=True)
+
+    def work() -> None:
+        acknowledged = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        points.hook = kill_at(killed_at, os.open(where, os.O_WRONLY | os.O_CREAT))
+        asyncio.run(life(path, acknowledged, writer))
+
+    status = in_child(work)
+    lines = told.read_text().splitlines() if told.exists() else []
+    return status, lines, where.read_text() if where.exists() else ""
+
+
+@pytest.mark.req("CKP-2", "RT-2")
+def test_a_kill_at_every_point_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """SIGKILL before, inside and after every batch of a run's life; then another process goes on to the same end."""
+    died: list[str] = []
+    for number in range(1, 1_000):
+        path = tmp_path / f"{number}.db"
+        status, told, where = one_life(path, number, "writer-1")
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        died.append(where)
+        asyncio.run(audit(path, told))
+        if number % 4 == 1:  # and once more, in the life that takes over
+            status, told, _ = one_life(path, 5, "writer-2")
+            assert status in (0, -signal.SIGKILL)
+            asyncio.run(audit(path, told))
+        status, told, _ = one_life(path, 0, "writer-3")
+        assert status == 0
+        assert asyncio.run(audit(path, told)) == STEPS + 1, "the next process goes on to the same end"
+    assert {name for name in STORE_POINTS if any(name in where for where in died)} == set(STORE_POINTS)
+    for verb in ("start", "claim", "intend invite/1", "record", "advance 4", "post"):
+        assert any(f"run-1 {verb}" in where for where in died), verb
+
+
+@pytest.mark.parametrize("number", [1])
+def test_a_kill_inside_a_migration_leaves_no_half_schema(number: int, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+
+    def work() -> None:
+        points.hook = kill_at(number, os.open(tmp_path / "where", os.O_WRONLY | os.O_CREAT))
+        Database(path, synchronous=OFF).migrate()
+
+    assert in_child(work) == -signal.SIGKILL
+    assert (tmp_path / "where").read_text().startswith("store.migration:inside")
+
+    async def go_on() -> None:
+        async with opened(path) as store:
+            await store.commit(start(run_row()))
+
+    asyncio.run(go_on())
+
+
+def test_a_kill_around_a_checkpoint_loses_nothing(tmp_path: Path) -> None:
+    """The log is copied under the lock; dying before or after leaves every acknowledged row."""
+    for i, name in enumerate(("store.checkpoint:before", "store.checkpoint:after")):
+        path = tmp_path / f"{i}.db"
+
+        def hook(reached: str, labels: Sequence[str], name: str = name) -> None:
+            if reached == name:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        async def work(path: Path = path, hook: points.Hook = hook) -> None:
+            store = await open_without_sync(path, writer="writer-1", clock=SystemWall())
+            await store.commit(start(run_row()))
+            points.hook = hook
+            await store.close()
+
+        assert in_child(lambda: asyncio.run(work())) == -signal.SIGKILL  # it is run at once
+
+        async def look(path: Path = path) -> None:
+            async with opened(path, f"auditor-{next(AUDITORS)}") as store:
+                assert await the_run(store) == run_row()
+
+        asyncio.run(look())
+
+
+@pytest.mark.req("RUN-3", "REC-5")
+def test_two_processes_share_a_file(tmp_path: Path) -> None:
+    """Posts, takes and moves of two processes: no note lost or numbered twice, no run taken twice, both get on."""
+    path, n = tmp_path / "s.db", 40
+
+    async def prepare() -> None:
+        async with opened(path) as store:
+            await asyncio.gather(*(store.commit(start(run_row(f"run-{i:02}"))) for i in range(n)))
+
+    async def work(name: str) -> None:
+        store = await open_without_sync(path, writer=name, clock=SystemWall())
+        mine: list[Run] = []
+        posts = [store.submit(post(note_row("run-00", name.encode()))) for _ in range(n)]
+        while some := await store.take((LANE,), 3, claim_by(name)):
+            mine += some
+            for run in some:
+                await store.commit(put_run(run, node=name)._replace(fence=fence(run)))
+        await asyncio.gather(*posts)
+        (tmp_path / f"{name}.txt").write_text(" ".join(run.run for run in mine))
+        await store.close()
+
+    async def check() -> None:
+        async with opened(path, f"auditor-{next(AUDITORS)}") as store:
+            notes = [row for row in await store.rows(NOTE, ("acme", "run-00")) if isinstance(row, Note)]
+            assert [note.n for note in notes] == list(range(1, 2 * n + 1))
+            assert sorted(note.payload for note in notes) == [b"child-0"] * n + [b"child-1"] * n
+            taken = {name: (tmp_path / f"{name}.txt").read_text().split() for name in ("child-0", "child-1")}
+            assert sorted(taken["child-0"] + taken["child-1"]) == [f"run-{i:02}" for i in range(n)]
+            for name, runs in taken.items():
+                for run in runs:
+                    row = await the_run(store, run)
+                    assert (row.owner, row.node, row.version, row.epoch) == (name, name, 3, 1)
+
+    asyncio.run(prepare())
+    pids = [forked(lambda name=name: asyncio.run(work(name))) for name in ("child-0", "child-1")]  # type: ignore[misc]
+    assert [ended(pid) for pid in pids] == [0, 0]
+    asyncio.run(check())
+
+
+def test_nobody_waits_while_another_has_two_turns(tmp_path: Path) -> None:
+    """The lock is a queue: a process that only waits for its turn gets it though another never stops writing."""
+    path = tmp_path / "s.db"
+    stop = tmp_path / "stop"
+
+    async def greedy() -> None:
+        store = await open_without_sync(path, writer="greedy", clock=SystemWall())
+        await store.commit(start(run_row("greedy")))
+        seq = 1
+        while not stop.exists():
+            batch = [Commit((Put(EVENT, event_row("greedy", seq + i + 1), 0),)) for i in range(50)]
+            seq += 50
+            await asyncio.gather(*(store.submit(commit) for commit in batch))
+        await store.close()
+
+    async def modest() -> float:
+        async with opened(path, "modest") as store:
+            while await store.load(RUN, ("acme", "greedy")) is None:  # noqa: ASYNC110  # no event crosses processes
+                await asyncio.sleep(0.001)  # the other process has no event to set here
+            longest = 0.0
+            for i in range(30):
+                before = time.monotonic()
+                await store.commit(start(run_row(f"run-{i}")))
+                longest = max(longest, time.monotonic() - before)
+            return longest
+
+    pid = forked(lambda: asyncio.run(greedy()))
+    try:
+        assert asyncio.run(modest()) < 1.0
+    finally:
+        stop.touch()
+        assert ended(pid) == 0
+
+
+def test_another_processs_note_wakes_within_a_moment(tmp_path: Path) -> None:
+    """A subscriber hears of a commit of another process within 50 ms, plus what a loaded machine adds."""
+    path = tmp_path / "s.db"
+
+    async def poster() -> None:
+        store = await open_without_sync(path, writer="poster", clock=SystemWall())
+        await store.commit(post(note_row()))
+        await store.close()
+
+    async def listen() -> None:
+        async with opened(path) as store:
+            await store.commit(start(run_row()))
+            woken = asyncio.Event()
+            end = store.on_change(woken.set)
+            await asyncio.sleep(0.1)
+            woken.clear()
+            pid = forked(lambda: asyncio.run(poster()))
+            assert await asyncio.to_thread(ended, pid) == 0
+            await asyncio.wait_for(woken.wait(), 1.0)
+            end()
+
+    asyncio.run(listen())
+
