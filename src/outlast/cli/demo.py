@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 BROKEN_OFF = 130
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TITLE = "demo: a supplier auction that survives a crash and a human"
 
 
@@ -44,6 +45,7 @@ def _play(place: Path, *, approve: bool, as_json: bool) -> bool:
 
     place.mkdir(parents=True, exist_ok=True)
     notes = kept.read(place)
+    notes.save(place)
     with stage(json=as_json) as shown:
         shown.say(f"\noutlast · {TITLE}\n")
         proof = asyncio.run(_perform(place, notes, shown, approve=approve))
@@ -60,8 +62,14 @@ async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool) -> Any
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
+
+    def stop() -> None:
+        for number in STOPS:  # once: the ending is not to be interrupted, it leaves no process behind
+            loop.add_signal_handler(number, lambda: None)
+        task.cancel()
+
+    for number in STOPS:
+        loop.add_signal_handler(number, stop)
     store = await open_store(f"sqlite:{place / 'outlast.db'}")
     try:
         return await Play(place, notes, shown, locate(), alone=approve).perform(store)

@@ -15,6 +15,11 @@ from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 
 SCENARIO = "demo"
+# With the defaults, the invitation cut by the kill would be settled after three minutes.
+SHORT = (
+    *("--heartbeat-window", "3s", "--heartbeat-every", "1s"),
+    *("--attempt-timeout", "2s", "--start-budget", "1s", "--quiet-margin", "1s", "--drain-grace", "5s"),
+)
 
 
 class Cast:
@@ -48,7 +53,7 @@ class Cast:
         """Start a worker process."""
         self._hired += 1
         name = f"w-{self._hired}"
-        command = [sys.executable, "-m", "outlast.cli.demo_worker", self.store_url, f"{self._example.package}.workflow"]
+        command = self._typed(["worker", f"{self._example.package}.workflow", "--name", name, *SHORT])
         worker = Child(name, command, self.folder / f"{name}.log", self._example.environment(NEGOTIATION_INBOX=inbox))
         self.workers.append(worker)
         return worker

@@ -29,8 +29,6 @@ class Notes(BaseModel):
     market_port: int = 0
     inbox_port: int = 0
     kills: list[Kill] = []
-    broken_off: int = 0
-    """How often the story was stopped and told on."""
     clocks: list[tuple[int, int, float]] = []
     """The mappings of business time: (base_real, base_business, rate)."""
 

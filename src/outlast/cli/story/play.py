@@ -33,7 +33,6 @@ ROUNDS = 5
 SLOTS = 2
 PAUSE = 40 * HOUR  # unattended: how long the person lets it lie
 REASON = "under budget"
-REMIND_MS = 60 * SECOND
 
 
 class Play:
@@ -56,6 +55,7 @@ class Play:
         self._node, self._entered = "", 0
         self._rounds = 0
         self._slow_by_bid = not notes.run
+        self._approving: asyncio.Task[None] | None = None
 
     async def perform(self, store: Any) -> proof.Proof:
         """The whole story. Raises StoryBroken; whatever happens, no process is left behind and the clock goes 1:1."""
@@ -210,10 +210,8 @@ class Play:
             return
         sent = self._record.count(entries, "invitations", self.notes.run).sent
         bids = sum(1 for e in entries if isinstance(e, self._record.Offered) and e.round == self._rounds)
-        closes = await self._closes(run)
-        self._stage.now(
-            f"  ▸ auction       round {self._rounds} of {ROUNDS} · invitations sent {sent} · bids {bids}{closes}"
-        )
+        detail = f" · invitations sent {sent}" + (f" · bids {bids}" if bids else "") + await self._closes(run)
+        self._stage.now(f"  ▸ auction       round {self._rounds} of {ROUNDS}", detail)
         flying = self._record.in_flight(entries, "invitations", KILL_ROUND)
         if flying and not self.notes.kills:
             await self._kill(run, sent, flying[0].supplier)
@@ -243,7 +241,7 @@ class Play:
             lease = await self._ops.store.load(WORKER, ("*", dead))
             assert isinstance(lease, Worker)
             left = max(0, lease.lease_until - (await self._ops.store.now()).real)
-            self._stage.now(f"    … nobody holds the run · lease expires in {left / SECOND:.1f}s")
+            self._stage.now("    … nobody holds the run", f" · lease expires in {left / SECOND:.1f}s")
             if self._clock.wall() > give_up:
                 raise StoryBroken(f"nobody took run {self.notes.run} over", f"it is still {dead}'s")
             await asyncio.sleep(LOOK_S)
@@ -279,16 +277,17 @@ class Play:
         await self._nobody()
         stage, command = self._stage, self.cast.command("approvals", "approve", approval.id, "--reason", REASON)
         stage.say(f"  ⏸ approve       {approval.summary}")
-        stage.say(await self._waits(approval))
+        waiting = f"    waiting for {approval.who}"
         if self._alone:
+            stage.say(waiting + await self._left(approval))
             await self._set_clock(TRUE, PAUSE)
-            stage.say(f"    … {PAUSE // HOUR} hours of business time pass with no process running")
-            stage.say(await self._waits(approval))
+            stage.say(f"    … {PAUSE // HOUR} hours of business time pass, and nothing runs")
+            stage.say(waiting + await self._left(approval))
             stage.say(f"    $ {command}")
-            await self._approve(approval)
+            self._approving = asyncio.create_task(self._approve(approval))
         else:
             stage.must_say(f"\n  Approve it in another terminal:\n\n    {command}\n")
-            await self._decided(approval)
+        await self._decided(waiting, approval)
 
     async def _nobody(self) -> None:
         """Show that no process holds the run: no owner on its row, no lease alive, no worker process."""
@@ -297,11 +296,11 @@ class Play:
         if run.owner or alive or self.cast.workers:
             raise StoryBroken("a process still holds the run", f"owner {run.owner!r}, leases {alive}")
 
-    async def _waits(self, approval: Approval) -> str:
+    async def _left(self, approval: Approval) -> str:
         left = approval.within_until - (await self._ops.store.now()).business
         hours, minutes = divmod(math.ceil(left / MINUTE), 60)
         span = f"{hours}h" + (f" {minutes}m" if minutes else "")
-        return f"    waiting for {approval.who} · no process holds the run · {span} left, then REQUIRES_ATTENTION"
+        return f" · no process holds the run · {span} left, then REQUIRES_ATTENTION"
 
     async def _approve(self, approval: Approval) -> None:
         """What the person would do, by a process of its own."""
@@ -310,25 +309,25 @@ class Play:
             raise StoryBroken(f"approvals approve ended with status {status}", said)
         self._stage.say("\n".join(f"      {line}" for line in said.splitlines()))
 
-    async def _decided(self, approval: Approval) -> None:
+    async def _decided(self, waiting: str, approval: Approval) -> None:
         """Until somebody has decided, or has left the run another reason to move."""
-        store, said = self._ops.store, self._clock.mono()
         while True:
-            run, now = await self._look(), await store.now()
+            run, now = await self._look(), await self._ops.store.now()
             if run.due_at is not None and run.due_at <= now.real:
                 return
-            self._stage.now(await self._waits(approval), works=False)
-            if self._clock.mono() - said > REMIND_MS:
-                said = self._clock.mono()
-                self._stage.now("")
-                self._stage.must_say(await self._waits(approval))
-            await asyncio.sleep(10 * LOOK_S)
+            if self._approving is None:
+                self._stage.now(waiting, await self._left(approval), works=False)
+            elif self._approving.done():
+                await self._approving
+            await asyncio.sleep(LOOK_S)
 
     # --- the end ----------------------------------------------------------------------------------------
     async def _award(self) -> None:
         """A fresh process takes the run up again and brings it to its end."""
         worker = self.cast.hire(self._inbox_url)
         self._stage.now(f"  ▸ award         a fresh worker process {worker.name} (pid {worker.pid})")
+        if self._approving is not None:
+            await self._approving
         await self._until(is_over)
         await self.cast.send_home()
 

@@ -24,8 +24,11 @@ class Stage(Protocol):
     def say(self, text: str = "") -> None:
         """A line that stays."""
 
-    def now(self, text: str, *, works: bool = True) -> None:
-        """What is the case at this moment; `works`: a process is busy with it. Replaces the last one."""
+    def now(self, text: str, detail: str = "", *, works: bool = True) -> None:
+        """What is the case at this moment; `works`: a process is busy with it. Replaces the last one.
+
+        `detail` changes from moment to moment; where lines stay, it is said as it was at first.
+        """
 
     def must_say(self, text: str) -> None:
         """A line without which nobody would know what the story waits for."""
@@ -50,12 +53,11 @@ class Plain:
             if line.strip():
                 click.echo(f"{iso(self._clock.wall())}  {line}")
 
-    def now(self, text: str, *, works: bool = True) -> None:
-        """Said once: what changes in it from moment to moment (after ` · `) is for terminals."""
-        head = text.partition(" · ")[0]
-        if head != self._last:
-            self._last = head
-            self.say(text)
+    def now(self, text: str, detail: str = "", *, works: bool = True) -> None:
+        """See Stage. Said once."""
+        if text != self._last:
+            self._last = text
+            self.say(text + detail)
 
     must_say = say
 
@@ -72,7 +74,7 @@ class Silent:
     def say(self, text: str = "") -> None:
         """See Stage."""
 
-    def now(self, text: str, *, works: bool = True) -> None:
+    def now(self, text: str, detail: str = "", *, works: bool = True) -> None:
         """See Stage."""
 
     def must_say(self, text: str) -> None:
@@ -105,11 +107,11 @@ class Lively:
         for line in text.splitlines() or [""]:
             self._console.print(self._styled(line), soft_wrap=True)
 
-    def now(self, text: str, *, works: bool = True) -> None:
+    def now(self, text: str, detail: str = "", *, works: bool = True) -> None:
         """See Stage."""
-        if text == self._text:
+        if text + detail == self._text:
             return
-        self._text = text
+        self._text = text = text + detail
         from rich.spinner import Spinner
 
         shown = self._styled(text)
