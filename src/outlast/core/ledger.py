@@ -162,19 +162,24 @@ def doubt(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> 
 
 
 def defer(run: Run, effect: Effect, code: str, detail: str, wait_ms: int, *, happened: bool, now: Instant) -> Commit:
-    """An attempt has ended without an outcome; the next one follows after `wait_ms`.
+    """An attempt has ended without an outcome; the next one follows after `wait_ms`, whoever makes it (`deferred_until`).
 
     happened=False: it is known that nothing happened, so no quiet time is owed (quiet_until 0).
     """
     row = effect._replace(
         version=effect.version + 1,
         status=effect_target("defer", effect.status),
-        error=json.dumps({"code": code, "detail": detail}),
+        error=json.dumps({"code": code, "detail": detail, "until": now.real + wait_ms}),
         waited_ms=effect.waited_ms + wait_ms,
         quiet_until=effect.quiet_until if happened else 0,
     )
     check_effect(row)
     return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} defer {effect.key}")
+
+
+def deferred_until(effect: Effect) -> int:
+    """The real instant before which a deferred effect is not attempted again; 0 when nothing was deferred."""
+    return int(json.loads(effect.error).get("until", 0)) if effect.error else 0
 
 
 def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:

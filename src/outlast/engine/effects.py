@@ -67,6 +67,10 @@ async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
     if effect is not None and effect.digest != call.digest:
         walk.call_person(_conflict(walk, effect, activity))
         await walk.hang()
+    if walk.begun.setdefault(ident, call.digest) != call.digest:
+        detail = f"key {call.key} is under way; now {activity.name} asks for it with other arguments"
+        walk.call_person(attention(walk, Reason.CONTRADICTION, detail))
+        await walk.hang()
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
         return await walk.share(ident, lambda: _Write(walk, activity, call, ident).drive())
     if effect.status is EffectStatus.DONE:
@@ -74,7 +78,15 @@ async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
     if effect.status is EffectStatus.UNCERTAIN:
         walk.call_person(uncertain(walk, effect))
         await walk.hang()
-    raise ActivityFailed(refusal_of(effect))
+    raise EffectRefused(refusal_of(effect), ident)
+
+
+class EffectRefused(ActivityFailed):
+    """The refusal of one effect, which it names."""
+
+    def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
+        super().__init__(refusal)
+        self.ident = ident
 
 
 def is_reopened(effect: Effect) -> bool:
@@ -246,7 +258,7 @@ class _Write:
 
     def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
         self.ledger.submit(moves.refuse(self.ledger.run, effect, code, detail, now=self.ledger.now))
-        raise ActivityFailed(Refusal(code, detail))
+        raise EffectRefused(Refusal(code, detail), self.ident)
 
     def _doubt(self, effect: Effect, code: str, detail: str) -> Any:
         self.ledger.submit(moves.doubt(self.ledger.run, effect, code, detail, now=self.ledger.now))
@@ -282,9 +294,9 @@ class _Write:
             self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now
         )
         self.ledger.submit(deferred)
-        until = self.ledger.now.real + wait
-        what = f"attempt {effect.attempts + 1} of {retry.attempts} of {self.activity.name}"
-        await self._wait(until, "retry", WaitingFor("retry", what, who=code, then="calls again"))
+        await self._wait_for_next(self.ledger.effects[self.ident])
+        if happened and not self._window_open(effect):
+            return self._doubt(self.ledger.effects[self.ident], code, detail)
         return Next.CALL
 
     def _exhausted(self, effect: Effect, code: str, detail: str, *, happened: bool) -> Any:
@@ -292,6 +304,12 @@ class _Write:
         if happened:
             return self._doubt(effect, EXHAUSTED, detail)
         return self._refuse(effect, EXHAUSTED, detail)
+
+    async def _wait_for_next(self, effect: Effect) -> None:
+        """Wait until a deferred effect may be attempted again: also in a walk that a note has woken earlier."""
+        what = f"attempt {effect.attempts + 1} of {self.activity.retry.attempts} of {self.activity.name}"
+        waiting = WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
+        await self._wait(moves.deferred_until(effect), "retry", waiting)
 
     async def _wait(self, until_real: int, verb: str, waiting: WaitingFor) -> None:
         """Up to 5 s are waited here; a longer wait parks once siblings have settled (S-17)."""
@@ -317,6 +335,7 @@ class _Write:
 
     async def settle_open(self, effect: Effect) -> Any:
         """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
+        await self._wait_for_next(effect)
         if effect.quiet_until == 0:  # the last attempt is known to have done nothing
             return Next.CALL if effect.attempts < self.activity.retry.attempts else self._exhausted_open(effect)
         if self._approval_lapsed(effect):
@@ -336,8 +355,9 @@ class _Write:
 
     async def _after_quiet(self, effect: Effect) -> Any:
         """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
+        asked_at = self.ledger.now.real  # an answer speaks of the moment it was asked for
         answer = await self._ask_receiver(effect)
-        if not isinstance(answer, Found) and effect.quiet_until > self.ledger.now.real:
+        if not isinstance(answer, Found) and effect.quiet_until > asked_at:
             what = f"the outcome of {self.activity.name} {effect.key}"
             await self._wait(effect.quiet_until, "quiet", WaitingFor("quiet", what, then="asks the receiver"))
             answer = await self._ask_receiver(effect)
@@ -356,7 +376,10 @@ class _Write:
 
     def _settle(self, effect: Effect, found: Found[Any]) -> Any:
         codec = self.activity.response_codec
-        response = codec.dump(found.response)
+        try:
+            response = codec.dump(found.response)
+        except (NotStorable, LimitExceeded) as error:
+            return self._doubt(effect, "response_not_storable", f"it was found, but {error.what}: {error.why}")
         self.ledger.submit(
             moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=found.external_id or "")
         )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from outlast.core import ledger as moves
-from outlast.core.machine import EffectStatus, Reason, RunStatus
+from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Effect
 from outlast.core.verbs import Told, finish
@@ -11,8 +11,10 @@ from outlast.engine import slots
 from outlast.engine.effects import CANCELLED, reconcile, uncertain
 from outlast.engine.verdict import Flagged, Parked, Resting
 from outlast.engine.walk import Walk
+from outlast.errors import LimitExceeded, NotStorable
 from outlast.errors import NotFound as NotKnown
-from outlast.flow.outcomes import Found, NotFound
+from outlast.flow.activity import Activity
+from outlast.flow.outcomes import CannotTell, Found, NotFound
 
 
 async def settle_for_end(walk: Walk) -> Flagged | Resting | None:
@@ -45,12 +47,11 @@ async def _settle(walk: Walk, effect: Effect) -> Parked | None:
     if activity.mode != "reconcile":
         ledger.submit(moves.doubt(run, effect, "interrupted", "its outcome is not known and the run ends", now=ledger.now))
         return None
-    args, kwargs = activity.load_args(effect.args)
-    answer = await reconcile(walk, activity, args, kwargs, effect)
+    asked_at = ledger.now.real  # an answer speaks of the moment it was asked for
+    answer = await _ask(walk, activity, effect)
     if isinstance(answer, Found):
-        response = activity.response_codec.dump(answer.response)
-        ledger.submit(moves.settle(run, effect, response, now=ledger.now, external_id=answer.external_id or ""))
-    elif effect.quiet_until > ledger.now.real:
+        ledger.submit(moves.settle(run, effect, answer.response, now=ledger.now, external_id=answer.external_id or ""))
+    elif effect.quiet_until > asked_at:
         until = ledger.store.mapping().business(effect.quiet_until)
         what = f"the outcome of {effect.activity} {effect.key}"
         waiting = WaitingFor("quiet", what, since=ledger.now.business, until=until, then="asks the receiver")
@@ -60,6 +61,18 @@ async def _settle(walk: Walk, effect: Effect) -> Parked | None:
     else:
         ledger.submit(moves.doubt(run, effect, "cannot_tell", answer.why, now=ledger.now))
     return None
+
+
+async def _ask(walk: Walk, activity: Activity[Any, Any], effect: Effect) -> Found[bytes] | NotFound | CannotTell:
+    """The receiver's answer, as it is stored; arguments or a response that no longer fit cannot tell."""
+    try:
+        args, kwargs = activity.load_args(effect.args)
+        answer = await reconcile(walk, activity, args, kwargs, effect)
+        if isinstance(answer, Found):
+            return Found(activity.response_codec.dump(answer.response), answer.external_id)
+    except (NotStorable, LimitExceeded) as error:
+        return CannotTell(f"{error.what}: {error.why}")
+    return answer
 
 
 def standing(effects: list[Effect]) -> list[str]:

@@ -7,21 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from outlast.core.budget import INLINE_WAIT_MAX
-from outlast.core.machine import EffectStatus, Reason, RunStatus
+from outlast.core.machine import Reason, RunStatus
 from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, clocks_of
-from outlast.core.people import REOPENED
 from outlast.core.route import Cancel, Rest, WalkOn, cancel_of, route
 from outlast.core.verbs import Told, admit, advance, flag, hand_back, park, queue
 from outlast.engine import slots
 from outlast.engine.context import WalkContext
-from outlast.engine.effects import EXHAUSTED
+from outlast.engine.effects import EXHAUSTED, EffectRefused
 from outlast.engine.ending import end, settle_for_end
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.errors import NotStorable, OutlastError, Rejected, StoreError
 from outlast.flow.node import Node
-from outlast.flow.outcomes import ActivityFailed, Failed, Stopped
+from outlast.flow.outcomes import Failed, Stopped
 from outlast.flow.workflow import Workflow
 
 log = logging.getLogger("outlast.engine")
@@ -193,17 +192,16 @@ class Holder:
         if isinstance(error, Failed | Stopped):
             outcome = RunStatus.FAILED if isinstance(error, Failed) else RunStatus.CANCELLED
             return await self._end(walk, outcome, error.reason, told)
-        if isinstance(error, ActivityFailed) and error.refusal.code == EXHAUSTED:
-            key, visit = self._exhausted()
-            reason = self._attention(Reason.RETRIES_EXHAUSTED, error.refusal.detail)._replace(key=key, visit=visit)
-            return await self._flag((reason,), told)
+        exhausted = _exhausted_in(error)
+        if exhausted:
+            return await self._flag(
+                tuple(
+                    self._attention(Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(visit=e.ident[0], key=e.ident[1])
+                    for e in exhausted
+                ),
+                told,
+            )
         return await self._exception(error, told)
-
-    def _exhausted(self) -> tuple[str, int]:
-        for e in self.ledger.effects.values():
-            if e.status is EffectStatus.REFUSED and EXHAUSTED in e.error and REOPENED not in e.error:
-                return e.key, e.visit
-        return "", 0
 
     async def _exception(self, error: BaseException, told: tuple[Told, ...]) -> bool:
         text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
@@ -307,3 +305,12 @@ class Holder:
 
     def _attention(self, reason: Reason, detail: str) -> Attention:
         return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.mail_read)
+
+
+def _exhausted_in(error: BaseException) -> list[EffectRefused]:
+    """The refusals an uncaught error consists of, if all of them say that the attempts are used up; else none."""
+    leaves = [error]
+    while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
+        leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
+    found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.refusal.code == EXHAUSTED}
+    return list(found.values()) if all(isinstance(e, EffectRefused) for e in leaves) else []

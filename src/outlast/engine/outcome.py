@@ -4,7 +4,7 @@ import socket
 import sys
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
 
 
@@ -72,15 +72,15 @@ def _status(status: int, detail: str) -> No | Unsent | Maybe:
 
 
 def _declared(error: Declared) -> No | Unsent | Maybe:
+    detail = getattr(error, "detail", "")[:TEXT_CHARS_MAX]
     if isinstance(error, Refused):
-        return No(error.code, error.detail)
+        return No(error.code[:NAME_CHARS_MAX], detail)
     if isinstance(error, NotNow):
         after = error.retry_after
-        return Unsent("not_now", error.detail, int(after.total_seconds() * 1000) if after else 0)
+        return Unsent("not_now", detail, int(after.total_seconds() * 1000) if after else 0)
     if isinstance(error, NotSent):
-        return Unsent("not_sent", error.detail)
-    assert isinstance(error, Perhaps)
-    return Maybe("perhaps", error.detail)
+        return Unsent("not_sent", detail)
+    return Maybe("perhaps", detail)
 
 
 def is_transient(error: BaseException) -> bool:

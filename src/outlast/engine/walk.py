@@ -44,6 +44,7 @@ class Walk:
         self.around = around
         self.closing = False
         self.flights: dict[EffectKey, list[asyncio.Future[Any]]] = {}  # who waits for each call under way
+        self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
         self.asked: set[str] = set()  # waits already asked for in this walk
         self._loop = asyncio.get_running_loop()

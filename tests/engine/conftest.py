@@ -1,0 +1,27 @@
+"""Tests of the engine are coroutines in a world of their own, whose time is virtual."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from tests.engine.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    """An empty world."""
+    return World()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test inside its world."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    home = given.get("world") or World()
+    asyncio.run(home.live(lambda: test(**given)))
+    return True

@@ -1,0 +1,571 @@
+"""A small world to try the engine in: virtual time, processes that die or freeze, and a receiver that records."""
+
+import asyncio
+import heapq
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from outlast.core.budget import Liveness
+from outlast.core.commit import Chain, Commit, Done
+from outlast.core.overlay import Attention, attention_of, waiting_of
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    NOTE,
+    RUN,
+    SLOT,
+    STORE,
+    WAIT,
+    WORKER,
+    Approval,
+    Effect,
+    Event,
+    Evidence,
+    Note,
+    Run,
+    Slot,
+    Wait,
+)
+from outlast.engine import commands
+from outlast.engine.worker import WorkerProcess
+from outlast.errors import Unavailable
+from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, lookup, this_call
+from outlast.runtime.clocks import VirtualClock
+from outlast.store.memory import MemoryCore, MemoryStore
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+QUIET = 181 * SECOND  # beyond start budget + attempt timeout + margin of the defaults
+
+
+# --- time --------------------------------------------------------------------------------------
+class Time(VirtualClock):
+    """Virtual time for the clocks and for the loop's own timers; it moves only by `pass_`."""
+
+    async def settle(self) -> None:
+        """Until no task can run on without time passing."""
+        ready = asyncio.get_running_loop()._ready
+        for _ in range(20_000):
+            await asyncio.sleep(0)
+            if not ready:
+                return
+        raise AssertionError("the tasks never come to rest: something spins")
+
+    async def pass_(self, ms: int) -> None:
+        """Let `ms` pass, stopping at the instant of every sleeper and timer until nothing can run on."""
+        end = self._now + ms
+        timers = asyncio.get_running_loop()._scheduled
+        await self.settle()
+        while True:
+            while self._sleepers and self._sleepers[0][2].done():
+                heapq.heappop(self._sleepers)
+            while timers and timers[0]._cancelled:
+                heapq.heappop(timers)._scheduled = False
+            sleeper = self._sleepers[0][0] if self._sleepers else end + 1
+            timer = int(timers[0]._when * 1000 + 0.999) if timers else end + 1
+            at = min(sleeper, max(timer, self._now))
+            if at > end:
+                break
+            self._now = max(self._now, at)
+            while self._sleepers and self._sleepers[0][0] <= self._now:
+                _, _, future = heapq.heappop(self._sleepers)
+                if not future.done():
+                    future.set_result(None)
+            await asyncio.sleep(0)
+            await self.settle()
+        self._now = end
+        await self.settle()
+
+
+class ProcessClock:
+    """The clocks of one process: they can be frozen with it, and made to disagree."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self.boot_off = self.wall_off = self.mono_off = 0
+        self.going = asyncio.Event()
+        self.going.set()
+
+    def wall(self) -> int:
+        return self._time.wall() + self.wall_off
+
+    def boot(self) -> int:
+        return self._time.wall() + self.boot_off
+
+    def mono(self) -> int:
+        return self._time.wall() + self.mono_off
+
+    async def sleep(self, ms: int) -> None:
+        await self._time.sleep(ms)
+        await self.going.wait()
+
+
+# --- a process ---------------------------------------------------------------------------------
+class Rule(NamedTuple):
+    part: str
+    act: Callable[[str], None]
+
+
+class Wire:
+    """One process's way to the store: answers take a turn of the loop; it can be cut, held, or listened to.
+
+    `before` and `after` call once for the next commit whose label contains a part; `hold` keeps answers back.
+    """
+
+    def __init__(self, inner: MemoryStore, clock: ProcessClock) -> None:
+        self._inner = inner
+        self._clock = clock
+        self.dead = False
+        self.labels: list[str] = []
+        self._before: list[Rule] = []
+        self._after: list[Rule] = []
+        self._held: dict[str, asyncio.Event] = {}
+        self.away: list[str] = []  # labels of which the next commit is refused as Unavailable
+        self.lose_takes = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def before(self, part: str, act: Callable[[], Any]) -> None:
+        self._before.append(Rule(part, lambda _: act()))
+
+    def after(self, part: str, act: Callable[[], Any]) -> None:
+        self._after.append(Rule(part, lambda _: act()))
+
+    def hold(self, part: str) -> asyncio.Event:
+        """Keep back the answers to commits whose label contains `part`, until the event is set."""
+        self._held[part] = asyncio.Event()
+        return self._held[part]
+
+    def _fire(self, rules: list[Rule], label: str) -> None:
+        for rule in [r for r in rules if r.part in label]:
+            rules.remove(rule)
+            rule.act(label)
+
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        self._fire(self._before, commit.label)
+        if self.dead:
+            return answer
+        for part in self.away:
+            if part in commit.label:
+                self.away.remove(part)
+                if chain is not None:
+                    chain.broken = True
+                inner: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+                inner.set_exception(Unavailable("the store is away"))
+                break
+        else:
+            inner = self._inner.submit(commit, chain=chain, linger=linger)
+            self.labels.append(commit.label)
+        inner.exception()
+        self._fire(self._after, commit.label)
+        gates = [gate for part, gate in self._held.items() if part in commit.label]
+        asyncio.get_running_loop().create_task(self._deliver(inner, answer, gates))
+        return answer
+
+    async def _deliver(
+        self, inner: "asyncio.Future[Done]", answer: "asyncio.Future[Done]", gates: list[asyncio.Event]
+    ) -> None:
+        for gate in gates:
+            await gate.wait()
+        await self._clock.going.wait()
+        if self.dead or answer.done():
+            return
+        error = inner.exception()
+        if error is None:
+            answer.set_result(inner.result())
+        else:
+            answer.set_exception(error)
+            answer.exception()
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        return await self.submit(commit, chain=chain)
+
+    def urgent_sync(self, commit: Commit) -> Done:
+        if self.dead:
+            raise Unavailable("dead")
+        self._fire(self._before, commit.label)
+        return self._inner.urgent_sync(commit)
+
+    async def _turn(self) -> None:
+        await asyncio.sleep(0)
+        await self._clock.going.wait()
+        if self.dead:
+            await asyncio.get_running_loop().create_future()
+
+    async def take(self, lanes: Sequence[str], n: int, step: Any, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+        await self._turn()
+        taken = await self._inner.take(lanes, n, step, owners=owners)
+        self._fire(self._after, "take" if taken else "took nothing")
+        if taken and self.lose_takes:
+            self.lose_takes = False
+            raise Unavailable("the answer was lost")
+        gates = [gate for part, gate in self._held.items() if part == "take"]
+        for gate in gates if taken else []:
+            await gate.wait()
+        await self._turn()
+        return taken
+
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> Any:
+        await self._turn()
+        return await self._inner.run_rows(runs)
+
+    async def rows(self, *args: Any, **kwargs: Any) -> Any:
+        await self._turn()
+        return await self._inner.rows(*args, **kwargs)
+
+    async def now(self) -> Any:
+        await self._turn()
+        return await self._inner.now()
+
+    async def owned(self, owner: str) -> Any:
+        await self._turn()
+        return await self._inner.owned(owner)
+
+    async def next_due(self, lanes: Sequence[str]) -> Any:
+        await self._turn()
+        return await self._inner.next_due(lanes)
+
+
+class Process:
+    """A worker in a process of its own."""
+
+    def __init__(
+        self, world: "World", name: str, workflows: Sequence[Workflow[Any]], live: Liveness | None, concurrency: int
+    ) -> None:
+        self.name = name
+        self.clock = ProcessClock(world.time)
+        self.wire = Wire(MemoryStore(world.core, f"writer-{name}"), self.clock)
+        self.worker = WorkerProcess(
+            self.wire,
+            workflows,
+            worker=name,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            live=live,
+            threads=False,
+            concurrency=concurrency,
+        )
+        self.task = asyncio.get_running_loop().create_task(self.worker.run())
+
+    def kill(self) -> None:
+        """From this moment it commits, hears and does nothing any more (SIGKILL)."""
+        self.wire.dead = True
+        self.clock.going.clear()
+
+    def freeze(self) -> None:
+        """It stands still: no answer reaches it, no sleep of it ends (SIGSTOP)."""
+        self.clock.going.clear()
+
+    def thaw(self) -> None:
+        self.clock.going.set()
+
+
+# --- the world ---------------------------------------------------------------------------------
+class World:
+    """One store, its processes, and what people do."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self.core = MemoryCore(self.time)
+        self.store = MemoryStore(self.core, "people")
+        self.processes: list[Process] = []
+
+    async def live(self, test: Callable[[], Any]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.time = lambda: self.time.wall() / 1000
+        loop._clock_resolution = 0.0005  # half of what virtual time can tell apart
+        try:
+            await test()
+        finally:
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for _ in range(50):
+                for task in others:
+                    task.cancel()
+                await asyncio.sleep(0)
+                others = [task for task in others if not task.done()]
+                if not others:
+                    break
+
+    def worker(
+        self, *workflows: Workflow[Any], name: str = "", live: Liveness | None = None, concurrency: int = 100
+    ) -> Process:
+        process = Process(self, name or f"wk-{len(self.processes) + 1}", workflows, live, concurrency)
+        self.processes.append(process)
+        return process
+
+    async def start(self, workflow: Workflow[Any], run: str = "r1", *, tenant: str = "t", **given: Any) -> str:
+        await commands.start(self.store, workflow, given, tenant=tenant, actor="me", run=run)
+        await self.time.settle()
+        return run
+
+    async def pass_(self, ms: int) -> None:
+        await self.time.pass_(ms)
+
+    async def settle(self) -> None:
+        await self.time.settle()
+
+    # --- people --------------------------------------------------------------------------------
+    def _now(self, call: Any) -> None:
+        """Run a coroutine that never really waits, at this very moment."""
+        try:
+            call.send(None)
+        except StopIteration:
+            return
+        raise AssertionError("it waited")
+
+    def signal_now(self, name: str, run: str = "r1", **payload: Any) -> None:
+        self._now(commands.signal(self.store, tenant="t", run=run, name=name, payload=payload, actor="me"))
+
+    def cancel_now(self, run: str = "r1") -> None:
+        self._now(commands.cancel(self.store, tenant="t", run=run, actor="me", reason="no longer needed"))
+
+    async def signal(self, name: str, run: str = "r1", *, signal_id: str = "", **payload: Any) -> bool:
+        left = await commands.signal(
+            self.store, tenant="t", run=run, name=name, payload=payload, actor="me", signal_id=signal_id
+        )
+        await self.settle()
+        return left
+
+    async def cancel(self, run: str = "r1") -> None:
+        await commands.cancel(self.store, tenant="t", run=run, actor="me", reason="no longer needed")
+        await self.settle()
+
+    async def go_on(self, run: str = "r1") -> None:
+        await commands.go_on(self.store, tenant="t", run=run, actor="op", reason="looked into it")
+        await self.settle()
+
+    async def resolve(self, key: str, verb: Any, run: str = "r1", response: bytes | None = None) -> None:
+        effect = await commands.find_effect(self.store, "t", run, key)
+        await commands.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
+        await self.settle()
+
+    async def decide(self, approval: Approval, *, approve: bool = True, chosen: str = "", by: str = "boss") -> Approval:
+        chosen = chosen or json.loads(approval.plans)[0]["digest"]
+        decided = await commands.decide(
+            self.store, approval, approve=approve, chosen=chosen, by=by, claims=["boss"], reason="because"
+        )
+        await self.settle()
+        return decided
+
+    # --- looking -------------------------------------------------------------------------------
+    def _rows(self, kind: Any, run: str) -> list[Any]:
+        return self.core.shelf.under(kind, ("t", run))
+
+    def run(self, run: str = "r1", tenant: str = "t") -> Run:
+        row = self.core.shelf.get(RUN, (tenant, run))
+        assert isinstance(row, Run)
+        return row
+
+    def status(self, run: str = "r1") -> str:
+        return self.run(run).status.value
+
+    def effects(self, run: str = "r1") -> list[Effect]:
+        return sorted(self._rows(EFFECT, run), key=lambda e: e.ordinal)
+
+    def effect(self, key: str, run: str = "r1") -> Effect:
+        (row,) = [e for e in self.effects(run) if e.key == key]
+        return row
+
+    def waits(self, run: str = "r1") -> list[Wait]:
+        return self._rows(WAIT, run)
+
+    def approvals(self, run: str = "r1") -> list[Approval]:
+        return sorted(self._rows(APPROVAL, run), key=lambda a: (a.asked_at, a.id))
+
+    def pending(self, run: str = "r1") -> Approval:
+        (row,) = [a for a in self.approvals(run) if a.status.value == "pending"]
+        return row
+
+    def evidence(self, run: str = "r1") -> list[Evidence]:
+        return self._rows(EVIDENCE, run)
+
+    def notes(self, run: str = "r1") -> list[Note]:
+        return self._rows(NOTE, run)
+
+    def events(self, run: str = "r1") -> list[Event]:
+        return self._rows(EVENT, run)
+
+    def verbs(self, run: str = "r1") -> list[str]:
+        """The last part of every event's type: started, claimed, checkpoint, …"""
+        return [e.type.rsplit(".", 1)[1] for e in self.events(run)]
+
+    def last_event(self, run: str = "r1") -> dict[str, Any]:
+        return json.loads(self.events(run)[-1].body)["data"]
+
+    def outcome(self, run: str = "r1") -> Any:
+        return self.last_event(run)["outcome"]
+
+    def attention(self, run: str = "r1") -> tuple[Attention, ...]:
+        return attention_of(self.run(run))
+
+    def reasons(self, run: str = "r1") -> list[str]:
+        return [a.reason.value for a in self.attention(run)]
+
+    def waiting(self, run: str = "r1") -> list[tuple[str, str]]:
+        return [(w.kind, w.what) for w in waiting_of(self.run(run))]
+
+    def slots(self, tenant: str = "t") -> list[Slot]:
+        return self.core.shelf.under(SLOT, (tenant,))
+
+    def add_slots(self, tenant: str, n: int) -> None:
+        for i in range(n):
+            self.core.shelf.put(SLOT, (tenant, i), Slot(tenant, i, 1, "", ""))
+
+    def worker_row(self, name: str) -> Any:
+        return self.core.shelf.get(WORKER, (STORE, name))
+
+
+# --- the receiver ------------------------------------------------------------------------------
+class Acts:
+    """Behaviour: it does what was asked, and the caller hears this error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Slow:
+    """Behaviour: it does what was asked once `go` is set; `begun` tells that the request has arrived."""
+
+    def __init__(self, answer: "str | BaseException | Acts | None" = None, *, acts_first: bool = False) -> None:
+        self.begun = asyncio.Event()
+        self.go = asyncio.Event()
+        self.answer = answer
+        self.acts_first = acts_first
+
+
+class Receiver:
+    """The other side: records every attempt and everything it did, under the caller's idempotency key."""
+
+    def __init__(self, *script: Any, dedupes: bool = False) -> None:
+        self.script = list(script)
+        self.dedupes = dedupes
+        self.attempts: list[str] = []
+        self.numbers: list[int] = []
+        self.did: list[str] = []
+        self.asked = 0
+        self.tells: list[Any] = []  # answers of `find`, one for each question; then the truth
+
+    def _do(self, key: str) -> str:
+        if not (self.dedupes and key in self.did):
+            self.did.append(key)
+        return f"did {key.rsplit(':', 1)[1]}"
+
+    async def call(self) -> str:
+        call = this_call()
+        self.attempts.append(call.idempotency_key)
+        self.numbers.append(call.attempt)
+        act = self.script.pop(0) if self.script else None
+        if isinstance(act, Slow):
+            act.begun.set()
+            done = self._do(call.idempotency_key) if act.acts_first else ""
+            await act.go.wait()
+            if isinstance(act.answer, BaseException):
+                raise act.answer
+            return done or self._do(call.idempotency_key)
+        if isinstance(act, Acts):
+            self._do(call.idempotency_key)
+            raise act.error
+        if isinstance(act, BaseException):
+            raise act
+        if act is not None:
+            self._do(call.idempotency_key)
+            return act
+        return self._do(call.idempotency_key)
+
+    async def find(self) -> Found[str] | NotFound | CannotTell:
+        self.asked += 1
+        if self.tells:
+            answer = self.tells.pop(0)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+        key = this_call().idempotency_key
+        return Found(f"did {key.rsplit(':', 1)[1]}", "ext-1") if key in self.did else NotFound()
+
+
+def write(
+    receiver: Receiver, *, name: str = "order", mode: str = "ask", undo: bool = False, key: str = "", **options: Any
+) -> Any:
+    """A write on the receiver, of one parameter, in one of the three modes (`repeat` must bring on_doubt)."""
+
+    @activity(
+        key=key or name + "/{what}",
+        name=name,
+        undo=None if undo else NoUndo("a test undoes nothing"),
+        **options,
+    )
+    async def act(what: str, amount: int = 1) -> str:
+        return await receiver.call()
+
+    if mode == "reconcile":
+
+        @act.reconcile
+        async def find(what: str, amount: int = 1) -> Found[str] | NotFound | CannotTell:
+            return await receiver.find()
+
+    if undo:
+
+        @act.undo
+        async def take_back(done: str, what: str, amount: int = 1) -> None:
+            raise AssertionError("undo belongs to a later release")
+
+    return act
+
+
+def reading(answers: Callable[[], Any], *, name: str = "price", **options: Any) -> Any:
+    """A lookup that answers what `answers` returns or raises."""
+
+    @lookup(name=name, **options)
+    async def look(what: str) -> str:
+        return str(answers())
+
+    return look
+
+
+# --- workflows ---------------------------------------------------------------------------------
+class State(BaseModel):
+    said: list[str] = []
+    n: int = 0
+
+
+class Go(BaseModel):
+    """What signals bring."""
+
+    word: str = ""
+
+
+Body = Callable[[Context[State]], Any]
+
+
+def one_node(body: Body, *, name: str = "flow", **options: Any) -> Workflow[State]:
+    """A workflow of one node."""
+    flow = Workflow(name, state=State, **options)
+
+    @flow.node(start=True)
+    async def only(ctx: Context[State]) -> None:
+        await body(ctx)
+
+    return flow.validate()
+
+
+def ordering(act: Any, *what: str, **options: Any) -> Workflow[State]:
+    """A workflow of one node that calls `act` for each of `what`, one after the other, and keeps the answers."""
+
+    async def body(ctx: Context[State]) -> None:
+        for each in what:
+            ctx.state.said.append(await ctx.do(act, each))
+
+    return one_node(body, **options)
+
+
+def after(**span: float) -> timedelta:
+    return timedelta(**span)
