@@ -1,0 +1,58 @@
+"""Reads the pages of the documentation: their fenced blocks, links and anchors."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """One fenced block: the page, the line it begins on, its language, the rest of its info string, its text."""
+
+    page: Path
+    line: int
+    language: str
+    rest: str
+    body: str
+
+    @property
+    def title(self) -> str:
+        """The name of the file this block is."""
+        return self.rest.removeprefix("title=") if self.rest.startswith("title=") else ""
+
+    @property
+    def where(self) -> str:
+        """page:line, for messages."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Every page, those of colleagues too."""
+    own = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")]
+    return [*own, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _FENCE.finditer(text):
+        language, _, rest = found["info"].strip().partition(" ")
+        yield Block(page, text.count("\n", 0, found.start()) + 1, language, rest.strip(), found["body"])
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into this page may name: its headings, as the forges spell them, and explicit anchors."""
+    text = prose(page)
+    named = set(re.findall(r'<a id="([^"]+)">', text))
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.replace("`", ""))
+        named.add(re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-"))
+    return named
