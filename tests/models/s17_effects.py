@@ -1,0 +1,301 @@
+"""S-4 and S-17: can the world see one effect twice without a person having decided in between?
+
+Process A intends, passes the last-instant check, and may then be frozen for up to `freeze` ticks before its packet
+leaves; a packet lands at most `flight` ticks after it left. Anyone may be replaced at any moment (its row closed, or
+only slow) and goes on as a zombie. Whoever follows settles by the activity's `mode`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from outlast.core import ledger, people, verbs
+from outlast.core.commit import Commit
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import Attention
+from outlast.core.rows import EFFECT, Effect, Note, Run
+from tests.models.explore import Variant
+from tests.models.world import (
+    MAPPING,
+    NEW,
+    SLICE,
+    Landed,
+    Rows,
+    at,
+    born,
+    find,
+    fresh,
+    land,
+    run_of,
+    seen_by,
+    unfenced,
+    whenless,
+)
+
+START, BUDGET, TIMEOUT, MARGIN = 1, 2, 1, 1  # ticks: of an intent, of an attempt, of the quiet margin
+LANDED = TIMEOUT + MARGIN
+
+
+class P(NamedTuple):
+    """A process: waits for its turn, reads, intends (ready), checks (frozen), sends, is gone."""
+
+    pc: str = "-"
+    until: int = 0  # not_after of its intent
+    at: int = 0  # frozen since, or sent at
+    view: Run | None = None
+    copy: Effect | None = None
+
+
+class S(NamedTuple):
+    """The world."""
+
+    rows: Rows
+    t: int = START
+    p: tuple[P, ...] = (P(), P(), P())
+    who: int = -1  # the latest process to claim the run
+    fly: tuple[int, ...] = ()  # packets in the air: when they left
+    world: int = 0  # effects the receiver has applied
+    knows: int = -1  # when it saw the key last
+    human: bool = False  # a person said: it did not happen, do it
+    saw: bool = False  # it had happened by then
+    err: str = ""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The rule, or the rule with a safeguard removed."""
+
+    mode: str = "reconcile"  # reconcile, repeat, ask
+    freeze: int = 0
+    flight: int = TIMEOUT
+    window: int = 0  # how long the receiver remembers keys; 0: for ever
+    end: int = 11
+    intent_first: bool = True
+    fenced: bool = True
+    check: bool = True
+    quiet: str = "kept"  # or "ignored", "not_after alone"
+    opens: str = "with the first intent"  # the window; or "with each attempt", "and ends with the sending"
+    person_waits: bool = True
+    blame: bool = True  # is it wrong when a person looked and the first call landed afterwards?
+
+    def first(self) -> tuple[S, ...]:
+        return (S(fresh(land((), born(), START).rows)),)
+
+    def good(self, s: S) -> bool:
+        return True
+
+    def bad(self, s: S) -> str:
+        if s.err:
+            return s.err
+        if s.world > 1 and not s.human:
+            return "the world saw the effect twice and nobody decided"
+        if s.world > 1 and self.blame and not s.saw:
+            return "twice: a person looked, it had not happened, and the first call landed afterwards"
+        return ""
+
+    def step(self, s: S) -> Iterator[tuple[str, S]]:
+        held = any(p.pc == "frozen" and s.t - p.at >= self.freeze for p in s.p)
+        held = held or any(s.t - left >= self.flight for left in s.fly)
+        began = _effect(s.rows) is not None or not self.intent_first
+        moving = s.fly or any(p.pc in ("ready", "frozen") for p in s.p)
+        if s.t < self.end and not held and began and (moving or not _is_done(s.rows)):
+            yield f"t={s.t + 1}", s._replace(t=s.t + 1)
+        yield from self._packets(s)
+        yield from self._claim(s)
+        yield from self._person(s)
+        for i, p in enumerate(s.p):
+            act = getattr(self, f"_{p.pc}", None)
+            if act is not None:
+                yield from act(s, i, p)
+
+    # --- the world --------------------------------------------------------------------------------------
+    def _packets(self, s: S) -> Iterator[tuple[str, S]]:
+        for i, _ in enumerate(s.fly):
+            rest = s.fly[:i] + s.fly[i + 1 :]
+            forgot = self.window and s.t - s.knows >= self.window
+            if self.mode == "repeat" and s.knows >= 0 and not forgot:
+                yield f"t={s.t}: a packet lands, the receiver knows its key", s._replace(fly=rest)
+            else:
+                after = s._replace(fly=rest, world=s.world + 1, knows=s.t if self.window else 0)
+                yield f"t={s.t}: a packet lands: effect {after.world}", after
+
+    def _person(self, s: S) -> Iterator[tuple[str, S]]:
+        effect = _effect(s.rows)
+        if effect is None or effect.status is not EffectStatus.UNCERTAIN or s.human:
+            return
+        for verb in ("did_not_happen", "happened"):
+            commit = people.resolve_effect(effect, verb, by="p", reason="", now=at(s.t), response=b"1")
+            left = land(s.rows, commit if self.person_waits else whenless(commit), s.t)
+            if not left.refused:
+                redo = verb == "did_not_happen"
+                after = self._with(s, left, human=s.human or redo, saw=redo and s.world > 0)
+                yield f"t={s.t}: a person (the world has {s.world}): {verb}", after
+
+    # --- processes ----------------------------------------------------------------------------------------
+    def _with(self, s: S, left: Landed, i: int = -1, p: P | None = None, **changes: object) -> S:
+        run = run_of(left.rows)
+        if p is not None:
+            changes["p"] = (*s.p[:i], p, *s.p[i + 1 :])
+        s = s._replace(**changes)  # type: ignore[arg-type]
+        ps = tuple(self._plain(x._replace(view=seen_by(x.view, run), copy=_settled(x.copy))) for x in s.p)
+        rows = tuple(_settled(row) if isinstance(row, Effect) else row for row in _unstamped(fresh(left.rows)))
+        return s._replace(rows=rows, p=ps, err=s.err or left.broke)  # type: ignore[arg-type]
+
+    def _plain(self, p: P) -> P:
+        """A process that was replaced can do no more than send: the fence refuses whatever it writes (S-2)."""
+        if not self.fenced or p.view is None or p.view.epoch == NEW:
+            return p
+        return P(p.pc, p.until, p.at) if p.pc in ("ready", "frozen") else P("gone")
+
+    def _claim(self, s: S) -> Iterator[tuple[str, S]]:
+        """The next process takes the run: at first, when a person answered, or from the one before at any time."""
+        run, effect, i = run_of(s.rows), _effect(s.rows), s.who + 1
+        if i >= len(s.p) or (effect is not None and effect.status is EffectStatus.DONE):
+            return
+        closed = (run.owner,) if run.owner else ()
+        commit = verbs.claim(run, worker=f"w{i}", now=at(s.t), budget_ms=SLICE, closed=closed)
+        if commit is not None:
+            left = land(s.rows, commit, s.t)
+            p = P("holds", view=run_of(left.rows), copy=_effect(left.rows))
+            yield f"t={s.t}: {'ABC'[i]} takes the run", self._with(s, left, i, p, who=i)
+
+    def _speak(self, s: S, i: int, commit: Commit, then: P, what: str) -> tuple[str, S]:
+        view = s.p[i].view
+        assert view is not None
+        left = land(s.rows, commit if self.fenced else unfenced(commit), s.t)
+        if left.refused:
+            return f"t={s.t}: {what} refused ({left.refused})", self._with(s, left, i, P("gone"))
+        late = view.epoch != run_of(s.rows).epoch
+        then = then._replace(copy=_effect(left.rows)) if then.pc != "gone" else then
+        after = self._with(s, left, i, then, err="a holder that had been replaced wrote" if late else "")
+        return f"t={s.t}: {what}", after
+
+    def _holds(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
+        name, effect = "ABC"[i], p.copy
+        assert p.view is not None
+        if effect is None and not self.intent_first:
+            yield f"t={s.t}: {name} calls at once", self._with(
+                s, Landed(s.rows, "", 0, ""), i, p._replace(pc="frozen", at=s.t)
+            )
+        elif effect is None or effect.status is EffectStatus.REFUSED:
+            yield self._intend(s, i, p)
+        elif effect.status is EffectStatus.UNCERTAIN:
+            reason = Attention(Reason.EFFECT_UNCERTAIN, 1, key="k", visit=1)
+            commit = verbs.flag(p.view, [reason], mail=run_of(s.rows).mail, now=at(s.t), mapping=MAPPING)
+            yield self._speak(s, i, commit, P("gone"), f"{name} calls a person")
+        elif effect.status is EffectStatus.INTENDED:
+            yield from self._settle(s, i, p, effect)
+
+    def _intend(self, s: S, i: int, p: P) -> tuple[str, S]:
+        assert p.view is not None
+        margin = -TIMEOUT if self.quiet == "not_after alone" else MARGIN
+        what = ledger.Intent(1, "k", "pay", "d", b"", "", TIMEOUT, BUDGET, margin)
+        commit = ledger.intend(p.view, what, p.copy, ordinal=1, now=at(s.t))
+        until = ledger.intended(commit).not_after
+        return self._speak(s, i, commit, p._replace(pc="ready", until=until), f"{'ABC'[i]} intends")
+
+    def _settle(self, s: S, i: int, p: P, effect: Effect) -> Iterator[tuple[str, S]]:
+        """What follows for an effect that somebody before left open."""
+        name = "ABC"[i]
+        assert p.view is not None
+        doubt = ledger.doubt(p.view, effect, "interrupted", "", now=at(s.t))
+        if self.mode == "ask" or (self.mode == "repeat" and not self._window_open(s, effect)):
+            yield self._speak(s, i, doubt, p, f"{name} doubts")
+        elif self.mode == "repeat":
+            yield self._intend(s, i, p)
+        elif s.world:
+            commit = ledger.settle(p.view, effect, b"1", now=at(s.t))
+            yield self._speak(s, i, commit, P("gone"), f"{name} asks the receiver: found")
+        elif s.t >= effect.quiet_until or self.quiet == "ignored":
+            yield self._intend(s, i, p)
+
+    def _window_open(self, s: S, effect: Effect) -> bool:
+        """May the call be repeated? As engine/effects asks it."""
+        if not self.window:
+            return True
+        if self.opens == "with each attempt":
+            return s.t < effect.not_after - BUDGET + self.window
+        if self.opens == "and ends with the sending":
+            return s.t < effect.first_at + self.window
+        return s.t + BUDGET + TIMEOUT + MARGIN < effect.first_at + self.window
+
+    def _ready(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
+        here = Landed(s.rows, "", 0, "")
+        if self.check and s.t >= p.until:
+            yield f"t={s.t}: {'ABC'[i]} is past not_after and does not send", self._with(s, here, i, P("gone"))
+        else:
+            after = self._with(s, here, i, p._replace(pc="frozen", at=s.t, until=0))
+            yield f"t={s.t}: {'ABC'[i]} passes the last-instant check", after
+
+    def _frozen(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
+        then = p._replace(pc="sent", at=s.t) if p.view is not None else P("gone")
+        after = self._with(s, Landed(s.rows, "", 0, ""), i, then, fly=(*s.fly, s.t))
+        yield f"t={s.t}: {'ABC'[i]} sends", after
+
+    def _sent(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
+        if not s.world or s.t - p.at > TIMEOUT or p.view is None:
+            yield f"t={s.t}: {'ABC'[i]} hears nothing", self._with(s, Landed(s.rows, "", 0, ""), i, P("gone"))
+        elif p.copy is not None and p.copy.status is EffectStatus.INTENDED:
+            commit = ledger.record(p.view, p.copy, b"1", now=at(s.t))
+            yield self._speak(s, i, commit, P("gone"), f"{'ABC'[i]} records the answer")
+
+
+def _effect(rows: Rows) -> Effect | None:
+    row = find(rows, EFFECT, "r", 1, "k")
+    return row if isinstance(row, Effect) else None
+
+
+def _is_done(rows: Rows) -> bool:
+    effect = _effect(rows)
+    return effect is not None and effect.status is EffectStatus.DONE
+
+
+def _settled(row: Effect | None) -> Effect | None:
+    """An effect row without what nothing here asks for any more."""
+    if row is None:
+        return None
+    row = row._replace(settled_at=min(row.settled_at, 1), attempts=1)
+    if row.status is EffectStatus.DONE:
+        return row._replace(first_at=1, not_after=1, quiet_until=1, version=NEW, error="", settled_by="")
+    return row
+
+
+def _unstamped(rows: Rows) -> Rows:
+    return tuple(row._replace(at=0) if isinstance(row, Note) else row for row in rows)
+
+
+FREEZE = LANDED - TIMEOUT  # what quiet time and flight leave for a freeze between check and sending
+LARGE = (
+    Variant("repeat, never forgets, any freeze, longer", Effects(mode="repeat", freeze=5, end=8)),
+    Variant("repeat within its window, longer", Effects(mode="repeat", window=8, freeze=1, end=14)),
+    Variant("reconcile, longer", Effects(freeze=FREEZE, end=15)),
+    Variant("ask, any freeze, any answer, longer", Effects(mode="ask", freeze=6, person_waits=False, blame=False)),
+)
+VARIANTS = (
+    Variant("repeat, the receiver never forgets, any freeze", Effects(mode="repeat", freeze=3, end=5)),
+    Variant("repeat within its window", Effects(mode="repeat", window=8, end=9)),
+    Variant("reconcile", Effects()),
+    Variant("reconcile, frozen as long as the margin covers", Effects(freeze=FREEZE)),
+    Variant("ask", Effects(mode="ask")),
+    Variant("ask, any freeze, any answer", Effects(mode="ask", freeze=5, person_waits=False, blame=False, end=8)),
+    Variant("the call comes before the intent", Effects(intent_first=False), "nobody decided"),
+    Variant("no fence", Effects(fenced=False), "had been replaced wrote"),
+    Variant("no last-instant check", Effects(check=False), "nobody decided"),
+    Variant("quiet time is not waited for", Effects(quiet="ignored"), "nobody decided"),
+    Variant("quiet time is not_after alone", Effects(quiet="not_after alone"), "nobody decided"),
+    Variant(
+        "the window opens anew with each attempt",
+        Effects(mode="repeat", window=6, opens="with each attempt"),
+        "nobody decided",
+    ),
+    Variant(
+        "the window bounds the sending, not the landing",
+        Effects(mode="repeat", window=5, opens="and ends with the sending"),
+        "nobody decided",
+    ),
+    Variant("a person may answer at once", Effects(mode="ask", person_waits=False), "landed afterwards"),
+    # What is left by design, so that the documents can say it: docs/semantics.md, "What is claimed".
+    Variant("RESIDUAL reconcile, frozen a tick longer than covered", Effects(freeze=FREEZE + 1), "nobody decided"),
+    Variant("RESIDUAL reconcile, a flight longer than covered", Effects(flight=LANDED + 2), "nobody decided"),
+    Variant("RESIDUAL ask, frozen longer than covered", Effects(mode="ask", freeze=FREEZE + 1), "landed afterwards"),
+)
