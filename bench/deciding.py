@@ -1,0 +1,81 @@
+"""Decisions and how long each took to be heard: shared by the measurements within a process and across two."""
+
+import json
+import time
+from typing import NamedTuple
+
+from bench.figures import Figures, Goal, percentile
+from bench.serving import ACTOR, TENANT
+from outlast.core.rows import APPROVAL, Approval
+from outlast.engine import commands
+from outlast.store.port import Store
+
+MS = 1_000_000
+
+
+class Sample(NamedTuple):
+    """One decision, in ms: from its acknowledgement, and from its call, to the first line of the next node."""
+
+    from_ack: float
+    from_call: float
+
+
+def goals(gate_ms: float) -> tuple[Goal, ...]:
+    """The goals of both measurements differ in the gate only."""
+    return (
+        Goal("p99_ms", "ms", gate=gate_ms, digits=1),
+        Goal("p50_ms", "ms", digits=1),
+        Goal("max_ms", "ms", digits=1),
+        Goal("from_call_p50_ms", "ms", digits=1),
+        Goal("from_call_p99_ms", "ms", digits=1),
+        Goal("samples", ""),
+    )
+
+
+class Decider:
+    """Decides pending approvals and keeps the time; the approvals are read beforehand."""
+
+    def __init__(self, store: Store, approvals: dict[str, Approval]) -> None:
+        self._store = store
+        self._approvals = approvals
+        self._called: dict[str, int] = {}
+        self._acknowledged: dict[str, int] = {}
+        self.samples: list[Sample] = []
+
+    @classmethod
+    async def of(cls, store: Store) -> "Decider":
+        """For all approvals of the store."""
+        rows = await store.rows(APPROVAL, (TENANT,), limit=100_000)
+        return cls(store, {row.run: row for row in rows if isinstance(row, Approval)})
+
+    async def decide(self, run: str) -> None:
+        """Approve what the run has asked for; returns when the decision is acknowledged."""
+        row = self._approvals[run]
+        self._called[run] = time.monotonic_ns()
+        chosen = _offered(row)
+        await commands.decide(self._store, row, approve=True, chosen=chosen, by=ACTOR, claims=["bench"], reason="")
+        self._acknowledged[run] = time.monotonic_ns()
+
+    def line(self, run: str, at_ns: int) -> None:
+        """The next node's first line was reached. A run may be faster than the acknowledgement: that counts as 0."""
+        from_ack = max(0, at_ns - self._acknowledged[run]) / MS
+        self.samples.append(Sample(from_ack, (at_ns - self._called[run]) / MS))
+
+
+def _offered(row: Approval) -> str:
+    digest: str = json.loads(row.plans)[0]["digest"]
+    return digest
+
+
+def figures(decider: Decider) -> Figures:
+    """The figures that `goals` names."""
+    acks = [sample.from_ack for sample in decider.samples]
+    calls = [sample.from_call for sample in decider.samples]
+    return {
+        "p50_ms": percentile(acks, 0.5),
+        "p99_ms": percentile(acks, 0.99),
+        "max_ms": max(acks),
+        "from_call_p50_ms": percentile(calls, 0.5),
+        "from_call_p99_ms": percentile(calls, 0.99),
+        "samples": len(acks),
+    }

@@ -1,0 +1,217 @@
+"""The workflows that are measured: ten small nodes of one write or one lookup each, one node in a loop, and waits."""
+
+import asyncio
+import os
+import time
+from collections import defaultdict
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Workflow, activity, lookup, role
+
+STEPS = 10
+WITHIN = timedelta(hours=96)
+
+
+class Count(BaseModel):
+    """The state of a measured run."""
+
+    loops: int  # how often a looping node is visited; elsewhere: not 0 = its line is said aloud
+    n: int = 0
+
+
+@activity(key="write/{n}", undo=NoUndo("a bench changes nothing"))
+async def write(n: int) -> int:
+    """A write whose receiver is this process: what is left is the price of the record."""
+    return n
+
+
+@lookup(key="look/{n}")
+async def look(n: int) -> int:
+    """A lookup, likewise."""
+    return n
+
+
+effectful = Workflow("bench-effectful", state=Count)
+readonly = Workflow("bench-readonly", state=Count)
+long_effectful = Workflow("bench-long-effectful", state=Count)
+long_readonly = Workflow("bench-long-readonly", state=Count)
+asking = Workflow("bench-asking", state=Count)
+waiting = Workflow("bench-waiting", state=Count)
+holding = Workflow("bench-holding", state=Count)
+
+
+@effectful.node(start=True)
+async def write1(ctx: Context[Count]) -> Literal["write2"]:
+    ctx.state.n = await ctx.do(write, 1)
+    return "write2"
+
+
+@effectful.node
+async def write2(ctx: Context[Count]) -> Literal["write3"]:
+    ctx.state.n = await ctx.do(write, 2)
+    return "write3"
+
+
+@effectful.node
+async def write3(ctx: Context[Count]) -> Literal["write4"]:
+    ctx.state.n = await ctx.do(write, 3)
+    return "write4"
+
+
+@effectful.node
+async def write4(ctx: Context[Count]) -> Literal["write5"]:
+    ctx.state.n = await ctx.do(write, 4)
+    return "write5"
+
+
+@effectful.node
+async def write5(ctx: Context[Count]) -> Literal["write6"]:
+    ctx.state.n = await ctx.do(write, 5)
+    return "write6"
+
+
+@effectful.node
+async def write6(ctx: Context[Count]) -> Literal["write7"]:
+    ctx.state.n = await ctx.do(write, 6)
+    return "write7"
+
+
+@effectful.node
+async def write7(ctx: Context[Count]) -> Literal["write8"]:
+    ctx.state.n = await ctx.do(write, 7)
+    return "write8"
+
+
+@effectful.node
+async def write8(ctx: Context[Count]) -> Literal["write9"]:
+    ctx.state.n = await ctx.do(write, 8)
+    return "write9"
+
+
+@effectful.node
+async def write9(ctx: Context[Count]) -> Literal["write10"]:
+    ctx.state.n = await ctx.do(write, 9)
+    return "write10"
+
+
+@effectful.node
+async def write10(ctx: Context[Count]) -> None:
+    ctx.state.n = await ctx.do(write, 10)
+
+
+@readonly.node(start=True)
+async def look1(ctx: Context[Count]) -> Literal["look2"]:
+    ctx.state.n = await ctx.do(look, 1)
+    return "look2"
+
+
+@readonly.node
+async def look2(ctx: Context[Count]) -> Literal["look3"]:
+    ctx.state.n = await ctx.do(look, 2)
+    return "look3"
+
+
+@readonly.node
+async def look3(ctx: Context[Count]) -> Literal["look4"]:
+    ctx.state.n = await ctx.do(look, 3)
+    return "look4"
+
+
+@readonly.node
+async def look4(ctx: Context[Count]) -> Literal["look5"]:
+    ctx.state.n = await ctx.do(look, 4)
+    return "look5"
+
+
+@readonly.node
+async def look5(ctx: Context[Count]) -> Literal["look6"]:
+    ctx.state.n = await ctx.do(look, 5)
+    return "look6"
+
+
+@readonly.node
+async def look6(ctx: Context[Count]) -> Literal["look7"]:
+    ctx.state.n = await ctx.do(look, 6)
+    return "look7"
+
+
+@readonly.node
+async def look7(ctx: Context[Count]) -> Literal["look8"]:
+    ctx.state.n = await ctx.do(look, 7)
+    return "look8"
+
+
+@readonly.node
+async def look8(ctx: Context[Count]) -> Literal["look9"]:
+    ctx.state.n = await ctx.do(look, 8)
+    return "look9"
+
+
+@readonly.node
+async def look9(ctx: Context[Count]) -> Literal["look10"]:
+    ctx.state.n = await ctx.do(look, 9)
+    return "look10"
+
+
+@readonly.node
+async def look10(ctx: Context[Count]) -> None:
+    ctx.state.n = await ctx.do(look, 10)
+
+
+@long_effectful.node(start=True, max_visits=10_000)
+async def write_on(ctx: Context[Count]) -> Literal["write_on"] | None:
+    """One write a visit, until the state says that there were enough."""
+    ctx.state.n += await ctx.do(write, 1)
+    return "write_on" if ctx.state.n < ctx.state.loops else None
+
+
+@long_readonly.node(start=True, max_visits=10_000)
+async def look_on(ctx: Context[Count]) -> Literal["look_on"] | None:
+    """One lookup a visit, likewise."""
+    ctx.state.n += await ctx.do(look, 1)
+    return "look_on" if ctx.state.n < ctx.state.loops else None
+
+
+def stamp(run: str) -> None:
+    """Say on standard output that a run's line is reached, and when by the clock that all processes share."""
+    os.write(1, f"line {run} {os.getpid()} {time.monotonic_ns()}\n".encode())
+
+
+reached: defaultdict[str, "asyncio.Future[int]"] = defaultdict(lambda: asyncio.get_running_loop().create_future())
+"""For a decider in the same process: when each run's next node began."""
+
+
+async def reached_at(run: str) -> int:
+    """Wait until the run's next node has begun; when that was (monotonic ns)."""
+    return await reached[run]
+
+
+@asking.node(start=True)
+async def ask(ctx: Context[Count]) -> Literal["go_on"]:
+    """Put a plan to a person; nothing holds the run meanwhile."""
+    await ctx.approval(write.plan(1), summary="go on?", by=role("bench"), within=WITHIN)
+    return "go_on"
+
+
+@asking.node
+async def go_on(ctx: Context[Count]) -> None:
+    """The first line of the next node: the one that decisions are timed to."""
+    reached[ctx.run_id].set_result(time.monotonic_ns())
+    if ctx.state.loops:
+        stamp(ctx.run_id)
+
+
+@waiting.node(start=True)
+async def listen(ctx: Context[Count]) -> None:
+    """Wait for a signal that never comes."""
+    await ctx.receive("never", Count)
+
+
+@holding.node(start=True)
+async def hold(ctx: Context[Count]) -> None:
+    """Say so, and stay until this process is killed; whoever takes over walks it again and says so too."""
+    stamp(ctx.run_id)
+    await asyncio.sleep(3600)

@@ -1,0 +1,67 @@
+"""A worker is killed with SIGKILL while it walks: until another one's walk of the same run reaches its first line."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.figures import Figures, Goal, Size
+from bench.flows import holding
+from bench.place import folder
+from bench.serving import opened, start_runs, worker_process
+from outlast.core.budget import SECOND, Liveness
+
+REPEATS = 2
+GRACE_S = 2
+DEFAULT = Liveness()
+SHORT = Liveness(heartbeat_window=3 * SECOND, heartbeat_every=1 * SECOND)
+TINY = Liveness(heartbeat_window=600, heartbeat_every=200)
+GOALS = (
+    Goal("default_s", "s", gate=DEFAULT.heartbeat_window / SECOND + GRACE_S, digits=2),
+    Goal("short_s", "s", gate=SHORT.heartbeat_window / SECOND + GRACE_S, digits=2),
+    Goal("default_min_s", "s", digits=2),
+    Goal("short_min_s", "s", digits=2),
+    Goal("kills", ""),
+)
+NS = 1_000_000_000
+
+
+def measure(size: Size) -> Figures:
+    """Several pairs of workers at once, each on a store of its own, killed at moments spread over a heartbeat."""
+    tiny = size is Size.TINY
+    short = _kills(TINY if tiny else SHORT, size.of(4, 3))
+    default = short if tiny else _kills(DEFAULT, size.of(4, 2))
+    return {
+        "default_s": max(default),
+        "short_s": max(short),
+        "default_min_s": min(default),
+        "short_min_s": min(short),
+        "kills": len(default) + len(short),
+    }
+
+
+def _kills(live: Liveness, count: int) -> list[float]:
+    with ThreadPoolExecutor(count) as pool:
+        shares = [n / count for n in range(count)]
+        return list(pool.map(lambda share: _kill(live, live.heartbeat_every / SECOND * share), shares))
+
+
+def _kill(live: Liveness, wait_s: float) -> float:
+    """Seconds from the kill to the first line of the walk in the other process."""
+    with folder() as path, worker_process(path, holding, live) as first:
+        asyncio.run(_start(path))
+        first.line()
+        with worker_process(path, holding, live) as second:
+            time.sleep(wait_s)
+            killed = time.monotonic_ns()
+            first.kill()
+            line = second.line()
+            assert line.pid == second.pid, line
+            taken = (line.at_ns - killed) / NS
+            second.kill()
+    return taken
+
+
+async def _start(path: Path) -> None:
+    async with opened(path) as store:
+        await start_runs(store, holding, 1)
