@@ -77,7 +77,7 @@ def test_every_file_is_the_owners_alone(tmp_path: Path) -> None:
             return {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
 
         found = asyncio.run(look())
-        assert set(found) == {"s.db", "s.db-wal", "s.db-shm", "s.db.lock", "s.db.gate"}
+        assert set(found) == {"s.db", "s.db-wal", "s.db-shm", "s.db.lock"}
         assert set(found.values()) == {0o600}
     finally:
         os.umask(old)

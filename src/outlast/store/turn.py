@@ -9,21 +9,14 @@ MODE = 0o600
 
 
 class Turn:
-    """Held around every batch and every checkpoint.
-
-    Whoever waits holds the gate, so a process that has just had its turn cannot take the next one before it.
-    """
+    """Held around every batch and every checkpoint. The kernel wakes whoever waits as soon as a turn ends, before the
+    one that had it has told its submitters, so nobody waits for long however busy another process is."""
 
     def __init__(self, database: Path) -> None:
-        self._gate = os.open(f"{database}.gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         self._lock = os.open(f"{database}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
 
     def __enter__(self) -> None:
-        fcntl.flock(self._gate, fcntl.LOCK_EX)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        finally:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -31,6 +24,5 @@ class Turn:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Let go of the file."""
         os.close(self._lock)
-        os.close(self._gate)

@@ -115,8 +115,9 @@ async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
     for i in range(30):
         mine = await held(a, f"run-{i}")
         park = Commit((Put(RUN, parked(mine), mine.version),), fence(mine, mail=0))
-        pair = [outcome(a.submit(park)), outcome(b.submit(post(note_row(mine.run))))]
-        answers = await asyncio.gather(*(pair if i % 2 else reversed(pair)))
+        submits = [(a, park), (b, post(note_row(mine.run)))]
+        futures = [store.submit(commit) for store, commit in (submits if i % 2 else reversed(submits))]
+        answers = await asyncio.gather(*map(outcome, futures))
         row = await the_run(a, mine.run)
         assert row.mail == 1
         if row.owner:

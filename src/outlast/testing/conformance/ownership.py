@@ -170,16 +170,19 @@ async def one_of_many_wins(s: Subject) -> None:
     a, b = await two(s)
     await a.commit(Commit(puts(slot_row())))
     await a.commit(start(run_row()))
+    await a.commit(Commit((Put(EFFECT, effect_row(), 0),)))
     for version in range(1, 8):
+        again = effect_row()._replace(version=version + 1)
+        effects = [store.commit(Commit((Put(EFFECT, again, version),))) for _ in range(3) for store in (a, b)]
         slots = [
             store.commit(Commit((Put(SLOT, slot_row(holder=f"run-{i}")._replace(version=version + 1), version),)))
             for i in range(3) for store in (a, b)
         ]  # fmt: skip
         row = await the_run(a)
         runs = [store.commit(put_run(row, node=f"{i}")) for i in range(3) for store in (a, b)]
-        answers = await asyncio.gather(*map(outcome, [*slots, *runs]))
-        assert [isinstance(answer, Stale) for answer in answers[:6]].count(False) == 1
-        assert [isinstance(answer, Stale) for answer in answers[6:]].count(False) == 1
+        answers = await asyncio.gather(*map(outcome, [*slots, *runs, *effects]))
+        for six in (answers[:6], answers[6:12], answers[12:]):
+            assert [isinstance(answer, Stale) for answer in six].count(False) == 1
 
 
 async def one_start_key_starts_one_run(s: Subject) -> None:
