@@ -1,0 +1,207 @@
+"""How commits share transactions: together where they can, ahead where they must, reading nothing on the hot path."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from outlast.core import points
+from outlast.core.commit import Chain, Commit, Put
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.store import sql
+from outlast.store.database import OFF, Database
+from outlast.store.sql import SQL
+from outlast.store.sqlite import SqliteStore
+from outlast.store.writer import BATCH_MAX
+from outlast.testing.conformance.subject import (
+    effect_row,
+    event_row,
+    fence,
+    held,
+    intend,
+    moved,
+    note_row,
+    post,
+    puts,
+    record,
+    run_row,
+    start,
+    worker_row,
+)
+from tests.store.helpers import opened
+
+ALLOWED = ("run_queue_all",)  # a scan of the few rows of a partial index, in its order
+
+
+class Batches:
+    """Which commits shared a transaction, as the store's own crash points tell."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.landed: list[list[str]] = []
+        monkeypatch.setattr(points, "hook", self.hook)
+
+    def hook(self, name: str, labels: Sequence[str]) -> None:
+        if name == "store.batch:after":
+            self.landed.append(list(labels))
+
+
+async def batch_number(store: SqliteStore) -> int:
+    row = await store.load(WRITER, (STORE, store.writer))
+    assert isinstance(row, Writer)
+    return row.batch
+
+
+def test_pending_commits_share_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is pending when a transaction begins is in it, refused ones aside, up to the bound."""
+    batches = Batches(monkeypatch)
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            futures = [store.submit(start(run_row(f"run-{i}"))._replace(label=f"{i}")) for i in range(2_500)]
+            await asyncio.gather(*futures)
+            assert await batch_number(store) == len(batches.landed) < 20
+
+    asyncio.run(meet())
+    assert [label for batch in batches.landed for label in batch] == [f"{i}" for i in range(2_500)]
+    assert max(map(len, batches.landed)) <= BATCH_MAX
+
+
+def test_a_lingering_commit_waits_for_company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record shares the transaction of the advance that follows it a moment later, and lands alone without one."""
+    batches = Batches(monkeypatch)
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            mine = await held(store)
+            effect, chain = effect_row(), Chain()
+            await store.commit(intend(effect, mine), chain=chain)
+            batches.landed.clear()
+            first = store.submit(record(effect, mine)._replace(label="record"), chain=chain, linger=True)
+            await asyncio.sleep(0)  # the record is with the writer before the advance is spoken
+            write = Put(RUN, moved(mine), mine.version)
+            await store.commit(Commit((write,), fence(mine), label="advance"), chain=chain)
+            await first
+            alone = store.submit(post(note_row())._replace(label="alone"), linger=True)
+            await alone
+
+    asyncio.run(meet())
+    assert batches.landed == [["record", "advance"], ["alone"]]
+
+
+def test_an_urgent_commit_has_a_transaction_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal lands by itself, after the batch that is open and before all that is queued."""
+    batches = Batches(monkeypatch)
+
+    async def meet() -> int:
+        async with opened(tmp_path / "s.db") as store:
+            await store.commit(Commit(puts(worker_row())))
+            batches.landed.clear()
+            many = [store.submit(start(run_row(f"run-{i}"))._replace(label="run")) for i in range(3 * BATCH_MAX)]
+            write = Put(WORKER, worker_row()._replace(version=2), 1)
+            before = len(batches.landed)
+            await store.urgent(Commit((write,), label="renewal"))
+            await asyncio.gather(*many)
+            return before
+
+    before = asyncio.run(meet())
+    where = batches.landed.index(["renewal"])
+    assert where - before <= 1, "at most the batch that was open came before it"
+    assert sum(len(batch) for batch in batches.landed[where + 1 :]) >= BATCH_MAX
+
+
+def test_the_hot_path_reads_nothing(tmp_path: Path) -> None:
+    """Once a run is known, intend, record and advance run no SELECT: its row is remembered, the keys do the rest."""
+
+    async def meet() -> list[str]:
+        async with opened(tmp_path / "s.db") as store:
+            mine, statements = await held(store), []
+            await store.commit(intend(effect_row(key="warm"), mine))
+            store._session.db.set_trace_callback(statements.append)
+            for i in range(5):
+                effect, chain = effect_row(key=f"invite/{i}", visit=mine.visit), Chain()
+                await store.commit(intend(effect, mine), chain=chain)
+                store.submit(record(effect, mine), chain=chain, linger=True)
+                after = moved(mine, visit=mine.visit + 1, seq=mine.seq + 1)
+                writes = (Put(RUN, after, mine.version), Put(EVENT, event_row(seq=after.seq), 0))
+                await store.commit(Commit(writes, fence(mine, mail=0)), chain=chain)
+                mine = after
+            store._session.db.set_trace_callback(None)
+            return statements
+
+    statements = asyncio.run(meet())
+    assert [text for text in statements if text.lstrip().upper().startswith("SELECT")] == []
+    assert sum(text.startswith("BEGIN") for text in statements) == 10
+
+
+def test_ten_commits_of_many_runs_cost_two_transactions_a_round(tmp_path: Path) -> None:
+    """Runs that walk side by side share their transactions: the disk is asked per round, not per run."""
+
+    async def walk(store: SqliteStore, mine: Run) -> None:
+        for i in range(5):
+            effect, chain = effect_row(mine.run, key=f"invite/{i}"), Chain()
+            await store.commit(intend(effect, mine), chain=chain)
+            store.submit(record(effect, mine), chain=chain, linger=True)
+            after = moved(mine, seq=mine.seq + 1)
+            await store.commit(Commit((Put(RUN, after, mine.version),), fence(mine)), chain=chain)
+            mine = after
+
+    async def meet() -> int:
+        async with opened(tmp_path / "s.db") as store:
+            runs = [await held(store, f"run-{i}") for i in range(50)]
+            before = await batch_number(store)
+            await asyncio.gather(*(walk(store, run) for run in runs))
+            return await batch_number(store) - before
+
+    assert asyncio.run(meet()) < 100, "750 commits; one at a time they would be 750 transactions"
+
+
+def plan(db: sqlite3.Connection, statement: str) -> str:
+    """How SQLite would run a statement."""
+    values = [1] * statement.count("?")
+    return "; ".join(str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values))
+
+
+def statements() -> dict[str, str]:
+    """Everything asked of the file while runs move, by name."""
+    found = {
+        "due": sql.DUE, "next due": sql.NEXT_DUE, "owned": sql.OWNED, "queued": sql.QUEUED, "over": sql.OVER,
+        "queued of all": sql.QUEUED_ALL, "snapshot": sql.LAST_SNAPSHOT, "receipt": sql.RECEIPT, "rearm": sql.REARM,
+        "page of runs": sql.page(RUN, (), after=True), "page of approvals": sql.page(APPROVAL, (), after=True),
+        "first page of runs": sql.page(RUN, (), after=False), "by id": sql.page(APPROVAL, ("id",), after=False),
+    }  # fmt: skip
+    for kind in KINDS:
+        found[f"{kind.name} by key"] = SQL[kind.name].select
+        found[f"{kind.name} update"] = SQL[kind.name].update
+        if kind.key > 2:
+            found[f"{kind.name}s of a run"] = sql.prefix(kind, 2, 0)
+            found[f"{kind.name}s after"] = sql.prefix(kind, 2, kind.key)
+            found[f"forget {kind.name}s"] = SQL[kind.name].forget
+        else:
+            found[f"{kind.name}s of a tenant"] = sql.prefix(kind, 1, 0)
+    return found
+
+
+@pytest.mark.parametrize("name", statements())
+def test_no_statement_scans_a_table(name: str, tmp_path: Path) -> None:
+    """Every statement finds its rows by an index, in order, however many runs there are."""
+    database = Database(tmp_path / "s.db", synchronous=OFF)
+    database.migrate()
+    db = database.connect()
+    found = plan(db, statements()[name])
+    db.close()
+    assert "SCAN" not in found or any(index in found for index in ALLOWED), found
+    assert "TEMP B-TREE" not in found or name == "by id", found
+    assert name != "by id" or "approval_id" in found, found
+
+
+def test_the_plan_test_can_fail(tmp_path: Path) -> None:
+    database = Database(tmp_path / "s.db", synchronous=OFF)
+    database.migrate()
+    db = database.connect()
+    assert "SCAN" in plan(db, sql.UNOWNED), "a change of the mapping may scan; nothing else does"
+    assert "TEMP B-TREE" in plan(db, sql.page(EFFECT, ("status",), after=False))
+    db.execute("DROP INDEX run_due")
+    assert "SCAN" in plan(db, sql.DUE)
+    db.close()
