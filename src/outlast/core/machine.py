@@ -86,8 +86,8 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("start", R.QUEUED, None),
     *_moves("claim", R.RUNNING, R.QUEUED, R.WAITING),
     *_moves("claim", R.RECOVERING, R.RUNNING, R.RECOVERING),  # the owner died, or its slice ran out
-    *_moves("admit", R.RUNNING, R.RUNNING),
-    *_moves("queue", R.QUEUED, R.RUNNING),  # no slot is free
+    *_moves("admit", R.RUNNING, R.RUNNING, R.RECOVERING),  # recovering: its first holder died before it was admitted
+    *_moves("queue", R.QUEUED, R.RUNNING, R.RECOVERING),  # no slot is free
     *_moves("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
     *_moves("park", R.WAITING, R.RUNNING, R.RECOVERING),
     *_moves("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
