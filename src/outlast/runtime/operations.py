@@ -162,7 +162,7 @@ class Operations:
         if workflow is None:
             return json.dumps(response).encode()
         codec = workflow.activity(effect.activity).response_codec
-        return bytes(codec.dump(codec.admit(response)))
+        return bytes(codec.dump(codec.admit(json.dumps(response))))  # as JSON: a string is a value, not a document
 
     async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
         """At most `n` admitted runs of this tenant (everywhere: of all tenants); 0 lifts the limit."""
