@@ -20,8 +20,11 @@ TITLE = "demo: a supplier auction that survives a crash and a human"
 @click.option("--approve", is_flag=True, help="Go on unattended: approve by a process of our own.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the facts, and nothing else.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the story is kept; one broken off goes on.")
-@click.option("--keep/--no-keep", default=None, help="Keep a temporary folder  [default: keep, but not with --json]")
-def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None) -> None:
+@click.option("--keep/--no-keep", default=None, help="Keep a temporary folder  [keep; with --json: no-keep].")
+@click.option(
+    "--speed", type=click.IntRange(1, 100_000), default=15_000, help="Of the clock while bids come in [15000]."
+)
+def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int) -> None:
     """A supplier auction whose worker is killed in round 3, and which then waits for a person.
 
     Real processes on a SQLite file in a temporary folder: another worker takes over, nobody is invited twice, and
@@ -30,7 +33,7 @@ def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None) -
     given = folder is not None
     place = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
     try:
-        holds = _play(place, approve=approve, as_json=as_json)
+        holds = _play(place, approve=approve, as_json=as_json, speed=speed)
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo(_broken_off(place, approve=approve), err=True)
         sys.exit(BROKEN_OFF)
@@ -39,7 +42,7 @@ def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None) -
     sys.exit(0 if holds else 1)
 
 
-def _play(place: Path, *, approve: bool, as_json: bool) -> bool:
+def _play(place: Path, *, approve: bool, as_json: bool, speed: int) -> bool:
     from outlast.cli.story import notes as kept
     from outlast.cli.story.stage import stage
 
@@ -48,13 +51,13 @@ def _play(place: Path, *, approve: bool, as_json: bool) -> bool:
     notes.save(place)
     with stage(json=as_json) as shown:
         shown.say(f"\noutlast · {TITLE}\n")
-        proof = asyncio.run(_perform(place, notes, shown, approve=approve))
+        proof = asyncio.run(_perform(place, notes, shown, approve=approve, speed=speed))
     if as_json:
-        click.echo(json.dumps(proof.facts))
+        click.echo(json.dumps(proof.facts, ensure_ascii=False))
     return bool(proof.holds)
 
 
-async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool) -> Any:
+async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed: int) -> Any:
     """The story, which SIGINT, SIGTERM and SIGHUP break off in good order."""
     from outlast.cli.story.example import locate
     from outlast.cli.story.play import Play
@@ -72,7 +75,7 @@ async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool) -> Any
         loop.add_signal_handler(number, stop)
     store = await open_store(f"sqlite:{place / 'outlast.db'}")
     try:
-        return await Play(place, notes, shown, locate(), alone=approve).perform(store)
+        return await Play(place, notes, shown, locate(), alone=approve, speed=speed).perform(store)
     finally:
         await store.close()
 

@@ -25,7 +25,6 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 
 LOOK_S = 0.03
-FAST = 15_000.0  # while rounds run: a day of the auction in under six seconds
 TRUE = 1.0  # while a person decides
 TAKEOVER_MAX_MS = 60 * SECOND
 KILL_ROUND = 3
@@ -38,12 +37,14 @@ REASON = "under budget"
 class Play:
     """One telling of the story in one folder; it goes on where an earlier one was broken off."""
 
-    def __init__(self, folder: Path, notes: Notes, stage: Stage, example: Example, *, alone: bool) -> None:
-        """`alone`: nobody is there to approve, so a process of our own does."""
+    def __init__(
+        self, folder: Path, notes: Notes, stage: Stage, example: Example, *, alone: bool, speed: float
+    ) -> None:
+        """`alone`: nobody is there to approve, so a process of our own does. `speed`: of time in the rounds."""
         self.notes = notes
         self.cast = Cast(folder, example, notes)
         self._stage = stage
-        self._alone = alone
+        self._alone, self._speed = alone, speed
         self._letters, self._record = example.part("letters"), example.part("record")
         self._samples, self._inbox = example.part("samples"), example.part("inbox")
         self._serve = example.part("loopback").serve
@@ -86,7 +87,7 @@ class Play:
         cast.hire(self._inbox_url)
         market = await cast.market()
         notes.save(cast.folder)
-        await self._run_clock(FAST)
+        await self._run_clock(self._speed)
         if not notes.run:
             await self._ops.set_slots(SLOTS)
             today = datetime.fromtimestamp((await self._ops.store.now()).business / SECOND, UTC).date()
@@ -307,7 +308,7 @@ class Play:
         status, said = await self.cast.person("approvals", "approve", approval.id, "--reason", REASON)
         if status:
             raise StoryBroken(f"approvals approve ended with status {status}", said)
-        self._stage.say("\n".join(f"      {line}" for line in said.splitlines()))
+        self._stage.say(f"      {said.partition(' · ')[0]}")
 
     async def _decided(self, waiting: str, approval: Approval) -> None:
         """Until somebody has decided, or has left the run another reason to move."""

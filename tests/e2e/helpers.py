@@ -1,0 +1,156 @@
+"""Real worker processes of the command line on one SQLite file, and a receiver that writes down what it sees."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import Event, Run
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from tests.e2e import flows
+
+ROOT = Path(__file__).parents[2]
+OUTLAST = Path(sys.executable).with_name("outlast")
+GIVE_UP_S = 60
+"""Only a test that is broken waits so long."""
+
+SHORT = (
+    *("--heartbeat-window", "2s", "--heartbeat-every", "500ms"),
+    *("--attempt-timeout", "10s", "--start-budget", "1s", "--quiet-margin", "1s", "--drain-grace", "20s"),
+)
+
+
+def when(holds: Callable[[], Any], otherwise: Callable[[], object] = lambda: "") -> Any:
+    """What `holds` answers, once that is true."""
+    give_up = time.monotonic() + GIVE_UP_S
+    while not (answer := holds()):
+        assert time.monotonic() < give_up, otherwise()
+        time.sleep(0.02)
+    return answer
+
+
+class Receiver:
+    """Takes letters; `hold` makes the next ones wait for their answer. A letter counts when it arrives."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                key = self.headers["Idempotency-Key"]
+                receiver.seen[key] += 1
+                receiver.may_answer.wait(GIVE_UP_S)
+                self._answer(200, f"took {key}")
+
+            def do_GET(self) -> None:
+                key = self.headers["Idempotency-Key"]
+                self._answer(200 if receiver.seen[key] else 404, f"took {key}")
+
+            def _answer(self, status: int, text: str) -> None:
+                body = text.encode()
+                with contextlib.suppress(OSError):  # the caller is gone
+                    self.send_response(status)
+                    self.send_header("Content-Length", f"{len(body)}")
+                    self.end_headers()
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name http.server gives it
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self.may_answer.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Stand:
+    """A store, its receiver, and the worker processes on it."""
+
+    def __init__(self, folder: Path, receiver: Receiver) -> None:
+        self.folder = folder
+        self.receiver = receiver
+        self.url = f"sqlite:{folder / 'outlast.db'}"
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._loop = asyncio.Runner()
+        self._store = self._loop.run(open_store(self.url))
+        workflows = {flows.letters.name: flows.letters}
+        self._operations = Operations(self._store, tenant="default", actor=Actor("test"), workflows=workflows)
+
+    def hire(self) -> subprocess.Popen[bytes]:
+        command = [f"{OUTLAST}", "--store", self.url, "worker", "tests.e2e.flows", *SHORT]
+        with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
+            env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}"}
+            worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+        self.workers.append(worker)
+        return worker
+
+    def do(self, act: Callable[[Operations], Any]) -> Any:
+        """Act on the store, as a process of its own beside the workers."""
+        return self._loop.run(act(self._operations))
+
+    def start(self, *runs: str) -> None:
+        async def act(ops: Operations) -> None:
+            for run in runs:
+                await ops.start("letters", {}, run_id=run, idempotency_key=run)
+
+        self.do(act)
+
+    def run(self, run: str) -> Run:
+        row: Run = self.do(lambda ops: ops.run(run))
+        return row
+
+    def history(self, run: str) -> tuple[Event, ...]:
+        rows: tuple[Event, ...] = self.do(lambda ops: ops.history(run))
+        return rows
+
+    def holder(self, run: str) -> subprocess.Popen[bytes] | None:
+        """The process that holds a run: a worker's id names it."""
+        owner = self.run(run).owner
+        return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
+
+    def alive(self) -> list[str]:
+        """Leases that have not been closed."""
+        return [w.id for w in self.do(lambda ops: ops.workers()) if w.status is LeaseStatus.ALIVE]
+
+    def said(self) -> str:
+        """What the workers printed."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*.log")))
+
+    def close(self) -> None:
+        for worker in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+            worker.wait(GIVE_UP_S)
+        self._loop.run(self._store.close())
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def stand(folder: Path) -> Iterator[Stand]:
+    receiver = Receiver()
+    held = Stand(folder, receiver)
+    try:
+        yield held
+    finally:
+        held.close()
+        receiver.close()

@@ -1,0 +1,97 @@
+"""Real processes on one SQLite file: killed, frozen, told to stop; nobody hears anything twice."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.core.events import EventType
+from outlast.core.rows import is_over
+from tests.e2e.flows import LETTERS
+from tests.e2e.helpers import GIVE_UP_S, Stand, stand, when
+
+TAKEN_OVER = EventType.TAKEN_OVER.value
+
+
+@pytest.fixture
+def s(tmp_path: Path) -> Iterator[Stand]:
+    with stand(tmp_path) as open_stand:
+        yield open_stand
+
+
+def each_once(s: Stand, runs: int = 1) -> None:
+    assert sorted(s.receiver.seen.values()) == [1] * (runs * LETTERS), s.receiver.seen
+
+
+def in_the_middle_of_a_call(s: Stand, run: str) -> None:
+    """Two workers, one of which has sent a letter and has no answer."""
+    s.receiver.may_answer.clear()
+    s.start(run)
+    s.hire()
+    when(lambda: s.receiver.seen, s.said)
+    s.hire()
+    when(lambda: len(s.alive()) == 2, s.said)
+
+
+@pytest.mark.req("REC-1", "REC-3", "REC-5", "FAIL-8", "RUN-1")
+def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Stand) -> None:
+    in_the_middle_of_a_call(s, "r1")
+    victim = s.holder("r1")
+    assert victim is s.workers[0]
+    victim.kill()
+    assert victim.wait(GIVE_UP_S) == -signal.SIGKILL
+    s.receiver.may_answer.set()
+    when(lambda: is_over(s.run("r1")), s.said)
+    (over,) = [event for event in s.history("r1") if event.type == TAKEN_OVER]
+    assert f'"from":"w-{victim.pid}-' in over.body.decode()
+    assert over.visit == 1, "it went on in the visit in which it was cut"
+    assert f'"worker":"w-{s.workers[1].pid}-' in over.body.decode()
+    each_once(s)
+
+
+@pytest.mark.req("FAIL-12", "REC-1", "REC-3")
+def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(s: Stand) -> None:
+    in_the_middle_of_a_call(s, "r1")
+    frozen = s.holder("r1")
+    assert frozen is s.workers[0]
+    frozen.send_signal(signal.SIGSTOP)
+    when(lambda: any(event.type == TAKEN_OVER for event in s.history("r1")), s.said)
+    s.receiver.may_answer.set()
+    when(lambda: is_over(s.run("r1")), s.said)
+    before = s.history("r1")
+    frozen.send_signal(signal.SIGCONT)
+    assert frozen.wait(GIVE_UP_S) == 4, s.said()  # it has learnt that it was replaced, says so and ends
+    assert s.history("r1") == before
+    each_once(s)
+
+
+@pytest.mark.req("FAIL-6", "REC-1", "REC-5", "RUN-1")
+def test_two_workers_on_one_file_share_runs_that_were_started_before_any_worker(s: Stand) -> None:
+    runs = [f"r{n}" for n in range(20)]
+    s.start(*runs)
+    assert s.run("r0").owner == ""
+    s.hire()
+    s.hire()
+    when(lambda: all(is_over(s.run(run)) for run in runs), s.said)
+    claims = [[e for e in s.history(run) if e.type == EventType.CLAIMED.value] for run in runs]
+    assert {len(each) for each in claims} == {1}, "each was claimed once, by one of the two"
+    each_once(s, len(runs))
+
+
+@pytest.mark.req("REC-3", "REC-5")
+def test_a_worker_told_to_stop_settles_its_call_gives_the_run_back_and_the_next_one_goes_on(s: Stand) -> None:
+    s.receiver.may_answer.clear()
+    s.start("r1")
+    first = s.hire()
+    when(lambda: s.receiver.seen, s.said)
+    first.send_signal(signal.SIGTERM)
+    when(lambda: "stopping" in s.said(), s.said)
+    s.receiver.may_answer.set()
+    assert first.wait(GIVE_UP_S) == 0, s.said()
+    assert s.run("r1").owner == ""
+    assert s.alive() == []
+    s.hire()
+    when(lambda: is_over(s.run("r1")), s.said)
+    assert [e for e in s.history("r1") if e.type == TAKEN_OVER] == [], "it was given back, not taken"
+    each_once(s)
