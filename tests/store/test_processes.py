@@ -292,4 +292,3 @@ def test_another_processs_note_wakes_within_a_moment(tmp_path: Path) -> None:
             end()
 
     asyncio.run(listen())
-

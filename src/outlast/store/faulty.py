@@ -111,9 +111,7 @@ class FaultyStore:
             raise Uncertain("it may have landed; nobody was told")
         return done
 
-    async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
-    ) -> tuple[Run, ...]:
+    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
         """See the port."""
         return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners))
 

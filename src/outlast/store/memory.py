@@ -107,9 +107,7 @@ class MemoryStore:
         """See the port."""
         return self._land(commit, None)
 
-    async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
-    ) -> tuple[Run, ...]:
+    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
         """See the port."""
         taken: list[Run] = []
         with self._core.lock:

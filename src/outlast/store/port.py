@@ -63,9 +63,7 @@ class Store(Protocol):
     def urgent_sync(self, commit: Commit) -> Done:
         """The same for a thread without a loop, the heartbeat's for instance: returns when it has landed."""
 
-    async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
-    ) -> tuple[Run, ...]:
+    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
         """Move at most `n` runs of these lanes by `step`: the due ones, oldest due first, or, where `owners` are
         named, the runs they own. No run is taken twice, whoever else is taking. Answers the rows as left."""
 

@@ -351,4 +351,3 @@ class Session:
             self._laid_out = True
             with self.database.turn:
                 self.database.lay_out_log()
-

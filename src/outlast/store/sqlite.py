@@ -104,9 +104,7 @@ class SqliteStore:
                 raise Unavailable("the store's writer does not answer") from error
             return future.result()
 
-    async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()
-    ) -> tuple[Run, ...]:
+    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
         """See the port."""
         self._check_process()
         loop = asyncio.get_running_loop()
