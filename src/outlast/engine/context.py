@@ -1,6 +1,7 @@
 """The Context that a node is given: each verb handed to the room that knows it."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 
 from outlast.core.budget import SECOND
-from outlast.core.codec import digest
+from outlast.core.codec import canonical, digest
 from outlast.core.limits import TEXT_CHARS_MAX, TOLD_BYTES_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.verbs import Told
@@ -21,7 +22,7 @@ from outlast.engine.walk import Walk
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.context import Context
-from outlast.flow.outcomes import ActivityFailed, Refusal
+from outlast.flow.outcomes import ActivityFailed
 from outlast.flow.people import Decision, Rule
 from outlast.flow.plan import Plan
 
@@ -110,7 +111,15 @@ class WalkContext(Context[Any]):
             valid_ms=int(valid_for.total_seconds() * SECOND),
             risk=risk,
         )
-        row = await walk.share((walk.ledger.run.visit, f"approval?{question.name}"), lambda: request(walk, question))
+        flight = (walk.ledger.run.visit, f"approval?{question.name}")
+        if flight[1] in walk.asked:
+            raise Conflict(
+                f"approval {question.name} was asked for twice in one visit",
+                "an approval is known by its name, which is the activity's unless name= says another",
+                "name each its own: ctx.approval(…, name=…)",
+            )
+        walk.asked.add(flight[1])
+        row = await walk.share(flight, lambda: request(walk, question), waits=True)
         if row is None:
             await walk.hang()
         if row.status is ApprovalStatus.REJECTED:
@@ -152,7 +161,9 @@ class WalkContext(Context[Any]):
                 f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "name each its own"
             )
         walk.asked.add(wait.name)
-        return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer)
+        if (bound := wait.bound()) is not None:
+            return wait.notes_of(bound)
+        return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer, waits=True)
 
     # --- what would otherwise differ between walks -----------------------------------------
     def now(self) -> datetime:
@@ -170,6 +181,7 @@ class WalkContext(Context[Any]):
     # --- telling ---------------------------------------------------------------------------
     def tell(self, key: str, text: str, /, **data: JsonValue) -> None:
         """See Context."""
-        if len(self.told) >= TOLD_MAX or len(repr(data)) + len(text) > TOLD_BYTES_MAX:
+        line = canonical({"key": key, "text": text, "data": data})  # refused here, in the author's line
+        if len(self.told) >= TOLD_MAX or len(line) > TOLD_BYTES_MAX:
             raise LimitExceeded("too much was told in one walk", f"at most {TOLD_MAX} lines of {TOLD_BYTES_MAX} bytes")
-        self.told.setdefault(key, Told(key, text, dict(data)))
+        self.told.setdefault(key, Told(**json.loads(line)))

@@ -148,14 +148,14 @@ class _Write:
 
     # --- before the call -----------------------------------------------------------------------
     async def _intend(self) -> Effect:
-        self._still_open()
+        self._may_begin()
         previous = self.ledger.effects.get(self.ident)
         if previous is not None and previous.settled_at == 0 and self._approval_lapsed(previous):
             self._lapse(previous)
         allowed = await permission(self.walk, self.activity, self.call, previous)
         if allowed is None:
             raise Unresolved
-        self._still_open()
+        self._may_begin()
         return await self._land_intent(previous, allowed)
 
     def _approval_lapsed(self, effect: Effect) -> bool:
@@ -214,6 +214,10 @@ class _Write:
         if cancel is not None:
             self.ledger.submit(moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now))
             self.walk.cancelled(cancel)
+            raise Unresolved
+
+    def _may_begin(self) -> None:
+        if not self.walk.may_begin():
             raise Unresolved
 
     def _still_open(self) -> None:

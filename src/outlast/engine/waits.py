@@ -49,8 +49,17 @@ class Named:
             raise Unresolved
         if wait.status is WaitStatus.OPEN:
             wait = await self._bind(wait)
+        return self.notes_of(wait)
+
+    def bound(self) -> Wait | None:
+        """Its row, if an earlier walk of this visit, or this one, has bound it: then nothing is left to wait for."""
+        wait = self.walk.ledger.waits.get((self.walk.ledger.run.visit, self.name))
+        return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
+
+    def notes_of(self, wait: Wait) -> tuple[Note, ...] | None:
+        """The notes it was bound to, or None for its deadline."""
         bound = moves.bound_notes(wait)
-        return tuple(n for n in ledger.notes if n.n in bound) if wait.binding != moves.DEADLINE else None
+        return tuple(n for n in self.walk.ledger.notes if n.n in bound) if wait.binding != moves.DEADLINE else None
 
     async def _declare(self) -> Wait:
         ledger, run = self.walk.ledger, self.walk.ledger.run

@@ -52,6 +52,7 @@ class Walk:
         self._attention: list[Attention] = []
         self._cancel: Cancel | None = None
         self._again = ""
+        self._given_up = False  # the author's code no longer waits for one of its ctx calls
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._hung: set[asyncio.Future[Any]] = set()
@@ -98,6 +99,12 @@ class Walk:
         self.closing = True
         self._wake()
 
+    def may_begin(self) -> bool:
+        """May a call that was asked for before the walk closed still begin? After a doubt alone it may: the members of
+        a do_all are begun together and all settle first (S-16)."""
+        stops = self._cancel or self._again or self._given_up or self._hand_back or self._broken
+        return not self.closing or (bool(self._attention) and not stops)
+
     async def hang(self) -> Any:
         """Never resolves in this walk."""
         future = self._loop.create_future()
@@ -108,14 +115,18 @@ class Walk:
             self._hung.discard(future)
 
     def stir(self) -> None:
-        """A ctx call began or was answered."""
+        """A ctx call began or was answered: the runner looks anew whether all is at rest."""
         self._stirs += 1
+        self._wake()
 
     # --- calls --------------------------------------------------------------------------------------
-    async def share(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def share(
+        self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]], *, waits: bool = False
+    ) -> Any:
         """The answer of the one flight of this key; `make` begins it if there is none.
 
         The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
+        `waits`: it may park, and a run that parks is not walked again because its awaiter gave up.
         """
         mine = self._loop.create_future()
         waiters = self.flights.get(ident)
@@ -129,8 +140,11 @@ class Walk:
         try:
             return await mine
         except asyncio.CancelledError:
-            if not self.closing and ident in self.flights:
-                self.walk_again("the awaiter of a call was cancelled: a call's deadline is the activity's timeout=")
+            if not self.closing:
+                self._given_up = True
+                if not waits:
+                    self._again = self._again or GIVEN_UP
+                self.close()
             raise
 
     async def _fly(self, ident: EffectKey, work: Coroutine[Any, Any, Any]) -> None:
@@ -182,10 +196,12 @@ class Walk:
         return self._verdict(task)
 
     async def _at_rest(self, task: asyncio.Task[Any]) -> bool:
-        """Can no task of the walk run on? Two turns of the loop without a stir, and a second for awaits we do not know."""
+        """Can no task of the walk run on? Some turns of the loop without a stir, and a second for foreign awaits."""
         before = self._stirs
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if self._stirs != before:
+                return False
         if self._stirs != before or self.flights or task.done() or self.closing:
             return False
         if self._only_hangs(task, 0):
@@ -233,6 +249,8 @@ class Walk:
             return HandBack(self._hand_back)
         if self._parked:
             return Resting(tuple(self._parked))
+        if self._given_up:
+            return Again(GIVEN_UP)
         if error is not None:
             return Raised(error)
         if not task.done() or task.cancelled():
@@ -248,6 +266,8 @@ class Unresolved(Exception):
     """A call or wait of this walk has no answer in this walk: its awaiter hangs."""
 
 
+TURNS: Final = 8  # what an answer needs at most to reach, through nested tasks and groups, the next ctx call
+GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
 DEPTH_MAX: Final = 20  # gathers within gathers that are looked through before the second's grace
 
 
