@@ -1,4 +1,4 @@
-"""Every store of this package passes the exam that ships: memory, SQLite, and either behind a wrapper that adds nothing."""
+"""Every store of this package passes the exam that ships: memory, SQLite, either behind a wrapper that adds nothing."""
 
 import asyncio
 from collections.abc import Callable

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.commit import Chain, Commit, Done, Fence, Post, Put, Wake
-from outlast.core.rows import META, NOTE, RUN, Key, Run, key_of
+from outlast.core.rows import META, NOTE, RUN, Run, key_of
 from outlast.errors import StoreError
 from outlast.store import batch, sql
 from outlast.store.batch import Batch, Mine, _Left
@@ -67,7 +67,7 @@ def a_holder_writes_the_mail_it_read(patch: pytest.MonkeyPatch) -> None:
 def the_fence_forgets_the_epoch(patch: pytest.MonkeyPatch) -> None:
     fence = Batch._fence
 
-    def blind(self: Batch, f: Fence) -> Key:
+    def blind(self: Batch, f: Fence) -> Run:
         run = self.row(RUN, (f.tenant, f.run))
         return fence(self, f._replace(epoch=run.epoch) if isinstance(run, Run) else f)
 
@@ -77,7 +77,7 @@ def the_fence_forgets_the_epoch(patch: pytest.MonkeyPatch) -> None:
 def the_fence_forgets_the_visit(patch: pytest.MonkeyPatch) -> None:
     fence = Batch._fence
 
-    def blind(self: Batch, f: Fence) -> Key:
+    def blind(self: Batch, f: Fence) -> Run:
         run = self.row(RUN, (f.tenant, f.run))
         return fence(self, f._replace(visit=run.visit) if isinstance(run, Run) else f)
 

@@ -69,8 +69,10 @@ class Batch:
 
     def _land(self, commit: Commit) -> Done:
         named: Key | None = None
+        mail = 0
         if commit.fence is not None:
-            named = self._fence(commit.fence)
+            held = self._fence(commit.fence)
+            named, mail = held[:2], held.mail
         for expect in commit.expects:
             row = self.row(expect.kind, expect.key)
             if (0 if row is None else version_of(expect.kind, row)) != expect.version:
@@ -93,16 +95,13 @@ class Batch:
                 self._wake(write, mine)
         for (name, key), left in mine.items():
             self.changes[name][key] = left
-        return Done(0 if named is None else self._mail(named), self.now)
+        if named is not None and (moved := mine.get((RUN.name, named))) is not None:
+            assert isinstance(moved.row, Run)
+            mail = moved.row.mail
+        return Done(mail, self.now)
 
-    def _mail(self, key: Key) -> int:
-        run = self.row(RUN, key)
-        assert isinstance(run, Run)
-        return run.mail
-
-    def _fence(self, fence: Fence) -> Key:
-        key = (fence.tenant, fence.run)
-        run = self.row(RUN, key)
+    def _fence(self, fence: Fence) -> Run:
+        run = self.row(RUN, (fence.tenant, fence.run))
         if run is None:
             raise Stale(MISSING)
         assert isinstance(run, Run)
@@ -114,7 +113,7 @@ class Batch:
             raise Stale(MAIL)
         if fence.mapping is not None and fence.mapping != self.now.mapping:
             raise Stale(MAPPING)
-        return key
+        return run
 
     def _when(self, when: When) -> None:
         now = self.now.real if when.clock == "real" else self.now.business
