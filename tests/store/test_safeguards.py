@@ -2,6 +2,7 @@
 proves nothing. The variants are the broken ones of the models S-1, S-2, S-7 and S-9, as traces through real stores."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from outlast.store.batch import Batch, Mine, _Left
 from outlast.store.cache import Cache
 from outlast.store.session import Session
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
+from outlast.store.tickets import Ticket
 from outlast.store.writer import Writer
 from outlast.testing.conformance import PROMISES, Promise
 from tests.conformance.test_stores import Memory, Sqlite, Subjects
@@ -193,6 +195,14 @@ def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:
         self._queue.put(None)
         self._thread.join()
 
+    land = Writer._land
+
+    def slowly(self: Writer, tickets: list[Ticket]) -> None:
+        time.sleep(0.02)  # a slow disk, so that something is still queued when the store is closed
+        land(self, tickets)
+
+    patch.setattr("outlast.store.writer.BATCH_MAX", 5)
+    patch.setattr(Writer, "_land", slowly)
     patch.setattr(Writer, "close", close)
 
 
