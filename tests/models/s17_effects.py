@@ -174,8 +174,9 @@ class Effects:
         name, effect = "ABC"[i], p.copy
         assert p.view is not None
         if effect is None and not self.intent_first:
-            yield f"t={s.t}: {name} calls at once", self._with(
-                s, Landed(s.rows, "", 0, ""), i, p._replace(pc="frozen", at=s.t)
+            yield (
+                f"t={s.t}: {name} calls at once",
+                self._with(s, Landed(s.rows, "", 0, ""), i, p._replace(pc="frozen", at=s.t)),
             )
         elif effect is None or effect.status is EffectStatus.REFUSED:
             yield self._intend(s, i, p)
