@@ -1,0 +1,38 @@
+"""The other pages with terminals: every command typed as it is printed, against real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks, pages
+from tests.docs.terminal import agrees, play
+
+QUICKSTART = ROOT / "docs/quickstart.md"
+PLAYED = [page for page in pages() if page != QUICKSTART and any(b.language == "console" for b in blocks(page))]
+
+
+@pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.name)
+def test_a_page_shows_what_comes(page: Path, tmp_path: Path) -> None:
+    assert play(page, tmp_path)
+
+
+def test_the_effects_page_is_played() -> None:
+    assert ROOT / "docs/effects.md" in PLAYED
+    assert ROOT / "docs/testing.md" in PLAYED
+
+
+@pytest.mark.parametrize(
+    ("printed", "came", "alike"),
+    [
+        ("run-1  started 3s ago", "run-1  started 41.5s ago", True),
+        ("run-1  WAITING", "run-1  RUNNING", False),
+        ("run-1  WAITING\n…", "run-1  WAITING\nsomething else", True),
+        ("run-1  WAITING", "run-1  WAITING\nsomething else", False),
+        ("ap_9d9424199e  pending", "ap_0123456789  pending", True),
+        ("", "a warning", False),
+    ],
+)
+def test_a_page_that_is_wrong_is_seen_to_be_wrong(printed: str, came: str, alike: bool) -> None:
+    known: dict[str, str] = {}
+    assert agrees(printed, came, known) is alike
+    assert known == ({"ap_9d9424199e": "ap_0123456789"} if printed.startswith("ap_") else {})
