@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.commit import Chain, Commit, Put
+from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.rows import EVENT, RUN, STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
 from outlast.store.database import OFF, Database
+from outlast.store.session import Session
 from outlast.testing.conformance.subject import (
     event_row,
     note_row,
@@ -140,6 +141,48 @@ def test_a_log_that_cannot_be_synced_is_not_believed(tmp_path: Path, monkeypatch
             assert isinstance(await outcome(store.commit(start(run_row()))), Uncertain)
 
     asyncio.run(meet())
+
+
+def landed_without_a_row(db: Scripted, sql: str) -> None:
+    """It landed, and the writer's row went with it."""
+    db.plain("DELETE FROM writer")
+    lost_after(db, sql)
+
+
+def told_the_truth(path: Path, fault: Callable[[Scripted, str], None]) -> bool:
+    """Is what is told 'done' there, and what is told 'no' not?"""
+
+    async def meet() -> bool:
+        async with opened(path, database=scripted([fault])) as store:
+            answer = await outcome(store.commit(start(run_row())))
+            there = await store.load(RUN, ("acme", "run-1")) is not None
+            return isinstance(answer, Uncertain) or there == isinstance(answer, Done)
+
+    return asyncio.run(meet())
+
+
+@pytest.mark.parametrize("fault", [lost_after, lost_before, full, landed_without_a_row])
+def test_nobody_is_told_what_is_not_so(fault: Callable[[Scripted, str], None], tmp_path: Path) -> None:
+    assert told_the_truth(tmp_path / "s.db", fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"),
+    [(lost_after, Unavailable("no")), (lost_before, None), (landed_without_a_row, Unavailable("no"))],
+    ids=["sent again without asking", "believed without asking", "a missing row reads as no"],
+)
+def test_without_the_receipt_somebody_is(
+    fault: Callable[[Scripted, str], None], verdict: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken variants of the model S-9, in the real store: each tells a lie."""
+
+    def resolve(self: Session, number: int, error: sqlite3.Error) -> None:
+        self.drop()
+        if verdict is not None:
+            raise verdict
+
+    monkeypatch.setattr(Session, "_resolve", resolve)
+    assert not told_the_truth(tmp_path / "s.db", fault)
 
 
 def test_every_transaction_has_its_own_number(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from outlast.core.commit import Mapping
-from outlast.core.rows import KINDS, META, RUN, TOKEN, Run
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import KINDS, META, RUN, STORE, TOKEN, Run
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.session import Session
@@ -36,8 +37,9 @@ def set_mapping(
 
 
 def purge(session: Session, before: int, n: int) -> int:
-    """Delete at most `n` runs that ended before a business instant, with all their rows but tokens."""
+    """Delete at most `n` runs that ended before an instant, with all their rows but tokens, and old receipts."""
     over = session.db.execute(sql.OVER, (before, n)).fetchall()
     for kind in OF_A_RUN:
         session.db.executemany(SQL[kind.name].forget, over)
+    session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
     return len(over)

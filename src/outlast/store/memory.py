@@ -187,6 +187,9 @@ class MemoryStore:
                 for kind in KINDS:
                     if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN):
                         shelf.drop(kind, run[:2])
+            for row in shelf.under(WRITER, ()):
+                if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:
+                    shelf.drop(WRITER, row[:2])
         return len(over[:n])
 
     # --- reading -------------------------------------------------------------------------

@@ -112,7 +112,8 @@ class Store(Protocol):
         (SQLite: within 50 ms). Answers the function that ends the subscription."""
 
     async def purge(self, before: int, n: int) -> int:
-        """Forget at most `n` runs that ended before a business instant, and all their rows but tokens."""
+        """Forget at most `n` runs that ended before a business instant, and all their rows but tokens; also the
+        receipts of writers that began before it and are closed (a missing receipt proves nothing, S-9)."""
 
     async def migrate(self) -> None:
         """Bring the schema to this version, one numbered step after the other."""

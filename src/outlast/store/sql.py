@@ -106,6 +106,9 @@ LAST_SNAPSHOT: Final = (
 # Parameters: batch, tenant, id, the status of a living writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
 
+# Parameters: tenant, the status of a closed writer, business instant.
+OLD_WRITERS: Final = f"DELETE FROM writer WHERE {_and(('tenant', 'status'))} AND started_at < {MARK}"
+
 
 def _status(kind: Kind) -> tuple[int, dict[str, StrEnum]]:
     """Where the status of a row is, and its words; (-1, {}) for a kind that has none."""

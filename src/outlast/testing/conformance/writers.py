@@ -149,6 +149,17 @@ async def closing_lands_what_was_submitted(s: Subject) -> None:
     assert (await _writer(b, a.writer)).status is LeaseStatus.CLOSED
 
 
+async def old_receipts_are_forgotten(s: Subject) -> None:
+    """`purge` takes the rows of writers that are closed and began before the instant; living ones stay."""
+    a, b = await two(s)
+    await a.close()
+    assert await b.purge(T0, 10) == 0
+    assert await _writer(b, a.writer)
+    await b.purge(T0 + 1, 10)
+    assert await b.load(WRITER, (STORE, a.writer)) is None
+    await b.commit(start(run_row()))
+
+
 async def migrating_again_changes_nothing(s: Subject) -> None:
     """`migrate` on a store of this version leaves every row as it is."""
     a, b = await two(s)
