@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import Event, Run
 from outlast.runtime.open import open_store
@@ -82,18 +84,52 @@ class Receiver:
         self._server.server_close()
 
 
-class Stand:
+class Look:
+    """A store, held open by a process beside the workers."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._loop = asyncio.Runner()
+        self._store = self._loop.run(open_store(url))
+        workflows = {flows.letters.name: flows.letters}
+        self._operations = Operations(self._store, tenant="default", actor=Actor("test"), workflows=workflows)
+
+    def do(self, act: Callable[[Operations], Any]) -> Any:
+        """Act on it."""
+        return self._loop.run(act(self._operations))
+
+    def alive(self) -> list[str]:
+        """Leases that have not been closed."""
+        return [w.id for w in self.do(lambda ops: ops.workers()) if w.status is LeaseStatus.ALIVE]
+
+    def nobody_is_left(self) -> None:
+        """No process of any worker that ever served this store is there any more."""
+        for worker in self.do(lambda ops: ops.workers()):
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(worker.id.split("-")[1]), 0)
+
+    def close(self) -> None:
+        self._loop.run(self._store.close())
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def looking(url: str) -> Iterator[Look]:
+    look = Look(url)
+    try:
+        yield look
+    finally:
+        look.close()
+
+
+class Stand(Look):
     """A store, its receiver, and the worker processes on it."""
 
     def __init__(self, folder: Path, receiver: Receiver) -> None:
+        super().__init__(f"sqlite:{folder / 'outlast.db'}")
         self.folder = folder
         self.receiver = receiver
-        self.url = f"sqlite:{folder / 'outlast.db'}"
         self.workers: list[subprocess.Popen[bytes]] = []
-        self._loop = asyncio.Runner()
-        self._store = self._loop.run(open_store(self.url))
-        workflows = {flows.letters.name: flows.letters}
-        self._operations = Operations(self._store, tenant="default", actor=Actor("test"), workflows=workflows)
 
     def hire(self) -> subprocess.Popen[bytes]:
         command = [f"{OUTLAST}", "--store", self.url, "worker", "tests.e2e.flows", *SHORT]
@@ -102,10 +138,6 @@ class Stand:
             worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.workers.append(worker)
         return worker
-
-    def do(self, act: Callable[[Operations], Any]) -> Any:
-        """Act on the store, as a process of its own beside the workers."""
-        return self._loop.run(act(self._operations))
 
     def start(self, *runs: str) -> None:
         async def act(ops: Operations) -> None:
@@ -127,10 +159,6 @@ class Stand:
         owner = self.run(run).owner
         return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
 
-    def alive(self) -> list[str]:
-        """Leases that have not been closed."""
-        return [w.id for w in self.do(lambda ops: ops.workers()) if w.status is LeaseStatus.ALIVE]
-
     def said(self) -> str:
         """What the workers printed."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*.log")))
@@ -141,8 +169,7 @@ class Stand:
                 worker.send_signal(signal.SIGCONT)
                 worker.kill()
             worker.wait(GIVE_UP_S)
-        self._loop.run(self._store.close())
-        self._loop.close()
+        super().close()
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ def in_the_middle_of_a_call(s: Stand, run: str) -> None:
     when(lambda: len(s.alive()) == 2, s.said)
 
 
-@pytest.mark.req("REC-1", "REC-3", "REC-5", "FAIL-8", "RUN-1")
+@pytest.mark.req("REC-1", "REC-3", "REC-5", "RUN-1")
 def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Stand) -> None:
     in_the_middle_of_a_call(s, "r1")
     victim = s.holder("r1")
@@ -47,6 +47,21 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not
     assert f'"from":"w-{victim.pid}-' in over.body.decode()
     assert over.visit == 1, "it went on in the visit in which it was cut"
     assert f'"worker":"w-{s.workers[1].pid}-' in over.body.decode()
+    each_once(s)
+
+
+@pytest.mark.req("FAIL-11", "REC-1", "REC-3")
+def test_the_worker_that_takes_over_dies_in_the_middle_of_it_and_a_third_goes_on(s: Stand) -> None:
+    in_the_middle_of_a_call(s, "r1")
+    s.workers[0].kill()
+    when(lambda: len(s.receiver.seen) == 2, s.said)  # the second has settled the first letter and is sending the next
+    assert s.holder("r1") is s.workers[1]
+    s.workers[1].kill()
+    assert {worker.wait(GIVE_UP_S) for worker in s.workers} == {-signal.SIGKILL}
+    s.receiver.may_answer.set()
+    s.hire()
+    when(lambda: is_over(s.run("r1")), s.said)
+    assert [event.visit for event in s.history("r1") if event.type == TAKEN_OVER] == [1, 2]
     each_once(s)
 
 

@@ -27,6 +27,7 @@ from outlast.runtime.port import Actor
 LOOK_S = 0.03
 TRUE = 1.0  # while a person decides
 TAKEOVER_MAX_MS = 60 * SECOND
+WIND_UP_MAX_MS = 5 * SECOND
 KILL_ROUND = 3
 ROUNDS = 5
 SLOTS = 2
@@ -62,19 +63,29 @@ class Play:
         """The whole story. Raises StoryBroken; whatever happens, no process is left behind and the clock goes 1:1."""
         flows = {self._workflow.name: self._workflow}
         self._ops = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)
-        try:
-            async with self._serve(self._inbox.inbox_app(self._signal), self.notes.inbox_port) as url:
-                self._inbox_url = url
-                self.notes.inbox_port = int(url.rpartition(":")[2])
+        async with self._serve(self._inbox.inbox_app(self._signal), self.notes.inbox_port) as url:
+            self._inbox_url = url
+            self.notes.inbox_port = int(url.rpartition(":")[2])
+            try:
                 await self._open()
                 if approval := await self._auction():
                     await self._person(approval)
                     await self._award()
                 return await self._prove()
-        finally:
-            await self.cast.close()
-            if self._business_rate() != TRUE:
-                await self._run_clock(TRUE)
+            finally:
+                await self._wind_up()
+
+    async def _wind_up(self) -> None:
+        """No process is left behind. The suppliers finish what has reached them, for the story may be told on."""
+        await self.cast.send_home()
+        give_up = self._clock.mono() + WIND_UP_MAX_MS
+        while self._record.in_flight(self._entries(), "invitations", KILL_ROUND):
+            if self._clock.mono() > give_up:
+                break
+            await asyncio.sleep(LOOK_S)
+        await self.cast.close()
+        if self._business_rate() != TRUE:
+            await self._run_clock(TRUE)
 
     # --- setting the scene ---------------------------------------------------------------------------
     async def _open(self) -> None:

@@ -1,0 +1,161 @@
+"""`outlast demo` as a newcomer runs it: once unattended, once broken off at the worst moment and told on."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.negotiation.record import Arrived, Executed, read
+from outlast.core.events import EventType
+from outlast.core.machine import ENDED
+from outlast.core.rows import is_over
+from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
+
+FASTER = ("--speed", "60000")  # the auction's deadlines come sooner; everything else is as in the demo
+
+
+class Demo:
+    """One process of the demo, and what it has said so far."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.said_path = folder.with_name(f"said-{len(list(folder.parent.glob('said-*')))}.txt")
+        command = [f"{OUTLAST}", "demo", "--folder", f"{folder}", *arguments]
+        with self.said_path.open("wb") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+
+    def said(self) -> str:
+        return self.said_path.read_text(encoding="utf-8")
+
+    def until(self, words: str) -> str:
+        """What it has said, once it has said this."""
+        when(lambda: words in self.said() or self.process.poll() is not None, self.said)
+        assert words in self.said(), self.said()
+        return self.said()
+
+    def command_with(self, words: str) -> list[str]:
+        """The command it told its reader to type."""
+        line = next(line for line in self.said().splitlines() if words in line)
+        return shlex.split(line[line.index(f"{OUTLAST.parent.parent.name}") :])
+
+    def interrupt(self) -> str:
+        """Ctrl-C; its last words."""
+        before = len(self.said())
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(GIVE_UP_S) == 130, self.said()
+        assert "Traceback" not in self.said()
+        return self.said()[before:]
+
+
+@contextlib.contextmanager
+def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
+    running = Demo(folder, *arguments)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.terminate()
+            running.process.wait(GIVE_UP_S)
+
+
+def every_invitation_was_taken_once(folder: Path) -> None:
+    """Counted here from the lines of the market's record, not by the demo."""
+    entries = read(folder / "market.jsonl")
+    invited = [e for e in entries if isinstance(e, Arrived) and e.kind == "invitations"]
+    times = Counter((e.supplier, e.round) for e in invited)
+    assert set(times.values()) == {1}, times
+    assert {n for _, n in times} == {1, 2, 3, 4, 5}
+    acted = Counter(e.n for e in entries if isinstance(e, Executed))
+    assert set(acted.values()) == {1}
+
+
+def crashed_in_round_3(look: Look, run: str) -> None:
+    history = look.do(lambda ops: ops.history(run))
+    (admitted,) = [event for event in history if event.type == EventType.ADMITTED.value]
+    assert '"slots":"default/0"' in admitted.body.decode()
+    (over,) = [event for event in history if event.type == EventType.TAKEN_OVER.value]
+    assert over.node == "auction"
+    assert {e.visit for e in history if e.node == "auction"} == {over.visit}, "one visit, walked on after the crash"
+
+
+@pytest.mark.req("APP-2", "RUN-1", "RUN-6", "REC-1", "REC-3", "EFF-1", "GATE-1", "FAIL-8")
+def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_path: Path) -> None:
+    folder = tmp_path / "story"
+    done = subprocess.run(
+        [f"{OUTLAST}", "demo", "--approve", "--json", "--folder", f"{folder}"],
+        capture_output=True, text=True, timeout=GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["outcome"] == "COMPLETED"
+    assert told["proven"] is True
+    assert told["invitations"] == {"sent": 21, "distinct": 21, "repeated": 0}
+    assert told["crashes"] == 1
+    assert told["slots_in_use"] == 0
+    assert told["effects"]["open"] == told["all_requests_repeated"] == 0
+    assert told["effects"]["answered_from_ledger"] > 0
+    assert told["takeover_seconds"] > 0
+    assert told["resume_seconds"] > 0
+    assert told["order"].startswith("PO-acme-")
+    every_invitation_was_taken_once(folder)
+    with looking(f"sqlite:{folder / 'outlast.db'}") as look:
+        crashed_in_round_3(look, told["run"])
+        (approval,), _ = look.do(lambda ops: ops.approvals())
+        forty_hours_ms = 40 * 3_600_000
+        assert approval.decided_at - approval.asked_at >= forty_hours_ms
+        assert approval.decided_by.startswith("local:"), "decided by a command of the CLI"
+
+
+@pytest.mark.req("APP-2", "REC-3", "GATE-1")
+def test_a_story_broken_off_goes_on_waits_with_nobody_holding_it_and_ends_by_a_command(tmp_path: Path) -> None:
+    folder = tmp_path / "story"
+    with demo(folder, *FASTER) as first:
+        first.until("killed with SIGKILL")
+        last_words = first.interrupt()
+        assert "Stopped. 1 run is safe in" in last_words
+        assert "demo --folder" in last_words
+    with looking(f"sqlite:{folder / 'outlast.db'}") as look:
+        look.nobody_is_left()
+        with demo(folder, "--json", *FASTER) as second:
+            second.until("approvals approve")
+            run = look.do(lambda ops: ops.runs())[0][0]
+            assert run.owner == ""
+            assert '"kind":"approval"' in run.waiting_for
+            look.nobody_is_left()
+            decided = subprocess.run(
+                second.command_with("approvals approve"), capture_output=True, text=True, timeout=GIVE_UP_S, check=False
+            )
+            assert decided.returncode == 0, decided.stdout + decided.stderr
+            assert second.process.wait(GIVE_UP_S) == 0, second.said()
+        told = json.loads(second.said().splitlines()[-1])
+        assert (told["outcome"], told["crashes"], told["slots_in_use"]) == ("COMPLETED", 1, 0)
+        assert told["invitations"]["repeated"] == told["all_requests_repeated"] == 0
+        run = look.do(lambda ops: ops.run(told["run"]))
+        assert is_over(run)
+        assert run.owner == ENDED
+        every_invitation_was_taken_once(folder)
+        crashed_in_round_3(look, run.run)
+        look.nobody_is_left()
+
+
+@pytest.mark.req("APP-2")
+def test_ctrl_c_before_the_run_began_says_that_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
+    with demo(tmp_path / "story") as early:
+        early.until("outlast")
+        assert "Stopped before the run began" in early.interrupt()
+
+
+def test_a_folder_with_another_store_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "outlast.db").touch()
+    with demo(tmp_path) as refused:
+        assert refused.process.wait(GIVE_UP_S) == 4
+    assert "no story of the demo" in refused.said()
+    assert os.listdir(tmp_path) == ["outlast.db"]

@@ -1,0 +1,104 @@
+"""The seven nodes on the real engine, from purchase to award, with the market as a process of its own."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.negotiation import record
+from examples.negotiation.inbox import Posted, inbox_app
+from examples.negotiation.loopback import serve
+from examples.negotiation.samples import sample
+from examples.negotiation.state import Negotiation
+from examples.negotiation.summary import told
+from examples.negotiation.suppliers import INBOX
+from examples.negotiation.workflow import negotiation
+from outlast.core.budget import Liveness
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import is_over
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.port import WorkflowState
+from tests.examples.helpers import GIVE_UP_S, Market, market
+
+NODES = ["ingest", "classify", "route", "auction", "evaluate", "approve", "award"]
+
+
+async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *, reject: str = "") -> WorkflowState:
+    """One leverage purchase, decided by a person as soon as one is asked."""
+    store = await open_store(store_url)
+    runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
+    ops = runtime.operations
+
+    async def signal(run: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
+        await ops.signal(run, name, payload, signal_id=signal_id)
+        return "accepted"
+
+    try:
+        async with runtime, serve(inbox_app(signal)) as inbox, asyncio.timeout(GIVE_UP_S):
+            monkeypatch.setenv(INBOX, inbox)
+            await ops.set_slots(1)
+            handle = await runtime.start(
+                workflow_name="negotiation",
+                input=sample("leverage", market=m.url, today=datetime.now(UTC).date()),
+                idempotency_key="RFQ-2041",
+                correlation_id="c-1",
+            )
+            while not (pending := (await ops.approvals(status=ApprovalStatus.PENDING.value))[0]):
+                run = await ops.run(handle.workflow_id)
+                assert not run.attention and not is_over(run), await runtime.get(run.run)
+                await asyncio.sleep(0.02)
+            assert [slot.holder for slot in await ops.slots()] == [handle.workflow_id]
+            if reject:
+                await ops.reject(pending[0].id, reason=reject)
+            else:
+                await ops.approve(pending[0].id, reason="under budget")
+            state = await runtime.finished(handle.workflow_id)
+            assert [slot.holder for slot in await ops.slots()] == [""]
+            assert len({e.key for e in await ops.effects(handle.workflow_id)}) == len(
+                await ops.effects(handle.workflow_id)
+            )
+            return state
+    finally:
+        await store.close()
+
+
+@pytest.mark.req("RUN-1", "RUN-2", "RUN-6", "GATE-1", "RT-1", "RT-2", "EFF-1")
+def test_a_purchase_is_auctioned_approved_and_awarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with market(tmp_path, "calm") as m:
+        state = asyncio.run(auction(m, f"sqlite:{tmp_path / 'outlast.db'}", monkeypatch))
+        counts = record.summary(record.read(m.record), state.workflow_id)
+    assert state.shown == "COMPLETED"
+    s = Negotiation.model_validate(state.state)
+    assert (s.quadrant, s.rounds_held, s.cycle) == ("LEVERAGE", 5, 1)
+    assert s.suppliers == ["acme", "baltica", "cordoba", "dunlin", "elmtree"]
+    assert [d.supplier_id for d in s.discarded] == ["farrow"]
+    assert s.declined == {"dunlin": "our order book is full until summer"}
+    assert len(s.bids) == 4 * 5
+    assert state.outcome["supplier_id"] == "acme"
+    assert state.outcome["order_id"].startswith("PO-acme-")
+    assert state.outcome["approved_by"] == "local"
+    assert f"ordered: {s.order_id} (approved by local)" in told(s)
+    assert {kind: count.sent for kind, count in counts.items()} == {
+        "invitations": 5 + 4 * 4,
+        "feedback": 4 * 4,
+        "orders": 1,
+        "messages": 4,
+        "cancellations": 0,
+    }
+    assert {count.repeated for count in counts.values()} == {0}
+
+
+@pytest.mark.req("GATE-1", "RUN-2", "RUN-6")
+def test_a_rejected_award_ends_cancelled_with_the_reason_and_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with market(tmp_path, "calm") as m:
+        state = asyncio.run(auction(m, "memory:", monkeypatch, reject="buy less"))
+        counts = record.summary(record.read(m.record), state.workflow_id)
+    assert state.shown == "CANCELLED"
+    assert state.reason == "rejected by local: buy less"
+    assert state.outcome is None
+    assert counts["orders"].arrived == counts["messages"].arrived == 0
