@@ -8,6 +8,7 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
+from outlast.core.people import REOPENED
 from outlast.core.rows import Approval
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Walk
@@ -34,7 +35,7 @@ async def request(walk: Walk, question: Question) -> Approval | None:
     if latest is not None and not _same(latest, question, walk):
         await _withdraw(walk, latest)
         latest = None
-    if latest is not None and _lapsed(latest, ledger.now.business):
+    if latest is not None and _lapsed(walk, latest):
         latest = None
     if latest is None or latest.status is ApprovalStatus.WITHDRAWN:
         latest = await _ask(walk, question, len(asked))
@@ -119,8 +120,15 @@ def _same(approval: Approval, question: Question, walk: Walk) -> bool:
     return [plan["digest"] for plan in json.loads(approval.plans)] == digests
 
 
-def _lapsed(approval: Approval, now: int) -> bool:
-    return approval.status is ApprovalStatus.APPROVED and not approval.consumed_by and now >= approval.valid_until
+def _lapsed(walk: Walk, approval: Approval) -> bool:
+    """Is its time over, and what it allowed still to be done: never begun, or re-opened by a person?"""
+    if approval.status is not ApprovalStatus.APPROVED or walk.ledger.now.business < approval.valid_until:
+        return False
+    if not approval.consumed_by:
+        return True
+    visit, _, key = approval.consumed_by.partition(":")
+    effect = walk.ledger.effects.get((int(visit), key))
+    return effect is not None and effect.settled_at > 0 and bool(effect.error) and REOPENED in effect.error
 
 
 def _fence(walk: Walk) -> Fence:

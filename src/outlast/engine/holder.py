@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from outlast.core.budget import INLINE_WAIT_MAX
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Reason, RunStatus
 from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, clocks_of
 from outlast.core.route import Cancel, Rest, WalkOn, cancel_of, route
@@ -43,6 +44,7 @@ class Holder:
         self._around = around
         self._budget_ms = budget_ms
         self._draining = draining
+        self._answered = False  # the walk under way follows a person's answer to all that was asked
 
     async def hold(self) -> None:
         """Until the run is given back, over, or no longer ours. Never raises for what the author's code does."""
@@ -99,6 +101,7 @@ class Holder:
     async def _go(self) -> bool:
         ledger = self.ledger
         way = route(ledger.run, ledger.notes, ledger.effects)
+        self._answered = isinstance(way, WalkOn) and way.cleared
         walk = Walk(ledger, self._workflow, self._around)
         if isinstance(way, Cancel):
             return await self._end(walk, RunStatus.CANCELLED, f"cancelled by {way.by}: {way.reason}", ())
@@ -207,6 +210,7 @@ class Holder:
         text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
         log.warning("run %s: %s", self.ledger.run.run, text)
         shown = str(error) if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
+        shown = shown[:TEXT_CHARS_MAX]
         return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
 
     # --- giving back ----------------------------------------------------------------------------------
@@ -217,15 +221,15 @@ class Holder:
         if isinstance(first, Resting):
             return await self._park(first, told, cleared=False)
         state = self.ledger.last.snapshot or b"{}"
-        await end(walk, outcome, state=state, result=None, reason=reason, told=told)
+        await end(walk, outcome, state=state, result=None, reason=_storable(reason)[:TEXT_CHARS_MAX], told=told)
         return False
 
     async def _flag(self, reasons: tuple[Attention, ...], told: tuple[Told, ...]) -> bool:
         ledger = self.ledger
         mapping = ledger.store.mapping()
-        await ledger.land(
-            flag(ledger.run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told)
-        )
+        run = ledger.run._replace(attention="") if self._answered else ledger.run
+        reasons = tuple(a._replace(detail=_storable(a.detail)) for a in reasons)
+        await ledger.land(flag(run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told))
         return False
 
     async def _rest(self, way: Rest) -> bool:
@@ -305,6 +309,11 @@ class Holder:
 
     def _attention(self, reason: Reason, detail: str) -> Attention:
         return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.mail_read)
+
+
+def _storable(text: str) -> str:
+    """Text from anywhere, as every store can hold it: halves of surrogate pairs are spelt out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _exhausted_in(error: BaseException) -> list[EffectRefused]:

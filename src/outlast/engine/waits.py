@@ -35,6 +35,8 @@ class Named:
         self.walk = walk
         self.kind = kind
         self.name = check_name("wait", name)
+        if isinstance(until, datetime) and until.tzinfo is None:
+            raise InvalidInput(f"wait {name} until {until}", "it has no time zone", "e.g. datetime(…, tzinfo=UTC)")
         self.until = until
         self.most = most
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None

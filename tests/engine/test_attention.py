@@ -1,0 +1,284 @@
+"""Attention: a person is called with all he needs, and the run goes on from where it stood (RUN-2)."""
+
+import asyncio
+from datetime import timedelta
+from typing import Literal
+
+import pytest
+
+from outlast.errors import Conflict
+from outlast.flow import ActivityFailed, Context, Failed, NotSent, Perhaps, Stopped, Workflow, repeat
+from tests.engine.world import MINUTE, QUIET, Acts, Go, Receiver, Slow, State, World, one_node, ordering, write
+
+Ctx = Context[State]
+
+
+@pytest.mark.req("RUN-2", "EFF-1")
+async def test_an_unexpected_exception_keeps_node_and_visit_and_is_told_with_its_traceback(world: World) -> None:
+    """`continue` goes on in the same visit, after the fix: what was done stays done."""
+    shop = Receiver()
+    order = write(shop)
+    bug = [True]
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said = [await ctx.do(order, "a")]
+        if bug:
+            raise ZeroDivisionError("of the author")
+        ctx.state.said.append(await ctx.do(order, "b"))
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    (attention,) = world.attention()
+    assert (attention.reason.value, world.run().visit, world.run().node) == ("exception", 1, "only")
+    assert "ZeroDivisionError: of the author" in attention.detail
+    assert "in body" in attention.detail
+    bug.clear()
+    await world.go_on()
+    assert world.outcome()["said"] == ["did order/a", "did order/b"]
+    assert len(shop.did) == 2
+
+
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize("text", ["x" * 3_000_000, "half a pair \ud800", "a NUL \0 in it"], ids=["huge", "pair", "nul"])
+@pytest.mark.parametrize("kind", [ValueError, Failed, Stopped])
+async def test_whatever_an_exception_says_reaches_a_person(world: World, kind: type[Exception], text: str) -> None:
+    """No length and no characters of a message keep a run from being flagged or ended (F8)."""
+
+    async def body(ctx: Ctx) -> None:
+        raise kind(text)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    if kind is ValueError:
+        assert world.reasons() == ["exception"]
+        assert "ValueError" in world.attention()[0].detail
+    else:
+        assert world.status() == {Failed: "failed", Stopped: "cancelled"}[kind]
+        assert world.last_event()["reason"].startswith(text[:5])
+
+
+@pytest.mark.req("RUN-2")
+async def test_a_signal_to_a_run_in_attention_does_not_wake_it_into_a_walk(world: World) -> None:
+    """Only an answer to what a person was asked does; the note is kept for the walk that follows."""
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) == 1:
+            raise ValueError("first walk")
+        ctx.state.said = [(await ctx.receive("go", Go)).word]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.signal("go", word="kept")
+    assert (len(walks), world.status(), world.reasons()) == (1, "waiting", ["exception"])
+    await world.go_on()
+    assert world.outcome()["said"] == ["kept"]
+
+
+@pytest.mark.req("RUN-2")
+async def test_what_was_answered_is_no_longer_shown_when_a_person_is_called_anew(world: World) -> None:
+    """An exception was continued; the doubt that follows stands alone, and answering it is enough."""
+    shop = Receiver(Acts(Perhaps("lost")))
+    order = write(shop)
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) == 1:
+            raise ValueError("first walk")
+        ctx.state.said = [await ctx.do(order, "a")]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.go_on()
+    assert world.reasons() == ["effect_uncertain"]
+    await world.resolve("order/a", "happened", response=b'"seen"')
+    assert world.outcome()["said"] == ["seen"]
+
+
+@pytest.mark.req("RUN-1", "RUN-2")
+async def test_one_visit_more_is_granted_by_continue(world: World) -> None:
+    """A loop beyond its maximum is attention; each `continue` grants exactly one more."""
+    flow = Workflow("loop", state=State)
+
+    @flow.node(start=True, max_visits=2)
+    async def again(ctx: Ctx) -> Literal["again"] | None:
+        ctx.state.n += 1
+        return "again" if ctx.state.n < 4 else None
+
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.reasons(), world.run().visit) == (["visits_exhausted"], 2)
+    await world.go_on()
+    assert (world.reasons(), world.run().visit) == (["visits_exhausted"], 3)
+    await world.go_on()
+    assert world.outcome()["n"] == 4
+
+
+@pytest.mark.req("RUN-1")
+async def test_a_transition_that_is_not_declared_is_attention(world: World) -> None:
+    """A value the annotation does not name moves nothing."""
+    flow = Workflow("wrong", state=State)
+
+    @flow.node(start=True)
+    async def one(ctx: Ctx) -> Literal["two"]:
+        return "three"  # type: ignore[return-value]
+
+    @flow.node
+    async def two(ctx: Ctx) -> None:
+        return None
+
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.reasons(), world.run().node) == (["exception"], "one")
+    assert "'three'" in world.attention()[0].detail
+
+
+# --- uncertain effects ---------------------------------------------------------------------------------
+@pytest.mark.req("EFF-2", "EFF-3", "FAIL-2")
+@pytest.mark.parametrize("verb", ["happened", "did_not_happen", "give_up"])
+async def test_a_person_resolves_an_uncertain_effect_once(world: World, verb: str) -> None:
+    """It happened, with this response · it did not, do it · give up: the run goes on to the same end."""
+    shop = Receiver(Perhaps("lost"))
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        try:
+            ctx.state.said = [await ctx.do(order, "a")]
+        except ActivityFailed as failed:
+            ctx.state.said = [failed.refusal.code]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(QUIET)
+    await world.resolve("order/a", verb, response=b'"did order/a"' if verb == "happened" else None)
+    assert world.outcome()["said"] == ["given_up" if verb == "give_up" else "did order/a"]
+    assert len(shop.attempts) == (2 if verb == "did_not_happen" else 1)
+    with pytest.raises(Conflict, match="not uncertain"):
+        await world.resolve("order/a", "give_up")
+
+
+@pytest.mark.req("EFF-3")
+async def test_it_did_not_happen_is_too_early_while_a_call_could_still_land(world: World) -> None:
+    """Judged by the store's clock: refused until quiet_until, accepted from then on."""
+    shop = Receiver(Perhaps("lost"))
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(world.effect("order/a").quiet_until - world.time.wall() - 1)
+    with pytest.raises(Conflict, match="too early"):
+        await world.resolve("order/a", "did_not_happen")
+    assert world.effect("order/a").status.value == "uncertain"
+    await world.pass_(1)
+    await world.resolve("order/a", "did_not_happen")
+    assert world.status() == "completed"
+
+
+@pytest.mark.req("EFF-2")
+async def test_continue_does_not_answer_a_doubt(world: World) -> None:
+    """The doubt has answers of its own; the error says how to give them."""
+    flow = ordering(write(Receiver(Perhaps("lost"))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    with pytest.raises(Conflict, match="effect_uncertain"):
+        await world.go_on()
+
+
+@pytest.mark.req("EFF-2")
+async def test_two_doubts_are_two_entries_and_each_is_answered(world: World) -> None:
+    """The run goes on when both are."""
+    shop = Receiver(Acts(Perhaps("lost")), Acts(Perhaps("lost")))
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        await asyncio.gather(ctx.do(order, "a"), ctx.do(order, "b"))
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert sorted(a.key for a in world.attention()) == ["order/a", "order/b"]
+    await world.resolve("order/a", "happened", response=b'"x"')
+    assert world.status() == "waiting"
+    await world.resolve("order/b", "happened", response=b'"x"')
+    assert world.status() == "completed"
+
+
+# --- ends ------------------------------------------------------------------------------------------------
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize(("kind", "end"), [(Failed, "failed"), (Stopped, "cancelled")])
+async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: type[Exception], end: str) -> None:
+    """`Failed` and `Stopped`; done effects with an undo are listed, latest first."""
+    shop = Receiver()
+    order, mail = write(shop, undo=True), write(shop, name="mail")
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+        await ctx.do(mail, "m")
+        await ctx.do(order, "b")
+        raise kind("enough")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.status(), world.run().owner, world.run().due_at) == (end, "ended", None)
+    assert world.last_event()["standing"] == ["order order/b", "order order/a"]
+    assert world.last_event()["reason"] == "enough"
+
+
+@pytest.mark.req("EFF-2", "EFF-8")
+async def test_a_failing_run_settles_what_is_open_before_it_ends(world: World) -> None:
+    """The sibling failed while a call was in flight: its outcome is awaited, and a doubt is for a person first."""
+    slow = Slow(Perhaps("lost"))
+    shop = Receiver(slow)
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        task = asyncio.ensure_future(ctx.do(order, "a"))
+        await slow.begun.wait()
+        if not task.done():
+            raise Failed("a sibling failed")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.status() == "running"
+    slow.go.set()
+    await world.settle()
+    assert (world.status(), world.reasons()) == ("waiting", ["effect_uncertain"])
+
+
+@pytest.mark.req("RUN-2")
+async def test_a_run_returns_what_its_outcome_function_says(world: World) -> None:
+    """By default its last state; a mistake in the function is attention, and the run has not ended."""
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.n = 7
+
+    good = one_node(body, name="good", outcome=lambda state: {"seven": state.n})
+    bad = one_node(body, name="bad", outcome=lambda state: 1 / 0)
+    world.worker(good, bad)
+    await world.start(good, "g")
+    await world.start(bad, "b")
+    assert world.outcome("g") == {"seven": 7}
+    assert (world.status("b"), world.reasons("b")) == ("waiting", ["exception"])
+
+
+@pytest.mark.req("EFF-4")
+async def test_what_a_person_reopened_gets_its_attempt_even_where_all_were_used(world: World) -> None:
+    """`did not happen` after the last attempt: one more call, and a doubt about it is a doubt again."""
+    shop = Receiver(*[Acts(Perhaps("lost"))] * 2, NotSent("x"), NotSent("x"))
+    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(minutes=3, seconds=2))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(QUIET + 10_000)
+    assert world.reasons() == ["effect_uncertain"]
+    before = len(shop.attempts)
+    await world.resolve("order/a", "did_not_happen")
+    assert len(shop.attempts) == before + 1

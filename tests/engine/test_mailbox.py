@@ -1,0 +1,228 @@
+"""The mailbox: no note is lost, none is answered to by a run that has ended, and a cancel is heard (S-1)."""
+
+from datetime import timedelta
+
+import pytest
+from pydantic import BaseModel
+
+from outlast.engine import commands
+from outlast.errors import Conflict
+from outlast.flow import Context, NotNow, Perhaps, Workflow
+from tests.engine.world import (
+    MINUTE,
+    QUIET,
+    SECOND,
+    Acts,
+    Go,
+    Receiver,
+    Slow,
+    State,
+    World,
+    one_node,
+    ordering,
+    write,
+)
+
+Ctx = Context[State]
+
+
+async def hears(ctx: Ctx) -> None:
+    """Waits for one signal."""
+    ctx.state.said = [(await ctx.receive("go", Go)).word]
+
+
+@pytest.mark.req("RUN-3", "CKP-2")
+@pytest.mark.parametrize("verb", ["park", "note_wait"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_note_posted_around_the_park_is_heard(world: World, verb: str, when: str) -> None:
+    """A park names the mail as read: refused if it moved. The model's trace "asleep with mail" cannot happen."""
+    flow = one_node(hears)
+    process = world.worker(flow)
+    getattr(process.wire, when)(f"r1 {verb}", lambda: world.signal_now("go", word="heard"))
+    await world.start(flow)
+    assert world.outcome()["said"] == ["heard"]
+
+
+@pytest.mark.req("RUN-3")
+async def test_a_fast_sender_cannot_keep_a_run_from_parking(world: World) -> None:
+    """Notes that answer nothing the run waits for: the verb is repeated with the new number, the node is not."""
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        await ctx.receive("go", Go)
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    left = 30
+
+    def noise() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            world.signal_now("noise")
+            process.wire.before("r1 park", noise)
+
+    process.wire.before("r1 park", noise)
+    await world.start(flow)
+    assert world.status() == "waiting"
+    assert len(walks) <= 2
+    await world.signal("go", word="x")
+    assert world.status() == "completed"
+
+
+@pytest.mark.req("RUN-3")
+async def test_a_run_does_not_end_with_a_cancel_it_was_told_of(world: World) -> None:
+    """Ending names the mail: a cancel accepted before the end is heard, one after it is refused."""
+    flow = ordering(write(Receiver()), "a")
+    process = world.worker(flow)
+    process.wire.before("complete", world.cancel_now)
+    await world.start(flow)
+    assert world.status() == "cancelled"
+    with pytest.raises(Conflict, match="ended"):
+        await world.cancel()
+    with pytest.raises(Conflict, match="ended"):
+        await world.signal("go")
+
+
+@pytest.mark.req("RUN-4")
+async def test_a_signal_with_an_id_is_left_once(world: World) -> None:
+    """The second one is told so and adds nothing."""
+    flow = one_node(hears)
+    await world.start(flow)
+    assert await world.signal("go", signal_id="s1", word="a") is True
+    assert await world.signal("go", signal_id="s1", word="b") is False
+    world.worker(flow)
+    await world.settle()
+    assert world.outcome()["said"] == ["a"]
+    assert len(world.notes()) == 1
+
+
+# --- cancel ------------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-8", "RUN-2")
+async def test_a_waiting_run_is_cancelled_at_once(world: World) -> None:
+    """Who and why stand in its last event."""
+    flow = one_node(hears)
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    assert world.status() == "cancelled"
+    assert world.last_event()["reason"] == "cancelled by me: no longer needed"
+
+
+@pytest.mark.req("EFF-8", "FAIL-7")
+async def test_a_cancel_inside_a_call_waits_for_its_outcome(world: World) -> None:
+    """The call is not abandoned; its answer is recorded, nothing begins after it, and what stands is named."""
+    slow = Slow()
+    shop = Receiver(slow)
+    flow = ordering(write(shop, undo=True), "a", "b")
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    assert world.status() == "running"
+    slow.go.set()
+    await world.settle()
+    assert world.status() == "cancelled"
+    assert world.effect("order/a").status.value == "done"
+    assert shop.did == ["t:r1:1:order/a"]
+    assert world.last_event()["standing"] == ["order order/a"]
+
+
+@pytest.mark.req("EFF-8")
+async def test_a_cancel_learnt_from_the_answer_to_an_intent_stops_the_call(world: World) -> None:
+    """The answer to every commit carries the mail: the holder hears of the cancel before it sends."""
+    shop = Receiver()
+    flow = ordering(write(shop), "a")
+    process = world.worker(flow)
+    process.wire.before("intend order/a", world.cancel_now)
+    await world.start(flow)
+    assert shop.attempts == []
+    assert world.status() == "cancelled"
+    assert world.effect("order/a").status.value == "refused"
+
+
+@pytest.mark.req("EFF-8", "EFF-2")
+@pytest.mark.parametrize(("mode", "acted"), [("reconcile", True), ("reconcile", False), ("ask", True)])
+async def test_a_cancel_settles_what_a_dead_worker_left_open(world: World, mode: str, acted: bool) -> None:
+    """Looked up, or asked of a person; never called again, never ended over."""
+    slow = Slow(acts_first=acted)
+    shop = Receiver(slow)
+    flow = ordering(write(shop, mode=mode, undo=True), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    assert slow.begun.is_set()
+    first.kill()
+    await world.cancel()
+    world.worker(flow)
+    await world.pass_(QUIET + 30 * SECOND)
+    assert len(shop.attempts) == 1
+    if mode == "ask":
+        assert (world.status(), world.reasons()) == ("waiting", ["effect_uncertain"])
+        await world.resolve("order/a", "happened", response=b'"seen"')
+    assert world.status() == "cancelled"
+    assert world.last_event()["standing"] == (["order order/a"] if acted else [])
+
+
+@pytest.mark.req("EFF-8")
+async def test_a_cancel_while_a_call_waits_for_its_next_attempt_ends_the_run(world: World) -> None:
+    """Nothing happened at the last attempt, so nothing is owed to it."""
+    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=30)))
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    assert world.status() == "cancelled"
+    assert world.effect("order/a").status.value == "refused"
+
+
+@pytest.mark.req("EFF-8", "EFF-3")
+async def test_a_cancel_while_a_doubt_is_quiet_waits_the_quiet_time_out(world: World) -> None:
+    """Not found within the quiet time is no proof for an ending either, nor is an answer to a question asked in it."""
+    shop = Receiver(Perhaps("lost"))
+    flow = ordering(write(shop, mode="reconcile"), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    assert (world.status(), len(shop.attempts)) == ("recovering", 1)
+    await world.pass_(QUIET)
+    assert world.status() == "cancelled"
+    assert len(shop.attempts) == 1
+
+
+@pytest.mark.req("EFF-8")
+async def test_a_cancel_of_a_run_in_attention_waits_for_the_uncertain_effect(world: World) -> None:
+    """It ends once a person has said what became of it."""
+    shop = Receiver(Acts(Perhaps("lost")))
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    assert world.reasons() == ["effect_uncertain"]
+    await world.pass_(QUIET)
+    await world.resolve("order/a", "did_not_happen")
+    assert world.status() == "cancelled"
+    assert len(shop.attempts) == 1
+
+
+@pytest.mark.req("RUN-4")
+async def test_starting_again_is_the_same_run_and_with_another_input_refused(world: World) -> None:
+    """The same key means the same run; nothing is merged."""
+    class Order(BaseModel):
+        item: str
+
+    flow = Workflow("orders", state=Order)
+
+    @flow.node(start=True)
+    async def only(ctx: Context[Order]) -> None:
+        return None
+
+    async def start(item: str, run: str) -> commands.Started:
+        return await commands.start(
+            world.store, flow, {"item": item}, tenant="t", actor="me", run=run, key="k1"
+        )
+
+    assert await start("pen", "r1") == ("r1", True)
+    assert await start("pen", "r2") == ("r1", False)
+    with pytest.raises(Conflict):
+        await start("ink", "r3")
+    await world.pass_(MINUTE)
