@@ -1,0 +1,134 @@
+"""A refund with everything a crash can cut: a lookup, writes in each mode of doubt, waits, a person, two at once."""
+
+import os
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import (
+    CannotTell,
+    Context,
+    Found,
+    NotFound,
+    NoUndo,
+    Stopped,
+    Workflow,
+    activity,
+    lookup,
+    repeat,
+    role,
+    this_call,
+)
+
+from . import world
+
+SNEAK = "CRASH_SNEAK"
+"""The environment variable that makes the node pay another amount than the one approved, as bad code would."""
+
+
+class Claim(BaseModel):
+    order_id: str
+    cents: int = 0
+    reserved: str = ""
+    told: str = ""
+    logged: str = ""
+    comment: str = ""
+    paid: str = ""
+    booked: str = ""
+
+
+class Comment(BaseModel):
+    text: str
+
+
+refund = Workflow("refund", state=Claim, version=1, ceiling=timedelta(hours=168))
+
+
+@lookup(key="price/{order_id}")
+async def price(order_id: str) -> int:
+    """Reads what the order cost."""
+    return 4_200
+
+
+@activity(key="reserve/{order_id}", undo=NoUndo("it lapses by itself"))
+async def reserve(order_id: str, cents: int) -> str:
+    """Sets the money aside; the bank can be asked whether it did."""
+    return _receive("reserve", dedupes=False)
+
+
+@reserve.reconcile
+async def find_reserve(order_id: str, cents: int) -> Found[str] | NotFound | CannotTell:
+    """Whether the bank has it."""
+    said = world.ask(this_call().idempotency_key, _label())
+    return Found(said, external_id=said) if said else NotFound()
+
+
+@activity(key="tell/{order_id}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("said is said"))
+async def tell_customer(order_id: str, text: str) -> str:
+    """Writes to the customer; the mail house dedupes by key for a day."""
+    return _receive("tell", dedupes=True)
+
+
+@activity(key="log/{order_id}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("a log is kept"))
+def log_claim(order_id: str) -> str:
+    """Writes a line, from a thread: a plain function."""
+    return _receive("log", dedupes=True)
+
+
+@activity(key="refund/{order_id}", scope="run", undo=NoUndo("paid is paid"))
+async def pay_out(order_id: str, cents: int) -> str:
+    """Pays, at a bank that neither dedupes nor can be asked."""
+    return _receive(f"pay-{cents}", dedupes=False)
+
+
+@activity(key="book/{order_id}", undo=NoUndo("a correction is another booking"))
+async def book(order_id: str) -> str:
+    """Books it, in a system that neither dedupes nor can be asked."""
+    return _receive("book", dedupes=False)
+
+
+@refund.node(start=True, status="CHECKING")
+async def check(ctx: Context[Claim]) -> Literal["wait"]:
+    """Looks up, sets aside, then writes two letters at once."""
+    s = ctx.state
+    s.cents = await ctx.do(price, s.order_id)
+    s.reserved = await ctx.do(reserve, s.order_id, s.cents)
+    ctx.tell("reserved", "the money is set aside", cents=s.cents)
+    letters = await ctx.do_all({"told": tell_customer.plan(s.order_id, "soon"), "log": log_claim.plan(s.order_id)})
+    s.told, s.logged = letters["told"], letters["log"]
+    return "wait"
+
+
+@refund.node(status="WAITING")
+async def wait(ctx: Context[Claim]) -> Literal["pay"]:
+    """Lets it cool, then hears the customer, without an end."""
+    await ctx.sleep("cool", until=timedelta(hours=1))
+    ctx.state.comment = (await ctx.receive("comment", Comment)).text
+    return "pay"
+
+
+@refund.node(status="PENDING_APPROVAL")
+async def pay(ctx: Context[Claim]) -> Literal["close"]:
+    """Pays exactly what a person approved."""
+    s = ctx.state
+    plan = pay_out.plan(s.order_id, s.cents)
+    decision = await ctx.approval(plan, summary=f"Refund {s.cents}", by=role("finance"), within=timedelta(hours=96))
+    if not decision.approved:
+        raise Stopped(decision.reason)
+    s.paid = await ctx.do(pay_out, s.order_id, s.cents + int(os.environ.get(SNEAK, "0")))
+    return "close"
+
+
+@refund.node(status="CLOSING")
+async def close(ctx: Context[Claim]) -> None:
+    """Books it."""
+    ctx.state.booked = await ctx.do(book, ctx.state.order_id)
+
+
+def _receive(what: str, *, dedupes: bool) -> str:
+    return world.receive(this_call().idempotency_key, _label(), what=what, dedupes=dedupes)
+
+
+def _label() -> str:
+    return f"{this_call().run_id} call {this_call().key}"

@@ -1,0 +1,111 @@
+"""A slice of the crash cells: each kills a real process there, and the run ends as if nothing had been.
+
+`scripts/crash` runs all of them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.crash.bazaar import Bazaar, bazaar
+from tests.crash.cells import Place, Reference, Tally, pair, reference, single
+from tests.crash.stories import MUTE_SUPPLIER, auction_story, calm, mute, refund_story
+from tests.crash.story import Teller, Zygote
+
+CALLS = ("call:before", "call:flight", "call:inside", "call:after")
+
+
+@pytest.fixture(scope="module")
+def refund(forker: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[Teller, Reference]:
+    teller = Teller(forker, refund_story())
+    return teller, reference(teller, tmp_path_factory.mktemp("refund"))
+
+
+@pytest.fixture(scope="module")
+def market() -> Iterator[Bazaar]:
+    with bazaar(calm()) as one:
+        yield one
+
+
+def kill_each(teller: Teller, places: list[Place], told: Reference, folder: Path) -> Tally:
+    tally = Tally()
+    for n, place in enumerate(places):
+        single(teller, place, told, folder / str(n), tally)
+    assert not tally.failures, "\n".join(tally.failures)
+    assert tally.run == tally.killed == tally.equal == len(places) > 0
+    return tally
+
+
+def at(told: Reference, *labels: str) -> list[Place]:
+    """The places whose label begins so."""
+    return [place for place in told.places if place.cell.label.startswith(tuple(f"r1 {label}" for label in labels))]
+
+
+@pytest.mark.req("CKP-1")
+def test_every_kind_of_place_is_reached(refund: tuple[Teller, Reference]) -> None:
+    points = {place.cell.point for place in refund[1].places}
+    batch = {f"store.batch:{side}" for side in ("before", "inside", "after")}
+    assert points == {*batch, *CALLS, "store.checkpoint:before", "store.checkpoint:after", "store.migration:inside"}
+    verbs = {place.cell.label.split()[1] for place in refund[1].places if place.cell.label.startswith("r1 ")}
+    assert verbs == {
+        *("start", "claim", "admit", "lookup", "remember", "intend", "call", "record", "note_wait", "bind"),
+        *("park", "advance", "ask", "decide", "post", "complete"),
+    }
+
+
+@pytest.mark.req("EFF-1", "EFF-2", "FAIL-3")
+def test_a_death_between_intent_and_answer_is_settled_as_declared(
+    refund: tuple[Teller, Reference], tmp_path: Path
+) -> None:
+    teller, told = refund
+    tally = kill_each(teller, [p for p in at(told, "call ") if p.cell.point in CALLS], told, tmp_path)
+    assert set(tally.uncertain) == {"refund/o-7", "book/o-7"}, (
+        "only where the receiver neither dedupes nor can be asked"
+    )
+
+
+@pytest.mark.req("EFF-1", "FAIL-4", "FAIL-8", "CKP-2")
+def test_a_death_after_the_answer_repeats_nothing(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+    teller, told = refund
+    kill_each(teller, at(told, "record ", "advance "), told, tmp_path)
+
+
+def test_a_death_before_a_run_is_admitted_strands_nothing(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+    teller, told = refund
+    kill_each(teller, [p for p in at(told, "claim", "admit") if p.n == 1], told, tmp_path)
+
+
+def test_a_command_that_died_is_given_again_and_counts_once(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+    teller, told = refund
+    kill_each(teller, at(told, "start", "post ", "decide "), told, tmp_path)
+
+
+@pytest.mark.req("FAIL-11")
+def test_a_second_death_during_the_recovery(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+    teller, told = refund
+    tally, dice = Tally(), Random(7)
+    for n, place in enumerate(at(told, "call ")[::4]):
+        pair(teller, place, told, tmp_path / str(n), tally, dice)
+    assert not tally.failures, "\n".join(tally.failures)
+    assert tally.equal == tally.run > 0
+
+
+@pytest.mark.req("CKP-1", "CKP-2", "EFF-1")
+def test_an_auction_that_is_killed_is_awarded_all_the_same(forker: Zygote, market: Bazaar, tmp_path: Path) -> None:
+    teller = Teller(forker, auction_story(market, rounds=2))
+    told = reference(teller, tmp_path / "told")
+    some = [p for p in at(told, "call ", "advance ") if p.cell.point in ("call:inside", "store.batch:inside")]
+    kill_each(teller, some[::3], told, tmp_path)
+    assert told.end["outcome"]["supplier_id"]
+
+
+@pytest.mark.req("EFF-2")
+def test_only_the_supplier_that_cannot_be_asked_leaves_a_doubt(forker: Zygote, tmp_path: Path) -> None:
+    with bazaar(mute()) as market:
+        teller = Teller(forker, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
+        told = reference(teller, tmp_path / "told")
+        places = [p for p in at(told, "call invite/") if p.cell.point in ("call:before", "call:inside")]
+        tally = kill_each(teller, places, told, tmp_path)
+        assert set(tally.uncertain) == {f"invite/{MUTE_SUPPLIER}/1"}
