@@ -1,9 +1,11 @@
 """A refund of three nodes, as an author writes it: what the command line is tried on.
 
 The environment steers the world it acts on: REFUND_DOUBT makes the payment end without an answer, REFUND_FAULT makes
-the last node raise, REFUND_LOG names a file that records every call.
+the last node raise, REFUND_SLOW holds the first call up for so many seconds, REFUND_LOG names a file that records
+every call.
 """
 
+import asyncio
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, Failed, NoUndo, Stopped, Workflow, activity, role
+from outlast import Context, Failed, NoUndo, Stopped, Workflow, activity, repeat, role
 from outlast.flow import Perhaps
 
 
@@ -39,9 +41,11 @@ def _record(line: str) -> None:
             file.write(f"{line}\n")
 
 
-@activity(key="check/{order_id}", undo=NoUndo("it only opens a file"))
+@activity(key="check/{order_id}", undo=NoUndo("it only opens a file"), on_doubt=repeat(window=timedelta(days=1)))
 async def open_case(order_id: str) -> str:
     _record(f"open {order_id}")
+    if slow := os.environ.get("REFUND_SLOW"):
+        await asyncio.sleep(float(slow))
     return f"case-{order_id}"
 
 

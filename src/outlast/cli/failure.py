@@ -1,10 +1,10 @@
 """Errors as people read them on a terminal, and the exit code of each kind."""
 
+import importlib
 import os
 import sys
 import traceback
 from pathlib import Path
-from types import TracebackType
 
 import click
 
@@ -52,17 +52,14 @@ def user_frames(error: BaseException) -> str:
     """The error as Python prints it, with the frames of the user's own files only; all with OUTLAST_TRACEBACK=full."""
     if os.environ.get("OUTLAST_TRACEBACK") == "full":
         return "".join(traceback.format_exception(error)).rstrip()
-    frames = [f for f in traceback.extract_tb(_start_of(error)) if not _is_foreign(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_foreign(f.filename)]
     lines = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
     return "".join(lines).rstrip()
 
 
-def _start_of(error: BaseException) -> TracebackType | None:
-    return error.__traceback__
-
-
 def _is_foreign(filename: str) -> bool:
-    return filename.startswith("<frozen ") or Path(filename).is_relative_to(PACKAGE)
+    machinery = filename == importlib.__file__ or filename.startswith("<frozen ")
+    return machinery or Path(filename).is_relative_to(PACKAGE)
 
 
 def shown_traceback(text: str) -> list[str]:

@@ -24,7 +24,7 @@ async def ls(ops: Operations, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
     now = await ops.store.now()
     views = [worker_view(row, now, await ops.held(row.id)) for row in await ops.workers()]
-    views = [view for view in views if every or view["alive"]]
+    views = [view for view in views if every or view["serving"]]
     if screen.listing("workers", views):
         return OK
     if not views:
@@ -36,5 +36,5 @@ async def ls(ops: Operations, screen: Screen, every: bool) -> int:
 
 def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     lanes, started = " ".join(view["serves"]), screen.since(view["started_at"])
-    state = "serving" if view["alive"] else "gone"
+    state = "serving" if view["serving"] else "gone"
     return view["worker"], view["name"], state, lanes, str(view["holds"]), started

@@ -122,7 +122,7 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
         "worker": worker.id,
         "name": worker.name,
         "status": worker.status.value,
-        "alive": is_alive(worker, now),
+        "serving": is_alive(worker, now),
         "serves": worker.lanes.split(),
         "holds": held,
         "started_at": instant(worker.started_at),
@@ -131,15 +131,14 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
     }
 
 
-def visits_of(run: Run, events: Iterable[Event]) -> list[dict[str, Any]]:
+def visits_of(run: Run, events: Sequence[Event]) -> list[dict[str, Any]]:
     """The way the run has gone: each visit to a node, when it was entered and left; the last one may be open."""
     way: list[dict[str, Any]] = []
-    entered = run.created_at
+    node, entered = events[0].node, run.created_at
     for event in events:
         if event.type == EventType.CHECKPOINT:
-            data = json.loads(event.body)["data"]
-            way.append(_visit(data["completed"], event.visit - 1, entered, event.at))
-            entered = event.at
+            way.append(_visit(node, event.visit - 1, entered, event.at))
+            node, entered = event.node, event.at
     way.append(_visit(run.node, run.visit, entered, run.ended_at))
     return way
 

@@ -1,0 +1,162 @@
+"""The command line on a store in a folder of its own, and workers beside it: in this process or in one of their own."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from outlast.cli import cli
+from outlast.cli.modules import load_workflows
+from outlast.core.budget import Liveness
+from outlast.core.rows import Run
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.watch import until
+
+MODULE = str(Path(__file__).with_name("refunds.py"))
+PATIENCE_S = 30.0
+# Liveness of the tests' workers: a dead one is replaced within a second, and doubts may soon be settled.
+SHORT = Liveness(
+    heartbeat_window=900,
+    heartbeat_every=300,
+    attempt_timeout=2_000,
+    start_budget=1_000,
+    quiet_margin=100,
+    drain_grace=5_000,
+)
+SHORT_OPTIONS = (
+    "--heartbeat-window", "900ms", "--attempt-timeout", "20s", "--start-budget", "1s", "--quiet-margin", "100ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+    def row(self, first: str) -> str:
+        """The line of a table that begins with this cell."""
+        (line,) = [line for line in self.out.splitlines() if line.split()[:1] == [first]]
+        return " ".join(line.split())
+
+
+@dataclass
+class Terminal:
+    """A person's terminal in one folder, on one store."""
+
+    folder: Path
+    processes: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """The store of this terminal."""
+        return f"sqlite:{self.folder / 'refunds.db'}"
+
+    def __call__(self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None) -> Answer:
+        """Run one command in this process."""
+        given = {"OUTLAST_STORE": self.url, "OUTLAST_MODULE": MODULE, **(env or {})}
+        result = CliRunner().invoke(cli, list(args), input=stdin, env=given)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Answer(result.exit_code, result.stdout, result.stderr)
+
+    def start(self, order_id: str = "A-17", cents: int = 4200, run: str = "r1", **env: str) -> str:
+        """A run of the refund."""
+        answer = self("-q", "run", "refund", f"order_id={order_id}", f"cents={cents}", "--id", run)
+        assert answer.code == 0, answer
+        return answer.out.strip()
+
+    def serve(self, run: str, enough: Callable[[Run], bool]) -> None:
+        """Let a worker of this process serve the store until the run's row is as wanted."""
+        asyncio.run(self._serve(run, enough))
+
+    async def _serve(self, run: str, enough: Callable[[Run], bool]) -> None:
+        store = await open_store(self.url)
+        try:
+            async with InProcessRuntime(store, load_workflows(MODULE), live=SHORT) as runtime:
+
+                async def look() -> bool | None:
+                    row = await runtime.operations.run(run)
+                    return True if enough(row) else None
+
+                assert await until(store, look, within_s=PATIENCE_S), await runtime.get(run)
+        finally:
+            await store.close()
+
+    def approval(self, run: str = "r1") -> str:
+        """The id of the approval this run waits for, after a worker has brought it there."""
+        self.serve(run, waits_for("approval"))
+        (one,) = [each for each in self("-o", "json", "approvals", "ls").json["approvals"] if each["run"] == run]
+        return str(one["approval"])
+
+    def spawn(self, *args: str, **env: str) -> "subprocess.Popen[str]":
+        """A command in a process of its own."""
+        code = "import sys; from outlast.cli import main; sys.argv[0] = 'outlast'; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *args],
+            env={**os.environ, "OUTLAST_STORE": self.url, "OUTLAST_MODULE": MODULE, **env},
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def worker(self, *args: str, **env: str) -> "subprocess.Popen[str]":
+        """A worker in a process of its own, serving once this returns."""
+        process = self.spawn("-o", "ndjson", "worker", MODULE, *SHORT_OPTIONS, *args, **env)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        name = json.loads(line)["worker"]
+        eventually(lambda: any(w["worker"] == name for w in self("-o", "json", "workers", "ls").json["workers"]))
+        return process
+
+    def see(self, run: str = "r1") -> Any:
+        """All there is to know of a run."""
+        return self("-o", "json", "runs", "show", run).json
+
+
+def waits_for(kind: str) -> Callable[[Run], bool]:
+    """Does a run's row wait for this kind of thing?"""
+    return lambda row: f'"kind":"{kind}"' in row.waiting_for
+
+
+def eventually(true: Callable[[], Any]) -> Any:
+    """Look until it is so; fail after a time in which it must have become so."""
+    end = time.monotonic() + PATIENCE_S
+    while not (found := true()):
+        assert time.monotonic() < end, "it did not become so"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def outlast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """A terminal in an empty folder. What it spawned is gone afterwards."""
+    monkeypatch.chdir(tmp_path)
+    terminal = Terminal(tmp_path)
+    yield terminal
+    for process in terminal.processes:
+        if process.poll() is None:
+            process.kill()
+        try:
+            said = [str(process.args), *process.communicate(), str(process.returncode)]
+            sys.stdout.write("\n".join(said))  # for whoever reads a failure
+        except ValueError:
+            pass  # its pipes were read to the end and closed by the test

@@ -1,0 +1,189 @@
+"""`outlast approvals` and `outlast effects resolve`: what people decide, with which roles, and only once."""
+
+import pytest
+
+from outlast.core.rows import Run, is_over
+from tests.cli.conftest import MODULE, Terminal, eventually
+
+
+def needs_a_person(row: Run) -> bool:
+    return bool(row.attention)
+
+
+# --- approvals ---------------------------------------------------------------------------------------
+def test_the_list_says_what_is_asked_of_whom(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    answer = outlast("approvals", "ls")
+    assert f"{approval} Refund 4200 cents of A-17 r1 finance" in answer.row(approval)
+    assert answer.row(approval).endswith("ago 95h")
+
+
+@pytest.mark.req("GATE-9")
+def test_exactly_what_is_approved_is_shown(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    page = outlast("approvals", "show", approval)
+    view = outlast("approvals", "show", approval, "-o", "json").json
+    plan, other = view["plans"]
+    assert plan["arguments"] == {"order_id": "A-17", "cents": 4200} and other["arguments"]["cents"] == 2100
+    for text in (
+        '"cents": 4200',
+        '"order_id": "A-17"',
+        "issue_refund",
+        "key refund/A-17",
+        plan["digest"],
+        other["digest"],
+    ):
+        assert text in page.out
+    assert "finance (local:" in page.out and "may)" in page.out
+    assert "95h, then REQUIRES_ATTENTION; nothing is approved by waiting" in page.out
+    assert "--alternative 1" in page.out and f"outlast approvals approve {approval}" in page.err
+
+
+@pytest.mark.req("GATE-2")
+def test_without_the_role_nothing_is_decided(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    for verb in ("approve", "reject"):
+        answer = outlast("--role", "sales", "--role", "lead", "approvals", verb, approval, "--reason", "x")
+        assert answer.code == 6
+        assert f"may not decide {approval}" in answer.err and "it takes the role finance" in answer.err
+    assert "may not)" in outlast("approvals", "show", approval, "--role", "sales").out
+    assert outlast("approvals", "show", approval, "-o", "json").json["status"] == "pending"
+
+
+@pytest.mark.req("GATE-2")
+def test_with_the_role_it_is_decided_and_recorded(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    assert outlast("approvals", "approve", approval, "--reason", "fine", "--role", "finance").code == 0
+    view = outlast("approvals", "show", approval, "-o", "json").json
+    assert view["status"] == "approved" and view["roles"] == ["finance"] and view["reason"] == "fine"
+    assert view["decided_by"].startswith("local:")
+    assert "approved by local:" in outlast("approvals", "show", approval).out
+
+
+@pytest.mark.req("GATE-9")
+def test_it_is_decided_once(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    first = outlast("approvals", "approve", approval, "--reason", "fine")
+    assert first.code == 0 and "r1 has not gone on yet" in first.out and "no worker serves refund@1" in first.err
+    for verb in ("approve", "reject"):
+        again = outlast("approvals", verb, approval, "--reason", "late")
+        assert again.code == 4 and "approved it: fine" in again.err
+
+
+def test_an_alternative_is_what_then_runs(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFUND_LOG", str(outlast.folder / "calls"))
+    outlast.start()
+    approval = outlast.approval()
+    missing = outlast("approvals", "approve", approval, "--reason", "x", "--alternative", "7")
+    assert missing.code == 3 and "no alternative 7" in missing.err
+    assert outlast("approvals", "approve", approval, "--reason", "half", "--alternative", "1").code == 0
+    outlast.serve("r1", is_over)
+    assert (outlast.folder / "calls").read_text().splitlines() == ["open A-17", "refund A-17 2100"]
+    assert [p["chosen"] for p in outlast("approvals", "show", approval, "-o", "json").json["plans"]] == [False, True]
+    assert "← chosen" in outlast("approvals", "show", approval).out
+    assert approval in outlast("runs", "effects", "r1").row("issue_refund")
+
+
+def test_rejected_means_not_done(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    assert "rejected by local:" in outlast("approvals", "reject", approval, "--reason", "too much").out
+    outlast.serve("r1", is_over)
+    view = outlast.see()
+    assert (view["shown"], view["reason"]) == ("CANCELLED", "too much")
+    assert [e["effect"] for e in outlast("runs", "effects", "r1", "-o", "json").json["effects"]] == ["open_case"]
+    assert "too much" not in outlast("approvals", "ls").out and approval in outlast("approvals", "ls", "--all").out
+
+
+def test_a_decision_needs_a_reason(outlast: Terminal) -> None:
+    outlast.start()
+    assert outlast("approvals", "approve", outlast.approval()).code == 2
+
+
+def test_a_served_run_goes_on_at_once(outlast: Terminal) -> None:
+    outlast.worker()
+    outlast.start()
+    (asked,) = eventually(lambda: outlast("approvals", "ls", "-o", "json").json["approvals"])
+    answer = outlast("approvals", "approve", asked["approval"], "--reason", "fine", "-o", "json").json
+    assert answer["resumed_ms"] >= 0 and answer["then"] in ("pay", "COMPLETED")
+    eventually(lambda: outlast.see()["shown"] == "COMPLETED")
+
+
+# --- effects in doubt ----------------------------------------------------------------------------------
+@pytest.fixture
+def doubtful(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A run whose payment ended without an answer."""
+    monkeypatch.setenv("REFUND_DOUBT", "1")
+    outlast.start()
+    outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
+    outlast.serve("r1", needs_a_person)
+    monkeypatch.delenv("REFUND_DOUBT")
+    return outlast
+
+
+@pytest.mark.req("EFF-2")
+def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
+    assert "you: effect_uncertain refund/A-17" in doubtful("runs", "ls").row("r1")
+    page = doubtful("runs", "show", "r1").out
+    assert "effect_uncertain refund/A-17" in page and "the bank hung up" in page
+    assert "choices: happened, did_not_happen, give_up · ignored: stays as it is" in page
+    assert "→ outlast effects resolve r1 refund/A-17 --happened ID | --did-not-happen | --give-up" in page
+    ledger = doubtful("runs", "effects", "r1")
+    assert "UNCERTAIN perhaps: " in ledger.row("issue_refund") and "?" in ledger.row("issue_refund")
+    assert "--happened ID" in ledger.out
+
+
+@pytest.mark.req("EFF-2")
+def test_it_happened(doubtful: Terminal) -> None:
+    response = '{"number": "R-9"}'
+    wrong = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", "3")
+    assert wrong.code == 2 and "not valid" in wrong.err
+    answer = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", response)
+    assert answer.code == 0 and "happened, as R-9, says local:" in answer.out
+    assert "executed (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    doubtful.serve("r1", is_over)
+    assert doubtful.see()["outcome"]["receipt"] == {"number": "R-9"}
+    again = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", response)
+    assert again.code == 4 and "is not uncertain" in again.err
+
+
+@pytest.mark.req("EFF-2", "EFF-3")
+def test_it_did_not_happen_can_be_said_once_the_call_can_no_longer_land(doubtful: Terminal) -> None:
+    command = ("effects", "resolve", "r1", "refund/A-17", "--did-not-happen")
+    early = doubtful(*command)
+    if early.code != 0:  # else this machine was slower than the quiet time
+        assert early.code == 4 and "too early" in early.err and "could land for another" in early.err
+        assert eventually(lambda: doubtful(*command).code == 0)
+    assert "to be called again (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    doubtful.serve("r1", is_over)
+    assert doubtful.see()["outcome"]["receipt"] == {"number": "R-A-17"}
+    assert "executed, asked again ×1" in doubtful("runs", "effects", "r1").row("issue_refund")
+
+
+@pytest.mark.req("EFF-2")
+def test_nobody_can_tell(doubtful: Terminal) -> None:
+    command = ("effects", "resolve", "r1", "refund/A-17", "--give-up")
+    assert doubtful(*command).code == 2
+    assert doubtful(*command, "--reason", "the bank lost its books").code == 0
+    assert "refused given_up (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    doubtful.serve("r1", lambda row: '"reason":"exception"' in row.attention)  # the refund does not expect a no
+
+
+def test_one_answer_at_a_time(doubtful: Terminal) -> None:
+    base = ("effects", "resolve", "r1", "refund/A-17")
+    assert doubtful(*base).code == 2
+    assert doubtful(*base, "--give-up", "--did-not-happen", "--reason", "x").code == 2
+    assert doubtful(*base, "--did-not-happen", "--response", "{}").code == 2
+    assert doubtful("effects", "resolve", "r1", "refund/B", "--did-not-happen").code == 3
+
+
+def test_without_the_module_the_response_is_not_checked_and_this_is_said(doubtful: Terminal) -> None:
+    command = ("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", '{"number": "R-9"}')
+    answer = doubtful(*command, env={"OUTLAST_MODULE": ""})
+    assert answer.code == 0 and "was not checked" in answer.err
+    assert doubtful("runs", "show", "r1", env={"OUTLAST_MODULE": MODULE}).code == 0

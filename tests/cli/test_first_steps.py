@@ -1,0 +1,221 @@
+"""The first minutes: help, an empty folder, stores that cannot be opened, and mistakes of the one who types."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.cli.root import LAZY
+from tests.cli.conftest import MODULE, Terminal
+
+COMMANDS = [
+    ["worker"], ["run"], ["signal"], ["runs"], ["runs", "ls"], ["runs", "show"], ["runs", "effects"],
+    ["runs", "events"], ["runs", "continue"], ["runs", "cancel"], ["effects", "resolve"], ["approvals", "ls"],
+    ["approvals", "show"], ["approvals", "approve"], ["approvals", "reject"], ["workers", "ls"], ["explain", "lease"],
+]  # fmt: skip
+
+
+def test_help_names_every_command(outlast: Terminal) -> None:
+    answer = outlast("--help")
+    assert answer.code == 0
+    for name in LAZY:
+        assert f"\n  {name} " in answer.out
+    assert "Exit codes: 0 ok" in answer.out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(outlast: Terminal, command: list[str]) -> None:
+    answer = outlast(*command, "--help")
+    assert answer.code == 0
+    assert "The global options" in answer.out or "Commands:" in answer.out
+
+
+def test_help_loads_no_command_no_engine_and_no_table() -> None:
+    code = (
+        "import sys\nfrom outlast.cli import cli\n"
+        "try: cli(['--help'])\nexcept SystemExit: pass\n"
+        "late = ('rich', 'sqlite3', 'outlast.engine', 'outlast.store', 'outlast.runtime', 'outlast.cli.runs')\n"
+        "print([name for name in late if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_version(outlast: Terminal) -> None:
+    assert outlast("--version").out.startswith("outlast ")
+
+
+def test_reading_never_makes_a_store(outlast: Terminal) -> None:
+    answer = outlast("runs", "ls")
+    assert answer.code == 7
+    assert "there is no store at" in answer.err and "→ start a run" in answer.err
+    assert list(outlast.folder.iterdir()) == []
+
+
+def test_the_first_run_says_where_the_store_is(outlast: Terminal) -> None:
+    first = outlast("run", "refund", "order_id=1", "cents=5")
+    assert f"new store {outlast.url}" in first.err
+    assert "new store" not in outlast("run", "refund", "order_id=2", "cents=5").err
+
+
+def test_the_default_store_is_a_file_in_this_folder(outlast: Terminal) -> None:
+    assert outlast("run", "refund", "order_id=1", "cents=5", env={"OUTLAST_STORE": ""}).code == 0
+    assert (outlast.folder / "outlast.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["runs", "ls"], "no run yet → outlast run"),
+        (["runs", "ls", "--attention"], "no such run"),
+        (["approvals", "ls"], "nothing waits for a decision"),
+        (["approvals", "ls", "--all"], "nobody has been asked yet"),
+        (["workers", "ls"], "no worker serves this store → outlast worker"),
+    ],
+)
+def test_empty_lists_say_what_to_do(outlast: Terminal, command: list[str], sentence: str) -> None:
+    answer = outlast("--store", "memory:", *command)
+    assert answer.code == 0 and sentence in answer.out
+
+
+@pytest.mark.parametrize(("command", "name"), [("runs", "runs"), ("approvals", "approvals"), ("workers", "workers")])
+def test_empty_lists_are_json_too(outlast: Terminal, command: str, name: str) -> None:
+    assert outlast("--store", "memory:", command, "ls", "-o", "json").json[name] == []
+    assert outlast("--store", "memory:", command, "ls", "-o", "ndjson").out == ""
+
+
+def test_global_options_stand_before_or_after_the_command(outlast: Terminal) -> None:
+    outlast.start()
+    elsewhere = {"OUTLAST_STORE": "sqlite:nowhere.db"}
+    for args in (
+        ["--store", outlast.url, "-o", "json", "runs", "ls"],
+        ["runs", "--store", outlast.url, "-o", "json", "ls"],
+        ["runs", "ls", "--store", outlast.url, "-o", "json"],
+        ["--store", "sqlite:nowhere.db", "runs", "ls", "--store", outlast.url, "-o", "json"],
+    ):
+        assert [run["run"] for run in outlast(*args, env=elsewhere).json["runs"]] == ["r1"]
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("oracle:somewhere", "no store can be opened at oracle:somewhere"),
+        ("sqlite:nowhere/deep/a.db", "the folder nowhere/deep does not exist"),
+        ("sqlite:.", "is a folder"),
+        ("sqlite:foreign.db", "foreign.db"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_one_sentence(outlast: Terminal, url: str, sentence: str) -> None:
+    Path("foreign.db").write_bytes(b"this is no database, however long it may be. " * 100)
+    answer = outlast("run", "refund", "order_id=1", "cents=5", "--store", url)
+    assert answer.code == 7 and sentence in answer.err and "Traceback" not in answer.err
+
+
+def test_a_full_traceback_is_there_for_those_who_ask(outlast: Terminal) -> None:
+    assert "Traceback" not in outlast("runs", "ls").err
+    assert "Traceback" in outlast("runs", "ls", env={"OUTLAST_TRACEBACK": "full"}).err
+
+
+@pytest.mark.parametrize("args", [["fly"], ["runs", "fly"], ["runs", "ls", "--fly"], ["runs", "show"], ["-o", "xml"]])
+def test_usage_errors_end_with_2(outlast: Terminal, args: list[str]) -> None:
+    assert outlast(*args).code == 2
+
+
+# --- modules -------------------------------------------------------------------------------------
+def test_a_module_that_does_not_import_shows_its_own_frames_only(outlast: Terminal) -> None:
+    Path("broken.py").write_text("def load():\n    return 1 / 0\n\nload()\n")
+    for command in (["worker", "broken.py"], ["run", "broken.py:refund"], ["explain", "lease", "broken.py"]):
+        answer = outlast(*command)
+        assert answer.code == 2
+        assert "broken.py cannot be imported" in answer.err and "ZeroDivisionError: division by zero" in answer.err
+        assert 'broken.py", line 2, in load' in answer.err
+        assert "importlib" not in answer.err and "outlast/cli" not in answer.err
+    assert "importlib" in outlast("worker", "broken.py", env={"OUTLAST_TRACEBACK": "full"}).err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import nothing_of_this_name\n", "No module named 'nothing_of_this_name'"),
+        ("def f(:\n", "SyntaxError"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("from outlast import activity\n@activity(key='{b}')\nasync def pay(a: int) -> int: ...\n", "planted.py:2"),
+    ],
+)
+def test_each_kind_of_broken_module(outlast: Terminal, text: str, said: str) -> None:
+    Path("planted.py").write_text(text)
+    answer = outlast("worker", "planted.py")
+    sys.modules.pop("planted", None)
+    assert answer.code == 2 and said in answer.err and "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("nowhere.py", 2, "there is no file nowhere.py"),
+        ("no.where", 2, "there is no module no.where"),
+        ("json", 3, "json has no workflow"),
+        (f"{MODULE}:loan", 3, "has no workflow loan"),
+    ],
+)
+def test_a_module_that_is_not_there(outlast: Terminal, module: str, code: int, said: str) -> None:
+    answer = outlast("worker", module)
+    assert answer.code == code and said in answer.err
+
+
+def test_a_workflow_is_named_by_its_name_or_its_variable(outlast: Terminal) -> None:
+    for name in ("refund", "refunds"):
+        lanes = [w["lane"] for w in outlast("explain", "lease", f"{MODULE}:{name}", "-o", "json").json["workflows"]]
+        assert lanes == ["refund@1"]
+
+
+def test_a_file_inside_a_package_is_imported_as_part_of_it(outlast: Terminal) -> None:
+    package = outlast.folder / "shop_of_tests"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "names.py").write_text("NAME = 'loan'\n")
+    (package / "flows.py").write_text(
+        "from pydantic import BaseModel\nfrom outlast import Context, Workflow\nfrom .names import NAME\n"
+        "class S(BaseModel):\n    n: int = 0\n"
+        "loans = Workflow(NAME, state=S)\n"
+        "@loans.node(start=True)\nasync def begin(ctx: Context[S]) -> None: ...\n"
+    )
+    for spec in ("shop_of_tests/flows.py", "shop_of_tests.flows"):
+        view = outlast("explain", "lease", spec, "-o", "json").json
+        assert [w["lane"] for w in view["workflows"]] == ["loan@1"]
+
+
+# --- durations -------------------------------------------------------------------------------------
+@pytest.mark.req("REC-2")
+def test_the_execution_budget_is_explained(outlast: Terminal) -> None:
+    answer = outlast("explain", "lease")
+    assert answer.code == 0
+    assert "window 15s, renewed every 5s" in answer.out
+    assert "(120 s attempt timeout + 30 s cold start) × 3 attempts" in answer.out and "= 600 s" in answer.out
+    view = outlast("explain", "lease", "-o", "json").json
+    assert view["execution_budget_ms"] == 600_000 and view["heartbeat_window_ms"] == 15_000
+
+
+def test_durations_of_the_deployment_enter_the_budget(outlast: Terminal) -> None:
+    view = outlast("explain", "lease", "--attempt-timeout", "2s", "--start-budget", "500ms", "-o", "json").json
+    assert (view["attempt_timeout_ms"], view["start_budget_ms"]) == (2_000, 500)
+    assert view["execution_budget_ms"] == round((2.5 * 3 + 45 + 5) * 1.2 * 1000)
+
+
+def test_a_short_window_brings_its_rhythm_along(outlast: Terminal) -> None:
+    assert outlast("explain", "lease", "--heartbeat-window", "2s", "-o", "json").json["heartbeat_every_ms"] == 666
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--heartbeat-window", "2s", "--heartbeat-every", "1s"], "no room for two lost renewals"),
+        (["--heartbeat-window", "soon"], "'soon' is no duration: write 500ms, 2s, 10m or 1h30m"),
+        (["--attempt-timeout", "0s"], "positive"),
+    ],
+)
+def test_durations_that_make_no_sense(outlast: Terminal, options: list[str], said: str) -> None:
+    for command in (["explain", "lease"], ["worker", MODULE]):
+        answer = outlast(*command, *options)
+        assert answer.code == 2 and said in answer.err

@@ -1,0 +1,130 @@
+"""`outlast run`: input checked as a whole, started once per key, and waited for with an exit code."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import MODULE, Terminal, eventually, waits_for
+
+
+def test_bad_input_is_refused_with_every_problem_at_once(outlast: Terminal) -> None:
+    answer = outlast("run", "refund", "cents=many", "colour=red")
+    assert answer.code == 2
+    assert "OUT-103" in answer.err
+    for problem in ("order_id: Field required", "cents: Input should be a valid integer", "colour"):
+        assert problem in answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "not valid"), ("[1]", "not valid"), ('{"order_id": "a"}', "cents: Field required"), ("\x00", "not valid")],
+)
+def test_a_bad_input_file(outlast: Terminal, text: str, said: str) -> None:
+    Path("input.json").write_text(text)
+    for args in (["--input", "input.json"], ["--input", "-"]):
+        answer = outlast("run", "refund", *args, stdin=text)
+        assert answer.code == 2 and said in answer.err
+
+
+@pytest.mark.parametrize(("text", "said"), [("{", "not JSON"), ("[1]", "not a JSON object")])
+def test_a_bad_file_under_pairs(outlast: Terminal, text: str, said: str) -> None:
+    answer = outlast("run", "refund", "--input", "-", "cents=3", stdin=text)
+    assert answer.code == 2 and said in answer.err
+
+
+def test_pairs_are_typed_by_the_schema_and_come_on_top_of_the_file(outlast: Terminal) -> None:
+    outlast("run", "refund", "--input", "-", "cents=7", "--id", "r1", stdin='{"order_id": "1", "cents": 3}')
+    outlast("run", "refund", "order_id=17", "cents=7", "--id", "r2")  # 17 stays text
+    outlast.serve("r1", waits_for("approval"))
+    outlast.serve("r2", waits_for("approval"))
+    for run, order in (("r1", "1"), ("r2", "17")):
+        asked = [a for a in outlast("approvals", "ls", "-o", "json").json["approvals"] if a["run"] == run]
+        assert asked[0]["plans"][0]["arguments"] == {"order_id": order, "cents": 7}
+
+
+def test_what_is_no_pair(outlast: Terminal) -> None:
+    answer = outlast("run", "refund", "order_id")
+    assert answer.code == 2 and "'order_id' is not key=value" in answer.err
+
+
+def test_without_a_module_it_says_how_to_name_one(outlast: Terminal) -> None:
+    answer = outlast("run", "refund", "order_id=1", env={"OUTLAST_MODULE": ""})
+    assert answer.code == 2 and "outlast run flows.py:refund" in answer.err
+
+
+@pytest.mark.parametrize("args", [[f"{MODULE}:refund"], ["refund", "--module", MODULE]])
+def test_the_module_is_named_in_either_way(outlast: Terminal, args: list[str]) -> None:
+    assert outlast("run", *args, "order_id=1", "cents=2", env={"OUTLAST_MODULE": ""}).code == 0
+
+
+def test_an_unknown_workflow(outlast: Terminal) -> None:
+    answer = outlast("run", "loan")
+    assert answer.code == 3 and "no workflow loan" in answer.err and "refund" in answer.err
+
+
+def test_nobody_serves_it(outlast: Terminal) -> None:
+    answer = outlast("run", "refund", "order_id=1", "cents=2")
+    assert answer.code == 0 and f"no worker serves refund; start one: outlast worker {MODULE}" in answer.err
+
+
+@pytest.mark.req("RUN-4")
+def test_the_same_key_is_the_same_run(outlast: Terminal) -> None:
+    first = outlast("run", "refund", "order_id=1", "cents=2", "--key", "k", "-o", "json").json
+    again = outlast("run", "refund", "order_id=1", "cents=2", "--key", "k", "-o", "json").json
+    assert (again["run"], first["created"], again["created"]) == (first["run"], True, False)
+    assert "had been started before" in outlast("run", "refund", "order_id=1", "cents=2", "--key", "k").out
+    assert len(outlast("runs", "ls", "-o", "json").json["runs"]) == 1
+
+
+@pytest.mark.req("RUN-4")
+def test_the_same_key_with_another_input_is_a_conflict(outlast: Terminal) -> None:
+    outlast("run", "refund", "order_id=1", "cents=2", "--key", "k")
+    answer = outlast("run", "refund", "order_id=1", "cents=3", "--key", "k")
+    assert answer.code == 4 and "with another input" in answer.err
+
+
+def test_quiet_prints_the_id_alone(outlast: Terminal) -> None:
+    answer = outlast("run", "refund", "order_id=1", "cents=2", "--id", "mine", "-q")
+    assert (answer.out, answer.err) == ("mine\n", "")
+
+
+# --- waiting -----------------------------------------------------------------------------------
+def test_waiting_for_a_run_that_fails(outlast: Terminal) -> None:
+    outlast.worker()
+    answer = outlast("run", "refund", "order_id=1", "cents=-2", "--wait")
+    assert answer.code == 1 and "FAILED  nothing to refund" in answer.out
+
+
+def test_waiting_for_a_run_that_waits_for_a_person(outlast: Terminal) -> None:
+    outlast.worker()
+    answer = outlast("run", "refund", "order_id=1", "cents=2", "--wait", "--id", "r1")
+    assert answer.code == 5 and "waits for approval ap_" in answer.out and "by finance" in answer.out
+
+
+def test_waiting_for_a_run_that_completes(outlast: Terminal) -> None:
+    outlast.worker()
+    waiting = outlast.spawn("run", "refund", "order_id=1", "cents=2", "--wait", "--id", "r1", "-o", "json")
+    waiting.communicate()
+    assert waiting.returncode == 5
+    (asked,) = outlast("approvals", "ls", "-o", "json").json["approvals"]
+    assert outlast("approvals", "approve", asked["approval"], "--reason", "fine").code == 0
+    again = outlast.spawn("run", "refund", "order_id=1", "cents=2", "--id", "r1", "--wait", "-o", "json")
+    out, _ = again.communicate()
+    assert again.returncode == 0
+    view = json.loads(out)
+    assert view["outcome"]["receipt"] == {"number": "R-1"} and view["shown"] == "COMPLETED"
+
+
+def test_ctrl_c_while_waiting_says_what_is_safe(outlast: Terminal) -> None:
+    waiting = outlast.spawn("run", "refund", "order_id=1", "cents=2", "--wait", "--id", "r1")
+    assert waiting.stderr is not None
+    told = iter(waiting.stderr.readline, "")
+    assert any("r1  refund started" in line for line in told)  # from here on it waits
+    waiting.send_signal(signal.SIGINT)
+    _, err = waiting.communicate()
+    assert waiting.returncode == 130
+    assert "safe in the store" in err and "Traceback" not in err
+    assert eventually(lambda: outlast("runs", "show", "r1")).code == 0

@@ -1,0 +1,262 @@
+"""`outlast runs`: what each run waits for, and what an operator does about it."""
+
+import json
+
+import pytest
+
+from outlast.core.rows import Run, is_over
+from tests.cli.conftest import Terminal, waits_for
+
+
+def needs_a_person(row: Run) -> bool:
+    return bool(row.attention)
+
+
+# --- lists -----------------------------------------------------------------------------------------
+def test_a_queued_run_that_nobody_serves(outlast: Terminal) -> None:
+    outlast.start()
+    answer = outlast("runs", "ls")
+    assert outlast_columns(answer.out) == ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
+    assert "r1 refund QUEUED no worker serves refund@1" in answer.row("r1")
+    assert "1 run" in answer.err and "no worker serves refund@1 (1) → outlast worker MODULE" in answer.err
+
+
+def outlast_columns(out: str) -> list[str]:
+    return [part.strip() for part in out.splitlines()[0].split("  ") if part.strip()]
+
+
+def test_a_run_that_waits_for_a_person(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    answer = outlast("runs", "ls")
+    assert f"r1 refund PENDING_APPROVAL approval {approval} by finance" in answer.row("r1")
+    assert answer.row("r1").endswith("95h → attention")
+    assert "1 approval → outlast approvals ls" in answer.err
+
+
+def test_filters(outlast: Terminal) -> None:
+    outlast.start(run="asks")
+    outlast.start(run="fails", cents=-1)
+    outlast.start(run="raises", order_id="x")
+    outlast.serve("asks", waits_for("approval"))
+    outlast.serve("fails", is_over)
+
+    def found(*options: str) -> list[str]:
+        return sorted(run["run"] for run in outlast("runs", "ls", "-o", "json", *options).json["runs"])
+
+    assert found("--status", "failed") == ["fails"]
+    assert found("--waiting-for", "approval", "--workflow", "refund") == ["asks", "raises"]
+    assert found("--workflow", "loan") == []
+    assert found("--attention") == []
+    assert outlast("runs", "ls", "--status", "lost").code == 2
+
+
+def test_pages(outlast: Terminal) -> None:
+    for n in range(5):
+        outlast.start(run=f"r{n}")
+    seen: list[str] = []
+    cursor = ""
+    for size in (2, 2, 1):
+        page = outlast("runs", "ls", "-o", "json", "--limit", "2", "--waiting-for", "worker", "--cursor", cursor).json
+        assert len(page["runs"]) == size
+        seen += [run["run"] for run in page["runs"]]
+        cursor = page["cursor"]
+    assert sorted(seen) == [f"r{n}" for n in range(5)] and cursor == ""
+    first = outlast("runs", "ls", "--limit", "2")
+    assert "2 of 5 runs" in first.err and "further runs → outlast runs ls --cursor " in first.err
+    assert outlast("runs", "ls", "--cursor", "nonsense").code == 2
+
+
+def test_one_object_or_one_a_line(outlast: Terminal) -> None:
+    outlast.start(run="r1")
+    outlast.start(run="r2")
+    whole = outlast("runs", "ls", "-o", "json").json
+    lines = [json.loads(line) for line in outlast("runs", "ls", "-o", "ndjson").out.splitlines()]
+    assert lines == whole["runs"] and len(lines) == 2
+
+
+def test_exact_instants(outlast: Terminal) -> None:
+    outlast.start()
+    created = outlast.see()["created_at"]
+    assert created in outlast("runs", "ls", "--utc").out and created in outlast("--utc", "runs", "show", "r1").out
+
+
+def test_nothing_is_cut_in_a_narrow_terminal(outlast: Terminal) -> None:
+    name = "a-run-with-a-name-of-sixty-letters-that-nobody-would-ever-type"
+    outlast.start(run=name)
+    answer = outlast("runs", "ls", env={"COLUMNS": "40"})
+    assert name in answer.out and "no worker serves refund@1" in answer.out
+
+
+# --- one run ---------------------------------------------------------------------------------------
+def test_the_page_of_a_run_that_waits(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    page = outlast("runs", "show", "r1").out
+    assert "r1  refund v1  PENDING_APPROVAL" in page
+    assert "✓ check" in page and "⏸ review" in page and "of 96h" in page
+    assert f"approval {approval} «Refund 4200 cents of A-17» by finance · 95h left, then REQUIRES_ATTENTION" in page
+    assert f"→ outlast approvals show {approval}" in page
+    assert "effects      1 executed · 0 uncertain → outlast runs effects r1" in page
+
+
+def test_the_whole_of_a_run_as_json(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    view = outlast.see()
+    assert (view["status"], view["shown"], view["node"]) == ("waiting", "PENDING_APPROVAL", "review")
+    assert [visit["node"] for visit in view["visits"]] == ["check", "review"]
+    assert view["waiting_for"][0]["kind"] == "approval" and view["waiting_for"][0]["what"].startswith(approval)
+    assert view["requested_by"].startswith("local:") and view["takeovers"] == []
+
+
+@pytest.mark.req("APP-2")
+def test_a_cancelled_run_names_the_effects_that_stand(outlast: Terminal) -> None:
+    outlast.start(order_id="wait-1")
+    outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
+    outlast.serve("r1", waits_for("signal"))
+    answer = outlast("runs", "cancel", "r1", "--reason", "customer kept it", stdin="y\n")
+    assert answer.code == 0 and "done, and stays done: issue_refund refund/wait-1" in answer.err
+    outlast.serve("r1", is_over)
+    page = outlast("runs", "show", "r1").out
+    assert "stands       issue_refund refund/wait-1" in page and "undo by hand" in page
+    assert "customer kept it" in page
+    assert outlast.see()["standing"] == ["issue_refund refund/wait-1"]
+
+
+def test_an_exception_is_shown_with_user_frames_and_continued(
+    outlast: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFUND_FAULT", "1")
+    outlast.start()
+    outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
+    outlast.serve("r1", needs_a_person)
+    assert "r1 refund REQUIRES_ATTENTION you: exception" in outlast("runs", "ls", "--attention").row("r1")
+    page = outlast("runs", "show", "r1").out
+    assert "RuntimeError: the printer is on fire" in page and "refunds.py" in page
+    assert "engine/walk.py" not in page
+    assert "choices: continue, fail, cancel · ignored: stays as it is" in page
+    assert "→ outlast runs continue r1 --reason …" in page
+    monkeypatch.delenv("REFUND_FAULT")
+    answer = outlast("runs", "continue", "r1", "--reason", "the fire is out")
+    assert answer.code == 0 and "r1 goes on" in answer.out
+    outlast.serve("r1", is_over)
+    assert outlast.see()["shown"] == "COMPLETED"
+
+
+def test_continue_answers_only_what_asks_for_it(outlast: Terminal) -> None:
+    outlast.start()
+    answer = outlast("runs", "continue", "r1")
+    assert answer.code == 4 and "needs no attention" in answer.err
+
+
+def test_history(outlast: Terminal) -> None:
+    outlast.start()
+    outlast.approval()
+    events = outlast("runs", "events", "r1", "-o", "json").json["events"]
+    assert [event["sequence"] for event in events] == [str(n) for n in range(1, len(events) + 1)]
+    assert events[0]["type"] == "dev.outlast.workflow.started" and events[0]["specversion"] == "1.0"
+    table = outlast("runs", "events", "r1", "--after", "1")
+    assert "claimed" in table.out and "started" not in table.out
+
+
+def test_no_effects_yet(outlast: Terminal) -> None:
+    outlast.start()
+    assert "r1 has no effect yet" in outlast("runs", "effects", "r1").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["runs", "show", "r9"], ["runs", "effects", "r9"], ["runs", "events", "r9"], ["runs", "continue", "r9"],
+        ["runs", "cancel", "r9", "--reason", "x", "--yes"], ["signal", "r9", "paid"], ["approvals", "show", "ap_9"],
+        ["approvals", "approve", "ap_9", "--reason", "x"], ["approvals", "reject", "ap_9", "--reason", "x"],
+        ["effects", "resolve", "r9", "k", "--did-not-happen"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_is_not_there_ends_with_3(outlast: Terminal, command: list[str]) -> None:
+    outlast.start()
+    answer = outlast(*command)
+    assert answer.code == 3 and "→" in answer.err and "Traceback" not in answer.err
+
+
+@pytest.mark.req("RUN-5")
+def test_another_tenant_sees_and_moves_nothing(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    for command in (
+        ["runs", "show", "r1"], ["runs", "cancel", "r1", "--reason", "x", "--yes"], ["signal", "r1", "paid"],
+        ["approvals", "approve", approval, "--reason", "x"],
+    ):  # fmt: skip
+        assert outlast(*command, "--tenant", "other").code == 3
+    assert outlast("runs", "ls", "--tenant", "other", "-o", "json").json["runs"] == []
+    assert outlast.see()["shown"] == "PENDING_APPROVAL"
+
+
+# --- cancel ----------------------------------------------------------------------------------------
+def test_cancel_asks(outlast: Terminal) -> None:
+    outlast.start()
+    assert "not cancelled" in outlast("runs", "cancel", "r1", "--reason", "x", stdin="n\n").out
+    nobody = outlast("runs", "cancel", "r1", "--reason", "x", stdin="")
+    assert nobody.code == 2 and "--yes" in nobody.err
+    assert outlast("runs", "cancel", "r1", "--reason", " ", "--yes").code == 2
+    outlast.serve("r1", waits_for("approval"))  # it had not been cancelled
+    assert outlast("runs", "cancel", "r1", "--reason", "no longer", "--yes").code == 0
+    outlast.serve("r1", is_over)
+    assert outlast.see()["reason"].startswith("cancelled by local:")
+
+
+def test_a_run_that_has_ended_takes_nothing_more(outlast: Terminal) -> None:
+    outlast.start(cents=-1)
+    outlast.serve("r1", is_over)
+    for command in (
+        ["runs", "cancel", "r1", "--reason", "x", "--yes"], ["signal", "r1", "paid"], ["runs", "continue", "r1"],
+    ):  # fmt: skip
+        answer = outlast(*command)
+        assert answer.code == 4 and "run r1 has ended" in answer.err
+
+
+# --- signals ---------------------------------------------------------------------------------------
+def test_a_signal_arrives_once(outlast: Terminal) -> None:
+    outlast.start(order_id="wait-1")
+    outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
+    first = outlast("signal", "r1", "paid", "--data", '{"by": "Ana"}', "--id", "s1")
+    again = outlast("signal", "r1", "paid", "--data", '{"by": "Bo"}', "--id", "s1")
+    assert first.code == again.code == 0
+    assert "paid left for r1" in first.out and "nothing changes" in again.out
+    outlast.serve("r1", is_over)
+    assert outlast.see()["outcome"]["told"] == "Ana"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [("{", "not JSON"), ("@nowhere.json", "cannot be read"), ("[1]", "not a JSON object"), ("-", "not JSON")],
+)
+def test_a_signal_of_bad_json(outlast: Terminal, data: str, said: str) -> None:
+    outlast.start()
+    answer = outlast("signal", "r1", "paid", "--data", data, stdin="nonsense")
+    assert answer.code == 2 and said in answer.err
+
+
+def test_a_signal_from_a_file_and_from_stdin(outlast: Terminal) -> None:
+    outlast.start()
+    (outlast.folder / "paid.json").write_text('{"by": "Ana"}')
+    assert outlast("signal", "r1", "paid", "--data", "@paid.json").code == 0
+    assert outlast("signal", "r1", "paid", "--data", "-", stdin='{"by": "Bo"}').code == 0
+    assert "no worker serves refund@1" in outlast("signal", "r1", "paid").err
+
+
+# --- what a terminal would act on ---------------------------------------------------------------------
+def test_stored_text_does_nothing_to_a_terminal(outlast: Terminal) -> None:
+    evil = "\x1b[2J\x9b31m[red]x[/red]\u202e\nr2 COMPLETED"
+    outlast.start()
+    outlast("approvals", "reject", outlast.approval(), "--reason", evil)
+    outlast.serve("r1", is_over)
+    for command in (["runs", "show", "r1"], ["runs", "events", "r1"], ["approvals", "ls", "--all"], ["runs", "ls"]):
+        for form in ("table", "json", "ndjson"):
+            out = outlast(*command, "-o", form).out
+            assert not {"\x1b", "\x9b", "\u202e"} & set(out)
+            assert "\nr2 COMPLETED" not in out
+    assert "\\x1b[2J\\x9b31m[red]x[/red]\\u202e\\x0ar2 COMPLETED" in outlast("runs", "show", "r1").out
+    assert outlast.see()["reason"] == evil  # programs get the text itself

@@ -1,0 +1,137 @@
+"""`outlast worker` as a real process: what it says, how it stops, and what another one does when it dies."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import MODULE, PATIENCE_S, SHORT_OPTIONS, Terminal, eventually
+
+
+def calls(outlast: Terminal) -> Callable[[], list[str]]:
+    """What reached the world, line by line."""
+    log = outlast.folder / "calls"
+    return lambda: log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+
+def test_it_says_what_it_serves_and_for_how_long(outlast: Terminal) -> None:
+    process = outlast.spawn("worker", MODULE, "--heartbeat-window", "2s", "-c", "3")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert "serves refund@1 · store sqlite:" in lines[0]
+    assert "heartbeat window  2s, renewed every 0.7s" in lines[1]
+    assert "attempt timeout" in lines[2] and "= 600 s" in lines[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_with_a_sentence(outlast: Terminal, number: signal.Signals) -> None:
+    process = outlast.worker()
+    assert "serving refund@1 0" in " ".join(outlast("workers", "ls").out.split())
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "Every run is safe in" in err and f"goes on with: outlast worker {MODULE}" in err
+    assert "Traceback" not in err
+    assert "no worker serves this store" in outlast("workers", "ls").out
+    assert "gone" in outlast("workers", "ls", "--all").out
+
+
+@pytest.mark.req("FAIL-2")
+def test_what_it_holds_is_given_back_when_it_stops(outlast: Terminal) -> None:
+    process = outlast.worker(REFUND_SLOW="1", REFUND_LOG=str(outlast.folder / "calls"))
+    outlast.start()
+    eventually(calls(outlast))  # the call is under way
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and "1 runs are given back" in err
+    view = outlast.see()
+    assert view["owner"] == "" and view["takeovers"] == []
+    outlast.approval()
+    assert calls(outlast)() == ["open A-17"]
+
+
+def test_a_second_ctrl_c_leaves_at_once(outlast: Terminal) -> None:
+    process = outlast.worker("--drain-grace", "60s", REFUND_SLOW="60", REFUND_LOG=str(outlast.folder / "calls"))
+    outlast.start()
+    eventually(calls(outlast))
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert any("once more to leave at once" in line for line in iter(process.stderr.readline, ""))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130 and "Traceback" not in err
+
+
+@pytest.mark.req("REC-1", "RT-2")
+def test_another_worker_takes_over_from_one_that_was_killed(outlast: Terminal) -> None:
+    log = str(outlast.folder / "calls")
+    first = outlast.worker("--attempt-timeout", "2s", REFUND_SLOW="60", REFUND_LOG=log)
+    outlast.start()
+    eventually(calls(outlast))
+    first.kill()
+    assert first.wait() == -signal.SIGKILL
+    outlast.worker(REFUND_LOG=log)
+    view = eventually(lambda: (v := outlast.see())["shown"] == "PENDING_APPROVAL" and v)
+    (takeover,) = view["takeovers"]
+    assert takeover["node"] == "check" and takeover["from"] != takeover["to"] and takeover["after_ms"] >= 0
+    page = outlast("runs", "show", "r1").out
+    assert "crashes      1" in page and f"check (visit 1): {takeover['from']} → {takeover['to']}" in page
+    assert "executed, asked again ×1" in outlast("runs", "effects", "r1").row("open_case")
+    assert calls(outlast)() == ["open A-17", "open A-17"]
+
+
+@pytest.mark.req("RT-2")
+def test_two_workers_on_one_file_share_the_work(outlast: Terminal) -> None:
+    log = str(outlast.folder / "calls")
+    workers = [outlast.worker(REFUND_LOG=log) for _ in range(2)]
+    runs = [outlast.start(order_id=f"o{n}", run=f"r{n}") for n in range(12)]
+
+    def asking() -> bool:
+        return len(outlast("approvals", "ls", "-o", "json").json["approvals"]) == len(runs)
+
+    eventually(asking)
+    assert sorted(calls(outlast)()) == sorted(f"open o{n}" for n in range(12))
+    for process in workers:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
+def test_one_that_was_replaced_says_so(outlast: Terminal) -> None:
+    asleep = outlast.worker()
+    asleep.send_signal(signal.SIGSTOP)
+    outlast.worker()
+    eventually(lambda: len(outlast("workers", "ls", "-o", "json").json["workers"]) == 1)
+    asleep.send_signal(signal.SIGCONT)
+    _, err = asleep.communicate(timeout=PATIENCE_S)
+    assert asleep.returncode == 4
+    assert "was replaced" in err and "start it again: outlast worker" in err and "Traceback" not in err
+
+
+def test_a_worker_without_a_module_is_a_usage_error(outlast: Terminal) -> None:
+    assert outlast("worker", env={"OUTLAST_MODULE": ""}).code == 2
+
+
+def test_a_worker_on_a_store_that_cannot_be_opened(outlast: Terminal) -> None:
+    process = outlast.spawn("worker", MODULE, *SHORT_OPTIONS, "--store", "sqlite:nowhere/a.db")
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 7 and "the folder nowhere does not exist" in err and "Traceback" not in err
+
+
+def test_an_authors_exception_in_the_log_does_nothing_to_a_terminal(outlast: Terminal) -> None:
+    module = Path("evil.py")
+    module.write_text(
+        "from pydantic import BaseModel\nfrom outlast import Context, Workflow\n"
+        "class S(BaseModel):\n    n: int\n"
+        "evil = Workflow('evil', state=S)\n"
+        "@evil.node(start=True)\nasync def go(ctx: Context[S]) -> None:\n    raise RuntimeError('\\x1b[2J')\n"
+    )
+    process = outlast.spawn("worker", "evil.py", *SHORT_OPTIONS)
+    assert outlast("run", "evil.py:evil", "n=1", "--id", "r1").code == 0
+    eventually(lambda: outlast.see()["attention"])
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert "\x1b" not in err and "\\x1b[2J" in err

@@ -1,0 +1,269 @@
+"""The default runtime keeps the interface's promises, on memory and on a file alike."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Context, Failed, NoUndo, Stopped, Workflow, activity, role
+from outlast.core.budget import Liveness
+from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations, workflows_by_name
+from outlast.runtime.port import Actor, ExecutionRuntime
+from outlast.runtime.watch import until
+from outlast.store.port import Store
+
+PATIENCE_S = 30.0
+LIVE = Liveness(heartbeat_window=900, heartbeat_every=300, drain_grace=5_000)
+
+
+class Claim(BaseModel):
+    number: str
+    cents: int
+    paid: str = ""
+
+
+class Said(BaseModel):
+    words: str
+
+
+claims = Workflow("claim", state=Claim)
+payments: list[str] = []
+
+
+@activity(key="pay/{number}", scope="run", undo=NoUndo("the bank has it"))
+async def pay_claim(number: str, cents: int) -> str:
+    payments.append(number)
+    return f"paid-{number}"
+
+
+@claims.node(start=True)
+async def look(ctx: Context[Claim]) -> Literal["decide"]:
+    if ctx.state.cents < 0:
+        raise Failed("a negative claim")
+    return "decide"
+
+
+@claims.node(status="ON_THE_DESK")
+async def decide(ctx: Context[Claim]) -> None:
+    s = ctx.state
+    if s.number.startswith("ask"):
+        said = await ctx.receive("answer", Said)
+        s.paid = said.words
+        return
+    plan = pay_claim.plan(s.number, s.cents)
+    decision = await ctx.approval(plan, summary="Pay", by=role("lead") | role("finance"), within=timedelta(hours=1))
+    if not decision.approved:
+        raise Stopped(decision.reason)
+    s.paid = await ctx.do_plan(plan)
+
+
+Opened = Callable[[], AbstractAsyncContextManager[Store]]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+    """Opens a store, and closes it afterwards."""
+    url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'claims.db'}"
+
+    @asynccontextmanager
+    async def open_it() -> AsyncIterator[Store]:
+        store = await open_store(url)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return open_it
+
+
+def live(opened: Opened, test: Callable[[InProcessRuntime], Awaitable[None]], **more: Any) -> None:
+    """Run a test inside a serving runtime."""
+
+    async def go() -> None:
+        async with opened() as store, InProcessRuntime(store, [claims], live=LIVE, **more) as runtime:
+            await test(runtime)
+
+    asyncio.run(go())
+
+
+async def begin(runtime: ExecutionRuntime, number: str = "7", cents: int = 5, key: str = "k") -> str:
+    """A claim, started through the interface alone."""
+    handle = await runtime.start(
+        workflow_name="claim", input={"number": number, "cents": cents}, idempotency_key=key, correlation_id="c-1"
+    )
+    return handle.workflow_id
+
+
+async def waits(runtime: InProcessRuntime, run: str) -> dict[str, Any]:
+    """What the run waits for, once it waits for something but a worker."""
+
+    async def found() -> dict[str, Any] | None:
+        state = await runtime.get(run)
+        return next((w for w in state.waiting_for if w["kind"] != "worker"), None)
+
+    waiting = await until(runtime.store, found, within_s=PATIENCE_S)
+    assert waiting is not None, await runtime.get(run)
+    return waiting
+
+
+async def asked(runtime: InProcessRuntime, run: str) -> str:
+    """The id of the approval the run waits for."""
+    return str((await waits(runtime, run))["what"]).partition(" ")[0]
+
+
+@pytest.mark.req("RT-1", "RT-2", "RUN-1")
+def test_a_run_through_the_interface_alone(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        run = await begin(runtime, "ask-1")
+        assert (await waits(runtime, run))["kind"] == "signal"
+        standing = await runtime.get(run)
+        assert (standing.status, standing.shown, standing.node) == ("waiting", "ON_THE_DESK", "decide")
+        await runtime.signal(run, "answer", {"words": "yes"})
+        ended = await runtime.finished(run)
+        assert (ended.status, ended.shown, ended.outcome["paid"]) == ("completed", "COMPLETED", "yes")
+        assert ended.version > standing.version
+
+    live(opened, test)
+
+
+@pytest.mark.req("RT-1")
+def test_the_approval_and_the_call_it_allows(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        payments.clear()
+        run = await begin(runtime)
+        assert payments == []
+        await runtime.operations.approve(await asked(runtime, run), reason="fine")
+        ended = await runtime.finished(run)
+        assert ended.outcome["paid"] == "paid-7" and payments == ["7"]
+
+    live(opened, test)
+
+
+@pytest.mark.req("RT-1", "RUN-2")
+def test_ends_that_are_no_success(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        failed = await runtime.finished(await begin(runtime, "n", -5, key="1"))
+        assert (failed.status, failed.reason, failed.outcome) == ("failed", "a negative claim", None)
+        run = await begin(runtime, "r", key="2")
+        await runtime.operations.reject(await asked(runtime, run), reason="no receipt")
+        stopped = await runtime.finished(run)
+        assert (stopped.status, stopped.reason) == ("cancelled", "no receipt")
+        run = await begin(runtime, "c", key="3")
+        await waits(runtime, run)
+        await runtime.cancel(run, "a mistake")
+        cancelled = await runtime.finished(run)
+        assert cancelled.status == "cancelled" and "a mistake" in cancelled.reason
+        for act in (runtime.cancel(run, "again"), runtime.signal(run, "answer", {"words": "late"})):
+            with pytest.raises(Conflict, match="has ended"):
+                await act
+
+    live(opened, test)
+
+
+@pytest.mark.req("RUN-4")
+def test_one_key_one_run(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        same = await asyncio.gather(*(begin(runtime) for _ in range(8)))
+        assert len(set(same)) == 1
+        handle = await runtime.start(
+            workflow_name="claim", input={"cents": 5, "number": "7"}, idempotency_key="k", correlation_id="other"
+        )
+        assert handle.workflow_id == same[0] and not handle.created
+        with pytest.raises(Conflict, match="another input"):
+            await begin(runtime, cents=6)
+        assert await begin(runtime, key="k2") != same[0]
+
+    live(opened, test)
+
+
+@pytest.mark.req("RUN-4")
+def test_a_signal_with_an_id_arrives_once(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        run = await begin(runtime, "ask-1")
+        sent = [runtime.operations.signal(run, "answer", {"words": f"w{n}"}, signal_id="s") for n in range(4)]
+        assert (await asyncio.gather(*sent)).count(True) == 1
+        assert (await runtime.finished(run)).outcome["paid"].startswith("w")
+
+    live(opened, test)
+
+
+def test_what_is_not_there(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        for act in (runtime.get("r9"), runtime.cancel("r9", "x"), runtime.signal("r9", "answer", {})):
+            with pytest.raises(NotFound):
+                await act
+        with pytest.raises(NotFound, match="no workflow loan"):
+            await runtime.start(workflow_name="loan", input={}, idempotency_key="k", correlation_id="")
+        with pytest.raises(InvalidInput) as refused:
+            await runtime.start(workflow_name="claim", input={"cents": "x"}, idempotency_key="k", correlation_id="")
+        assert [path for path, _ in refused.value.problems] == ["number", "cents"]
+
+    live(opened, test)
+
+
+@pytest.mark.req("RUN-5")
+def test_no_call_reaches_another_tenants_rows(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        run = await begin(runtime)
+        approval = await asked(runtime, run)
+        other = Operations(runtime.store, tenant="other", actor=Actor("mallory"), workflows=workflows_by_name([claims]))
+        for act in (
+            other.run(run), other.effects(run), other.evidence(run), other.history(run), other.standing(run),
+            other.signal(run, "answer", {}), other.cancel(run, reason="x"), other.go_on(run), other.approval(approval),
+            other.approve(approval, reason="x"), other.reject(approval, reason="x"),
+            other.resolve_effect(run, "pay/7", "happened", reason="x"),
+        ):  # fmt: skip
+            with pytest.raises(NotFound):
+                await act
+        assert await other.runs() == ((), "") and await other.approvals() == ((), "")
+        assert await other.counts() == {"run": {}, "approval": {}}
+        started = await other.start("claim", {"number": "7", "cents": 9}, run_id=run, idempotency_key="k")
+        assert started.created  # the same id and key in another tenant are another run
+        assert (await runtime.operations.run(run)).requested_by == "local"
+
+    live(opened, test)
+
+
+@pytest.mark.req("GATE-2")
+def test_who_may_decide(opened: Opened) -> None:
+    async def test(runtime: InProcessRuntime) -> None:
+        run = await begin(runtime)
+        approval = await asked(runtime, run)
+        for roles in (set[str](), {"sales"}, {"leader", "fin"}):
+            stranger = Operations(runtime.store, tenant="default", actor=Actor("bo", roles), workflows={})
+            assert not stranger.may_decide(await stranger.approval(approval))
+            for act in (stranger.approve(approval, reason="x"), stranger.reject(approval, reason="x")):
+                with pytest.raises(Forbidden, match="bo may not decide"):
+                    await act
+        ana = Operations(runtime.store, tenant="default", actor=Actor("ana", {"lead"}, ("lead",)), workflows={})
+        decided = await ana.approve(approval, reason="fine")
+        assert (decided.decided_by, decided.claims, decided.reason) == ("ana", '["lead"]', "fine")
+        with pytest.raises(Conflict, match="cannot be decided any more"):
+            await ana.reject(approval, reason="changed my mind")
+        assert (await runtime.finished(run)).status == "completed"
+
+    live(opened, test)
+
+
+@pytest.mark.req("RT-2")
+def test_leaving_gives_back_what_was_held(opened: Opened) -> None:
+    async def go() -> None:
+        async with opened() as store:
+            async with InProcessRuntime(store, [claims], live=LIVE) as first:
+                run = await begin(first)
+                approval = await asked(first, run)
+            assert not await first.operations.serving()
+            await first.operations.approve(approval, reason="fine")
+            assert (await first.get(run)).status == "waiting"
+            async with InProcessRuntime(store, [claims], live=LIVE) as second:
+                assert (await second.finished(run)).status == "completed"
+
+    asyncio.run(go())

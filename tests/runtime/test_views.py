@@ -1,0 +1,161 @@
+"""Rows as people and programs read them: complete, plain JSON, and in the right words."""
+
+import json
+
+import pytest
+
+from outlast.core.commit import Instant
+from outlast.core.events import EventType, event
+from outlast.core.machine import EffectStatus, LeaseStatus, Reason, RunStatus
+from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
+from outlast.core.people import REOPENED
+from outlast.core.rows import ENDED, Effect, Event, Run, Worker
+from outlast.runtime import views
+from outlast.runtime.words import shown_status, waiting_text
+
+NOW = Instant(10_000, 10_000, 0)
+RUN = Run(
+    tenant="t", run="r1", version=3, epoch=1, owner="", mail=0, due_at=None, lane="claim@1", queue="",
+    status=RunStatus.WAITING, workflow="claim", node="pay", label="", visit=2, entered_at=5_000, seq=3, head="",
+    attention="", waiting_for="", clocks="", visits='{"look": 1, "pay": 1}', slots="", ceiling_at=0, created_at=1_000,
+    ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
+)  # fmt: skip
+EFFECT = Effect(
+    tenant="t", run="r1", visit=2, key="pay/7", version=2, status=EffectStatus.DONE, activity="pay", digest="d",
+    node="pay", args=b'{"cents": 5}', response=b'"ok"', error="", external_id="", attempts=1,
+    waited_ms=0, ordinal=1, epoch=1, first_at=2_000, not_after=3_000, quiet_until=12_000, covered_until=0, approval="",
+    allowed_by="", undo="", settled_at=4_000, settled_by="call",
+)  # fmt: skip
+
+
+def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
+    """The run, waiting for this."""
+    return RUN._replace(waiting_for=dump_waiting([WaitingFor(kind, what, who, 2_000, until, "goes on")]))
+
+
+@pytest.mark.parametrize(
+    ("run", "serving", "text"),
+    [
+        (waiting("worker", "a worker"), [], "no worker serves claim@1"),
+        (waiting("worker", "a worker"), ["claim@1"], "a worker that serves claim@1"),
+        (waiting("approval", "ap_1 «Pay five» now", "lead"), [], "approval ap_1 by lead"),
+        (waiting("signal", "answer"), [], "signal answer"),
+        (waiting("timer", "a night"), [], "timer a night"),
+        (waiting("retry", "attempt 2 of 3 of pay", "http_503"), [], "attempt 2 of 3 of pay: http_503"),
+        (waiting("quiet", "the outcome of pay pay/7"), [], "the outcome of pay pay/7: a call may still land"),
+        (waiting("attention", "a person: exception"), [], "you: exception"),
+        (waiting("slot", "a free slot"), [], "a free slot"),
+        (RUN._replace(status=RunStatus.RUNNING, owner="w-2", due_at=1), [], "node pay (visit 2, w-2)"),
+        (RUN._replace(status=RunStatus.COMPLETED, owner=ENDED, ended_at=9_000), [], ""),
+    ],
+)
+def test_what_a_run_waits_for_in_one_line(run: Run, serving: list[str], text: str) -> None:
+    assert waiting_text(run, serving) == text
+    assert views.run_view(run, serving)["waiting_text"] == text
+
+
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize(
+    ("run", "shown"),
+    [
+        (waiting("signal", "answer"), "WAITING"),
+        (waiting("approval", "ap_1", "lead"), "PENDING_APPROVAL"),
+        (waiting("approval", "ap_1", "lead")._replace(label="ON_THE_DESK"), "ON_THE_DESK"),
+        (RUN._replace(attention=dump_attention([Attention(Reason.EXCEPTION, 3_000)]), label="X"), "REQUIRES_ATTENTION"),
+        (RUN._replace(status=RunStatus.FAILED, owner=ENDED, ended_at=9_000, label="X"), "FAILED"),
+    ],
+)
+def test_the_status_that_is_shown(run: Run, shown: str) -> None:
+    assert shown_status(run) == shown
+
+
+def test_a_run_is_plain_json() -> None:
+    flagged = waiting("attention", "a person: exception")._replace(
+        attention=dump_attention([Attention(Reason.EXCEPTION, 3_000, "it broke")])
+    )
+    view = views.run_view(flagged, [])
+    assert json.loads(json.dumps(view)) == view
+    assert view["attention"] == [
+        {
+            "reason": "exception", "since": "1970-01-01T00:00:03.000Z", "detail": "it broke", "key": "",
+            "choices": ["continue", "fail", "cancel"], "if_ignored": "stays as it is",
+        }
+    ]  # fmt: skip
+    assert view["ended_at"] is None and view["waiting_for"][0]["since"] == "1970-01-01T00:00:02.000Z"
+
+
+def error(code: str) -> str:
+    """An effect's error column."""
+    return json.dumps({"code": code, "detail": "why"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "executed"),
+        ({"attempts": 3}, "executed, asked again ×2"),
+        ({"settled_by": "reconcile"}, "executed (the receiver was asked)"),
+        ({"settled_by": "local:ana"}, "executed (says local:ana)"),
+        ({"status": EffectStatus.REFUSED, "error": error("http_404")}, "refused http_404"),
+        (
+            {"status": EffectStatus.REFUSED, "error": error(REOPENED), "settled_by": "local:ana"},
+            "to be called again (says local:ana)",
+        ),
+        ({"status": EffectStatus.UNCERTAIN, "error": error("timeout")}, "UNCERTAIN timeout"),
+        ({"status": EffectStatus.INTENDED}, "under way"),
+        (
+            {"status": EffectStatus.INTENDED, "quiet_until": 0, "error": error("http_503")},
+            "to be called again after http_503",
+        ),
+        ({"status": EffectStatus.UNDONE}, "undone"),
+    ],
+)
+def test_what_became_of_an_effect(changes: dict[str, object], words: str) -> None:
+    assert views.effect_view(EFFECT._replace(**changes), NOW)["outcome"] == words  # type: ignore[arg-type]
+
+
+def test_how_long_until_a_person_may_say_that_it_did_not_happen() -> None:
+    doubtful = EFFECT._replace(status=EffectStatus.UNCERTAIN, error=error("timeout"))
+    assert views.effect_view(doubtful, NOW)["settles_in_ms"] == 2_000
+    assert views.effect_view(doubtful, Instant(12_000, 0, 0))["settles_in_ms"] == 0
+    assert views.effect_view(EFFECT, NOW)["settles_in_ms"] == 0
+
+
+def history(*moves: tuple[EventType, str, int, int, dict[str, object]]) -> list[Event]:
+    """Events (type, node, visit, at, data) in order."""
+    return [
+        event(RUN._replace(seq=n, node=node, visit=visit), type_, at, data)
+        for n, (type_, node, visit, at, data) in enumerate(moves, 1)
+    ]
+
+
+def test_the_way_of_a_run() -> None:
+    way = views.visits_of(
+        RUN,
+        history(
+            (EventType.STARTED, "look", 1, 1_000, {}),
+            (EventType.CLAIMED, "look", 1, 2_000, {"worker": "w-1"}),
+            (EventType.CHECKPOINT, "pay", 2, 5_000, {"completed": "look", "next": "pay"}),
+        ),
+    )
+    assert [(v["node"], v["visit"], v["left_at"]) for v in way] == [
+        ("look", 1, "1970-01-01T00:00:05.000Z"), ("pay", 2, None),
+    ]  # fmt: skip
+
+
+def test_takeovers_count_from_the_last_sign_of_life() -> None:
+    dead = Worker("*", "w-1", 2, LeaseStatus.CLOSED, 6_000, "claim@1", "", 0, 4_000, "")
+    moves = history(
+        (EventType.STARTED, "look", 1, 1_000, {}),
+        (EventType.TAKEN_OVER, "look", 1, 7_000, {"worker": "w-2", "from": "w-1"}),
+        (EventType.TAKEN_OVER, "look", 1, 9_000, {"worker": "w-3", "from": "w-9"}),
+    )
+    first, second = views.takeovers_of(moves, [dead], lambda at: at)
+    assert (first["from"], first["to"], first["after_ms"]) == ("w-1", "w-2", 3_000)
+    assert second["after_ms"] is None
+
+
+def test_an_ending() -> None:
+    data: dict[str, object] = {"outcome": {"a": 1}, "reason": "x", "standing": ["pay pay/7"]}
+    assert views.ending_of(history((EventType.FAILED, "pay", 2, 9_000, data))) == data
+    assert views.ending_of(history((EventType.STARTED, "look", 1, 1_000, {}))) is None
