@@ -12,6 +12,7 @@ from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.pool import DaemonPool
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Call, current_call
+from outlast.flow.outcomes import NotSent
 
 
 class Attempt(NamedTuple):
@@ -95,8 +96,11 @@ class Caller:
             self._check(attempt.permit)
             return attempt.activity.fn(*attempt.args, **attempt.kwargs)
 
-        future = self._pool.submit(send)
+        begun = self._pool.submit(send)
+        future = asyncio.wrap_future(begun)
         done, _ = await asyncio.wait([future], timeout=attempt.timeout_ms / 1000)
+        if not done and begun.cancel():
+            raise NotSent("no thread was free for it")
         if not done:
             self._pool.abandon()
             raise Abandoned(f"the thread still runs after {attempt.timeout_ms / 1000:g} s")

@@ -124,13 +124,13 @@ class Heartbeat:
         row = self._row
         if row is None or self._lease.lost:
             return
+        self._lease.lost = True  # first: nothing is sent any more once others may take what was ours
         current = await self._store.load(WORKER, (STORE, row.id))
         if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
             try:
                 await self._store.commit(closed(current))
             except StoreError:
                 pass  # it expires by itself
-        self._lease.lost = True
 
     def _dump_stacks(self) -> None:
         if not self._dumped:

@@ -1,6 +1,5 @@
 """Threads for activities written as plain functions: daemons, as many as the worker's runs, so none ever queues."""
 
-import asyncio
 import contextvars
 import queue
 import threading
@@ -15,27 +14,31 @@ class DaemonPool:
     def __init__(self, size: int) -> None:
         self._size = size
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._idle = 0
+        self._idle = 0  # threads that wait for work, less the work that waits for a thread
         self._threads = 0
         self._lock = threading.Lock()
 
-    def submit(self, fn: Callable[[], Any]) -> "asyncio.Future[Any]":
-        """Run `fn` in a thread, in the caller's context; awaitable in the caller's loop."""
+    def submit(self, fn: Callable[[], Any]) -> "Future[Any]":
+        """Run `fn` in a thread, in the caller's context. Cancelling the future succeeds only while nothing has begun."""
         future: Future[Any] = Future()
         context = contextvars.copy_context()
         with self._lock:
-            if self._idle == 0 and self._threads < self._size:
-                self._threads += 1
-                threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
-            else:
-                self._idle -= 1
+            self._idle -= 1
+            self._start()
         self._work.put((future, lambda: context.run(fn)))
-        return asyncio.wrap_future(future)
+        return future
 
     def abandon(self) -> None:
-        """A thread outlived its call's timeout: it is given up, and another may be started in its place."""
+        """A thread outlived its call's timeout: it is given up, and another is started in its place if one is needed."""
         with self._lock:
             self._size += 1
+            self._start()
+
+    def _start(self) -> None:
+        if self._idle < 0 and self._threads < self._size:
+            self._threads += 1
+            self._idle += 1
+            threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
 
     def close(self) -> None:
         """Let idle threads end."""
@@ -48,6 +51,8 @@ class DaemonPool:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn())
+                except StopIteration as error:  # which no asyncio future can carry
+                    future.set_exception(RuntimeError(f"StopIteration: {error}"))
                 except BaseException as error:  # it belongs to the caller, who awaits the future
                     future.set_exception(error)
             with self._lock:

@@ -76,7 +76,7 @@ class WorkerProcess:
         self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
         self._draining = False
-        self._taking = False
+        self._taking = 0
 
     # --- life --------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -158,14 +158,17 @@ class WorkerProcess:
             if key in self._holders:  # just given back: looked for again once its holder is gone
                 self._declined.add(key)
                 return None
+            if run.lane not in self._workflows:  # of a dead worker that served more than we do
+                return None
             return claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners)
 
-        self._taking = True
+        self._taking += 1
         try:
-            runs = await self._store.take(tuple(self._workflows), min(free, TAKE_MAX), step, owners=owners)
+            n = min(free, TAKE_MAX) + len(self._declined)  # what is declined takes nobody's place
+            runs = await self._store.take(tuple(self._workflows), n, step, owners=owners)
             rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
         finally:
-            self._taking = False
+            self._taking -= 1
         for run, each in zip(runs, rows, strict=True):
             if each is not None and each.run.epoch == run.epoch:
                 self._hold(Ledger(self._store, each, self._clock))
@@ -217,7 +220,7 @@ class WorkerProcess:
                     pass  # it has moved on: somebody else holds it
 
     def _take_is_open(self) -> bool:
-        return self._taking
+        return self._taking > 0
 
     async def _watch_others(self) -> None:
         """Close the rows of workers whose lease has expired, at the moment it expires, and take their runs."""
