@@ -1,0 +1,146 @@
+"""What the documentation points to is there: pages, headings, error codes, commands, flags, exit codes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from outlast import errors
+from outlast.cli import failure
+from outlast.cli.root import cli
+from outlast.core.machine import Reason
+from outlast.runtime.open import is_there
+from tests.docs.pages import ROOT, anchors, blocks, pages, prose
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ERRORS = ROOT / "docs/errors.md"
+OPERATING = ROOT / "docs/operating.md"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(prose(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        found = (page.parent / name).resolve() if name else page
+        assert found.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(found), f"{page.name}: {target} names no heading of {found.name}"
+
+
+def test_every_page_is_reached_from_the_index_or_the_readme() -> None:
+    reached = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in (ROOT / "README.md", ROOT / "docs/index.md", ROOT / "docs/decisions/README.md")
+        for target in LINK.findall(prose(page))
+    }
+    missing = [page.name for page in sorted((ROOT / "docs").rglob("*.md")) if page not in reached]
+    assert [name for name in missing if name != "index.md"] == []
+
+
+# --- errors ------------------------------------------------------------------------------------
+def tree(kind: type[errors.OutlastError]) -> Iterator[type[errors.OutlastError]]:
+    """An error and all that descend from it in `outlast.errors`."""
+    yield kind
+    for each in kind.__subclasses__():
+        if each.__module__ == errors.__name__:
+            yield from tree(each)
+
+
+def test_every_code_has_its_section_under_its_own_name() -> None:
+    kinds = list(tree(errors.OutlastError))
+    assert len(kinds) >= 16
+    text = ERRORS.read_text(encoding="utf-8")
+    sections = dict(re.findall(r'^### <a id="(OUT-\d+)"></a>\1 · .+\n`(\w+)`', text, re.MULTILINE))
+    assert sections == {kind.code: kind.__name__ for kind in kinds}
+
+
+def test_the_exit_codes_of_the_pages_are_those_of_the_command_line() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", ERRORS.read_text(encoding="utf-8"), re.MULTILINE)
+    told = {code: int(exit_code) for exit_code, codes in rows for code in spelt_out(codes)}
+    real = {
+        kind.code: next(code for base, code in failure.CODES if issubclass(kind, base))
+        for kind in tree(errors.OutlastError)
+    }
+    assert told == real
+    table = OPERATING.read_text(encoding="utf-8").partition("## Exit codes")[2]
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {
+        value for name, value in vars(failure).items() if name.isupper() and isinstance(value, int)
+    }
+
+
+def spelt_out(codes: str) -> Iterator[str]:
+    """`OUT-100 to OUT-105, OUT-503` as single codes that exist."""
+    known = {kind.code for kind in tree(errors.OutlastError)}
+    for part in codes.split(", "):
+        first, _, last = part.partition(" to ")
+        yield from (code for code in known if first <= code <= (last or first))
+
+
+def test_the_reasons_for_attention_are_those_of_the_table() -> None:
+    section = OPERATING.read_text(encoding="utf-8").partition("## Attention")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert named <= {reason.value for reason in Reason}
+    assert len(named) >= 9
+
+
+# --- the command line --------------------------------------------------------------------------
+def lines_of_commands() -> list[tuple[str, list[str]]]:
+    """Every `outlast …` in a block of commands or in the prose, as (where, words)."""
+    found: list[tuple[str, str]] = []
+    for page in pages():
+        for block in blocks(page):
+            if block.language in ("bash", "console"):
+                text = block.body.replace("\\\n", " ")
+                lines = re.findall(r"^(?:\$ )?(outlast\b[^#\n]*)", text, re.MULTILINE)
+                found += [(block.where, line) for line in lines if block.language == "bash" or f"$ {line}" in text]
+        flat = " ".join(prose(page).split())
+        found += [(page.name, words) for words in re.findall(r"`(outlast [^`]+)`", flat)]
+    return [(where, re.sub(r"'[^']*'|\"[^\"]*\"", "X", line).split()[1:]) for where, line in found]
+
+
+COMMANDS = lines_of_commands()
+
+
+@pytest.mark.parametrize(("where", "words"), COMMANDS, ids=[f"{where} {' '.join(words)}" for where, words in COMMANDS])
+def test_a_command_and_its_flags_exist(where: str, words: list[str]) -> None:
+    command: click.Command = cli
+    ctx = click.Context(cli, info_name="outlast")
+    allowed = flags(command, ctx)
+    for word in words:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in allowed, f"{where}: {word}"
+        elif isinstance(command, click.Group):
+            step = command.get_command(ctx, word)
+            if step is None:
+                assert word.isupper() or word == "X" or "-o" in words or word.startswith("sqlite:"), f"{where}: {word}"
+                continue
+            command = step
+            ctx = click.Context(command, parent=ctx, info_name=word)
+            allowed |= flags(command, ctx)
+
+
+def flags(command: click.Command, ctx: click.Context) -> set[str]:
+    """The options of a command, `--help` included."""
+    params = command.get_params(ctx)
+    return {name for each in params for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
+
+
+def test_the_flags_of_the_worker_stand_in_the_table_with_their_defaults() -> None:
+    worker = cli.get_command(click.Context(cli), "worker")
+    assert worker is not None
+    shown = dict(re.findall(r"^\| `(--[\w-]+)` \| (\w+) \|", OPERATING.read_text(encoding="utf-8"), re.MULTILINE))
+    real = {
+        each.opts[0]: re.sub(r".*\[(\w+)\]$", r"\1", each.help or "")
+        for each in worker.params
+        if isinstance(each, click.Option) and (each.help or "").endswith("s]") and each.metavar == "DURATION"
+    }
+    assert shown == real
+
+
+def test_the_store_urls_of_the_page_can_be_named() -> None:
+    for url in ("sqlite:PATH", "sqlite:///ABSOLUTE/PATH"):
+        assert f"`{url}`" in OPERATING.read_text(encoding="utf-8")
+        assert is_there(url) is False
