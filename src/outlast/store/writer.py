@@ -1,5 +1,6 @@
 """The one thread that writes: it gathers what is pending, has it landed together, and sends the answers back."""
 
+import asyncio
 import sqlite3
 import threading
 from collections import deque
@@ -11,7 +12,8 @@ from outlast.store.session import Session
 from outlast.store.tickets import Task, Ticket, deliver
 from outlast.store.wakes import Wakes
 
-BATCH_MAX: Final = 1_000  # commits in one transaction: what a renewal may have to wait for
+BATCH_MAX: Final = 1_000  # commits in one transaction, about: what a renewal may have to wait for
+TURN_MAX: Final = BATCH_MAX // 4  # commits of one turn of a loop that are queued as one
 LINGER_S: Final = 0.005  # halved at each wait, so a commit nobody awaits waits 10 ms at most
 LOOK_S: Final = 0.05  # how soon another process's commit is noticed
 TIDY_PAGES: Final = 500  # pages in the log, about, after which an idle writer copies it into the database
@@ -24,15 +26,33 @@ class Writer:
     def __init__(self, session: Session, wakes: Wakes) -> None:
         self._session = session
         self._wakes = wakes
-        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()  # None: look at what is urgent, or at closing
+        self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()  # None: look at what is urgent, or at closing
+        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
+        self._lock = threading.Lock()
         self._urgent: deque[Ticket] = deque()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outlast-writer", daemon=True)
         self._thread.start()
 
     def submit(self, ticket: Ticket) -> None:
-        """Put a ticket at the end of the queue."""
-        self._queue.put(ticket)
+        """Put a ticket at the end of the queue, together with all that its loop submits in this turn.
+
+        A thread that was woken by the first would take the interpreter from the loop again and again, for a commit or
+        two each time: a quarter of all CPU (docs/performance.md).
+        """
+        loop = ticket.loop
+        assert loop is not None, "only what is urgent comes without a loop"
+        with self._lock:
+            turn = self._turns.setdefault(loop, [])
+            turn.append(ticket)
+        if len(turn) == 1:
+            loop.call_soon(self._hand_over, loop)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            turn = self._turns.pop(loop, [])
+        for at in range(0, len(turn), TURN_MAX):
+            self._queue.put(turn[at : at + TURN_MAX])
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
 
@@ -50,6 +70,8 @@ class Writer:
     def close(self) -> None:
         """Land what was submitted before, then end the thread; blocks until it has."""
         self._closing.set()
+        for loop in list(self._turns):
+            self._hand_over(loop)
         self._queue.put(None)
         self._thread.join()
         self._answer_rest()
@@ -74,22 +96,20 @@ class Writer:
             first = self._queue.get(timeout=LOOK_S if looks else None)
         except Empty:
             return tickets, False
-        if first is not None:
-            tickets.append(first)
+        tickets += first or ()
         pause = LINGER_S
         while len(tickets) < BATCH_MAX and not self._urgent:
             try:
-                ticket = self._queue.get_nowait()
+                more = self._queue.get_nowait()
             except Empty:
                 if not tickets or not all(t.linger for t in tickets) or pause < 0.001:
                     break
-                ticket = self._wait(pause)
+                more = self._wait(pause)
                 pause /= 2
-            if ticket is not None:
-                tickets.append(ticket)
+            tickets += more or ()
         return tickets, self._closing.is_set() and self._queue.empty()
 
-    def _wait(self, seconds: float) -> Ticket | None:
+    def _wait(self, seconds: float) -> list[Ticket] | None:
         try:
             return self._queue.get(timeout=seconds)
         except Empty:
@@ -173,11 +193,9 @@ class Writer:
         self._urgent.clear()
         while True:
             try:
-                ticket = self._queue.get_nowait()
+                rest += self._queue.get_nowait() or ()
             except Empty:
                 break
-            if ticket is not None:
-                rest.append(ticket)
         for ticket in rest:
             ticket.answer = Unavailable("the store is closed")
             if ticket.chain is not None:
