@@ -16,7 +16,7 @@ from outlast.store.batch import Batch, Mine, _Left
 from outlast.store.cache import Cache
 from outlast.store.session import Session
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
-from outlast.store.tickets import Ticket
+from outlast.store.tickets import Ticket, deliver
 from outlast.store.writer import Writer
 from outlast.testing.conformance import PROMISES, Promise
 from tests.conformance.test_stores import Memory, Sqlite, Subjects
@@ -189,21 +189,17 @@ def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    def close(self: Writer) -> None:
-        self._closing.set()
-        self._answer_rest()
-        self._queue.put(None)
-        self._thread.join()
-
     land = Writer._land
 
-    def slowly(self: Writer, tickets: list[Ticket]) -> None:
-        time.sleep(0.02)  # a slow disk, so that something is still queued when the store is closed
-        land(self, tickets)
+    def unless_closing(self: Writer, tickets: list[Ticket]) -> None:
+        time.sleep(0.02)  # a slow disk, so that the store is being closed by now
+        if not self._closing.is_set():
+            land(self, tickets)
+            return
+        self._give_up(tickets, StoreError("dropped"))
+        deliver(tickets)
 
-    patch.setattr("outlast.store.writer.BATCH_MAX", 5)
-    patch.setattr(Writer, "_land", slowly)
-    patch.setattr(Writer, "close", close)
+    patch.setattr(Writer, "_land", unless_closing)
 
 
 def bounds_are_not_checked(patch: pytest.MonkeyPatch) -> None:
