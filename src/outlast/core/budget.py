@@ -95,7 +95,8 @@ def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> E
     ms = round(worst * SAFETY)
     derivation = (
         f"({timeout / SECOND:g} s attempt timeout + {live.start_budget / SECOND:g} s cold start) × {attempts} attempts"
-        f" + {live.backoff_ceiling / SECOND:g} s back-off ceiling + {live.checkpoint_write / SECOND:g} s checkpoint write"
+        f" + {live.backoff_ceiling / SECOND:g} s back-off ceiling"
+        f" + {live.checkpoint_write / SECOND:g} s checkpoint write"
         f" = {worst / SECOND:g} s, × {SAFETY:g} = {ms / SECOND:g} s"
     )
     return ExecutionBudget(ms, derivation)

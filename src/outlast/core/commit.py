@@ -4,6 +4,7 @@ A `Put` names the version it replaces (0: must not exist). Conditions are judged
 lock, against rows as earlier commits of the same batch leave them (S-7), by the store's own clock (S-4).
 """
 
+from math import floor
 from typing import Final, Literal, NamedTuple
 
 from outlast.core.rows import Key, Kind, Note, Row
@@ -114,11 +115,11 @@ class Mapping(NamedTuple):
 
     def business(self, real: int) -> int:
         """The business instant at a real one."""
-        return self.base_business + int((real - self.base_real) * self.rate)
+        return self.base_business + floor((real - self.base_real) * self.rate)
 
     def real(self, business: int) -> int:
         """The first real instant at which the business clock shows at least `business`."""
-        real = self.base_real + int((business - self.base_business) / self.rate)
+        real = self.base_real + floor((business - self.base_business) / self.rate)
         while self.business(real) < business:
             real += 1
         return real

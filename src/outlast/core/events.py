@@ -50,9 +50,9 @@ def iso(at_ms: int) -> str:
 
 
 def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
-    """The next event of `run` as it is *after* the move: run.seq is its number and run.head still its predecessor's hash.
+    """The next event of `run` as it is *after* the move: run.seq is its number, run.head still its predecessor's hash.
 
-    Call `chained` on the run with the result. The CloudEvents attributes are fixed: id = RUN/SEQ, source =
+    The event's hash becomes the run's head. The CloudEvents attributes are fixed: id = RUN/SEQ, source =
     /TENANT/WORKFLOW, subject = RUN, and the extensions sequence, previous, correlationid, traceid.
     """
     body = (

@@ -162,7 +162,7 @@ def doubt(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> 
 
 
 def defer(run: Run, effect: Effect, code: str, detail: str, wait_ms: int, *, happened: bool, now: Instant) -> Commit:
-    """An attempt has ended without an outcome; the next one follows after `wait_ms`, whoever makes it (`deferred_until`).
+    """An attempt has ended without an outcome; another follows after `wait_ms`, whoever makes it: `deferred_until`.
 
     happened=False: it is known that nothing happened, so no quiet time is owed (quiet_until 0).
     """

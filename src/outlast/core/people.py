@@ -1,21 +1,31 @@
-"""The moves that people and programs outside the holder make: notes, approvals, decisions; pure functions to one commit."""
+"""The moves of people and programs outside the holder: notes, approvals, decisions; pure functions to one commit."""
 
 import json
 from collections.abc import Sequence
 
 from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
 from outlast.core.machine import ApprovalStatus, EffectStatus, approval_target, effect_target
-from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token
+from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token, check_effect
 
 NO_BYTES = b"{}"
 
 
-def _note(tenant: str, run: str, kind: str, name: str, actor: str, payload: bytes = NO_BYTES, signal_id: str = "") -> Post:
+def _note(
+    tenant: str, run: str, kind: str, name: str, actor: str, payload: bytes = NO_BYTES, signal_id: str = ""
+) -> Post:
     return Post(Note(tenant, run, 0, kind, name, payload, signal_id, actor, 0))
 
 
 def post(
-    *, tenant: str, run: str, kind: str, name: str, actor: str, now: Instant, payload: bytes = NO_BYTES, signal_id: str = ""
+    *,
+    tenant: str,
+    run: str,
+    kind: str,
+    name: str,
+    actor: str,
+    now: Instant,
+    payload: bytes = NO_BYTES,
+    signal_id: str = "",
 ) -> Commit:
     """Leave a note. One with a `signal_id` lands once: a second one is refused as Stale ("version")."""
     note = _note(tenant, run, kind, name, actor, payload, signal_id)
@@ -95,12 +105,19 @@ def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, 
 
 
 def resolve_effect(
-    effect: Effect, verb: str, *, by: str, reason: str, now: Instant, response: bytes | None = None, external_id: str = ""
+    effect: Effect,
+    verb: str,
+    *,
+    by: str,
+    reason: str,
+    now: Instant,
+    response: bytes | None = None,
+    external_id: str = "",
 ) -> Commit:
     """A person's answer on an uncertain effect, once: `happened`, `did_not_happen` or `give_up`; wakes the run.
 
     "Did not happen" re-opens it for another attempt, and is accepted only once a call in flight can no longer
-    land, by the store's clock (S-17, EFF-3).
+    land, by the store's clock (S-17, EFF-3). Raises Corrupt for `happened` without the response that happened.
     """
     status = effect_target(verb, effect.status)
     code = {"did_not_happen": REOPENED, "give_up": "given_up"}.get(verb, "")
@@ -113,6 +130,7 @@ def resolve_effect(
         settled_at=now.business,
         settled_by=by,
     )
+    check_effect(row)
     quiet = (When(effect.quiet_until, True, "real", "quiet"),) if verb == "did_not_happen" else ()
     payload = json.dumps({"verb": verb, "key": effect.key, "visit": effect.visit, "reason": reason}).encode()
     return Commit(

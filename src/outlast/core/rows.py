@@ -1,4 +1,4 @@
-"""What is stored: immutable rows, the key of each, and the assertions that hold before one is written and after one is read.
+"""What is stored: immutable rows, the key of each, and what is asserted before one is written and after it is read.
 
 A row is a tuple of plain values in the order of its columns, so a store binds it as it is. Instants are
 integers in milliseconds since 1970: `…_at` and `…_until` of liveness (due_at, lease_until, not_after,

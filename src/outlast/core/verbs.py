@@ -295,7 +295,8 @@ def park(
         told=told,
         attention="" if cleared else None,
     )
-    return Commit(move, _fence(run, mail=mail, mapping=mapping.version), label=f"{run.run} {verb} {run.node}#{run.visit}")
+    fence = _fence(run, mail=mail, mapping=mapping.version)
+    return Commit(move, fence, label=f"{run.run} {verb} {run.node}#{run.visit}")
 
 
 def hand_back(run: Run, *, mail: int | None, now: Instant, mapping: Mapping, why: str) -> Commit:

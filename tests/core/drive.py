@@ -1,0 +1,151 @@
+"""Small hands on real verbs: one run driven through its moves, each landed by the real judge."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlast.core import ledger, people, verbs
+from outlast.core.commit import Commit
+from outlast.core.machine import ApprovalStatus, Reason, RunStatus, WaitStatus
+from outlast.core.overlay import Attention, WaitingFor
+from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
+from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
+
+INTENT = ledger.Intent(1, "k", "pay", "d", b"[]", "reverse", 1_000, 2_000, 500)
+WAITING = [WaitingFor("signal", "bid", since=1)]
+
+
+@dataclass
+class Drive:
+    """The rows of one run, and the time."""
+
+    t: int = 1
+    rows: Rows = ()
+    events: int = 0
+    broke: list[str] = field(default_factory=list)
+
+    def speak(self, commit: Commit | None) -> "Drive":
+        """Land a commit that must land; every invariant is checked as it does."""
+        assert commit is not None
+        left = land(self.rows, commit, self.t)
+        assert not left.refused, left.refused
+        assert not left.broke, left.broke
+        self.rows = left.rows
+        return self
+
+    @property
+    def run(self) -> Run:
+        """The run row."""
+        row = find(self.rows, RUN, "r")
+        assert isinstance(row, Run)
+        return row
+
+    @property
+    def effect(self) -> Effect:
+        """The effect `k`."""
+        row = find(self.rows, EFFECT, "r", 1, "k")
+        assert isinstance(row, Effect)
+        return row
+
+    @property
+    def approval(self) -> Approval:
+        """The approval `ap`."""
+        row = find(self.rows, APPROVAL, "r", "ap")
+        assert isinstance(row, Approval)
+        return row
+
+    @property
+    def wait(self) -> Wait:
+        """The wait `bid`."""
+        row = find(self.rows, WAIT, "r", 1, "bid")
+        assert isinstance(row, Wait)
+        return row
+
+    # --- verbs, with the arguments that do not matter here -------------------------------------------
+    def start(self) -> "Drive":
+        return self.speak(born())
+
+    def claim(self, *, closed: tuple[str, ...] = (), budget_ms: int = 600_000) -> "Drive":
+        return self.speak(
+            verbs.claim(self.run, worker=f"w{self.t}", now=at(self.t), budget_ms=budget_ms, closed=closed)
+        )
+
+    def take_over(self) -> "Drive":
+        return self.claim(closed=(self.run.owner,))
+
+    def give(self, verb: str) -> "Drive":
+        now, mail = at(self.t), self.run.mail
+        if verb in ("park", "retry", "quiet"):
+            commit = verbs.park(self.run, verb, mail=mail, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
+        elif verb == "flag":
+            commit = verbs.flag(self.run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
+        elif verb == "queue":
+            commit = verbs.queue(self.run, (), now=now, clocks=(), mapping=MAPPING)
+        else:
+            assert verb == "hand_back"
+            commit = verbs.hand_back(self.run, mail=mail, now=now, mapping=MAPPING, why="drained")
+        return self.speak(commit)
+
+    def admit(self) -> "Drive":
+        slot = Slot(STORE, 0, 1, "", "")
+        self.rows = (*(row for row in self.rows if not isinstance(row, Slot)), slot)
+        return self.speak(verbs.admit(self.run, [slot], now=at(self.t)))
+
+    def advance(self, **changes: Any) -> "Drive":
+        return self.speak(
+            verbs.advance(self.run, node="b", label="", state=b"{}", now=at(self.t), budget_ms=600_000, **changes)
+        )
+
+    def finish(self, outcome: RunStatus) -> "Drive":
+        approvals = [row for row in self.rows if isinstance(row, Approval)]
+        commit = verbs.finish(
+            self.run, outcome, mail=self.run.mail, state=b"{}", result=None, reason="", standing=(),
+            approvals=approvals, slots=(), now=at(self.t),
+        )  # fmt: skip
+        return self.speak(commit)
+
+    def post(self, name: str = "bid") -> "Drive":
+        commit = people.post(tenant=TENANT, run="r", kind="signal", name=name, actor="a", now=at(self.t))
+        return self.speak(commit)
+
+    def intend(self, *, approved: bool = False) -> "Drive":
+        row = find(self.rows, EFFECT, "r", 1, "k")
+        previous = row if isinstance(row, Effect) else None
+        approval = self.approval if approved else None
+        return self.speak(ledger.intend(self.run, INTENT, previous, ordinal=1, now=at(self.t), approval=approval))
+
+    def settle(self, verb: str) -> "Drive":
+        run, effect, now = self.run, self.effect, at(self.t)
+        commits = {
+            "record": lambda: ledger.record(run, effect, b"1", now=now),
+            "settle": lambda: ledger.settle(run, effect, b"1", now=now),
+            "refuse": lambda: ledger.refuse(run, effect, "no", "", now=now),
+            "doubt": lambda: ledger.doubt(run, effect, "reset", "", now=now),
+            "defer": lambda: ledger.defer(run, effect, "busy", "", 10, happened=False, now=now),
+        }
+        return self.speak(commits[verb]())
+
+    def resolve(self, verb: str) -> "Drive":
+        self.t = max(self.t, self.effect.quiet_until)
+        commit = people.resolve_effect(self.effect, verb, by="p", reason="", now=at(self.t), response=b"1")
+        return self.speak(commit)
+
+    def reopen(self) -> "Drive":
+        return self.speak(people.go_on(self.run, [self.effect], actor="p", reason="", now=at(self.t)))
+
+    def declare(self) -> "Drive":
+        row = Wait(TENANT, "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", self.t)
+        return self.speak(ledger.note_wait(self.run, row))
+
+    def ask(self) -> "Drive":
+        row = Approval(
+            tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans="[]",
+            summary="", risk="", who="", requested_by="", asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
+            decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
+        )  # fmt: skip
+        return self.speak(people.ask(row, fence=ledger.fence(self.run, mail=self.run.mail)))
+
+    def decide(self, *, approve: bool) -> "Drive":
+        commit = people.decide(
+            self.approval, approve=approve, chosen="d", by="p", claims=("finance",), reason="", now=at(self.t)
+        )
+        return self.speak(commit)

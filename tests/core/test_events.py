@@ -1,0 +1,90 @@
+"""The bytes of events: CloudEvents that others can read, the same for ever, chained and numbered without a gap."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.core.events import EventType, chain_hash, event, iso
+from tests.core.drive import Drive
+
+RUN = Drive().start().claim().run._replace(
+    tenant="acme", run="neg-1", workflow="negotiation", version=7, epoch=3, seq=5, head="abc", node="award", visit=2,
+    correlation_id="c-9", trace_id="",
+)  # fmt: skip
+AT = 1_767_225_600_123
+# Fixed from the first day: what was signed and chained once must be read by every later version. Never edit these.
+GOLDEN = (
+    '{"specversion":"1.0","id":"neg-1/5","source":"/acme/negotiation","type":"dev.outlast.workflow.checkpoint",'
+    '"subject":"neg-1","time":"2026-01-01T00:00:00.123Z","datacontenttype":"application/json","sequence":"5",'
+    '"previous":"4","correlationid":"c-9","traceid":"-","data":{"version":7,"epoch":3,"node":"award","visit":2,'
+    '"completed":"größe","next":"send"}}'
+).encode()
+
+
+def made() -> bytes:
+    return event(RUN, EventType.CHECKPOINT, AT, {"completed": "größe", "next": "send"}).body
+
+
+@pytest.mark.req("OUT-1", "OUT-3")
+def test_the_bytes_are_these_for_ever() -> None:
+    assert made() == GOLDEN
+    row = event(RUN, EventType.CHECKPOINT, AT, {"completed": "größe", "next": "send"}, b"{}")
+    assert (row.seq, row.at, row.node, row.visit, row.snapshot) == (5, AT, "award", 2, b"{}")
+    assert row.hash == chain_hash("abc", GOLDEN)
+
+
+def test_the_hash_is_sha256_over_predecessor_and_bytes() -> None:
+    assert chain_hash("", b"x") == "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+
+
+@pytest.mark.req("OUT-1")
+@pytest.mark.parametrize("type_", list(EventType))
+def test_every_type_is_read_by_the_cloudevents_library(type_: EventType) -> None:
+    read = JSONFormat().read(CloudEvent, event(RUN, type_, AT, {"k": [1, None, "ü"]}).body)
+    assert read.get_id() == "neg-1/5" and read.get_source() == "/acme/negotiation"
+    assert read.get_type() == type_.value and read.get_specversion() == "1.0" and read.get_subject() == "neg-1"
+    assert read.get_time() == datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC)
+    extensions = {name: read.get_extension(name) for name in ("sequence", "previous", "correlationid", "traceid")}
+    assert extensions == {"sequence": "5", "previous": "4", "correlationid": "c-9", "traceid": "-"}
+    data = read.get_data()
+    assert isinstance(data, dict) and data["k"] == [1, None, "ü"] and data["version"] == 7
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    data=st.dictionaries(st.text(st.sampled_from("xyz"), min_size=1), JSON, max_size=3), correlation=TEXT, trace=TEXT
+)
+def test_any_data_is_valid_json_of_one_line(data: dict[str, object], correlation: str, trace: str) -> None:
+    run = RUN._replace(correlation_id=correlation, trace_id=trace)
+    try:
+        body = event(run, EventType.TOLD, AT, data).body
+    except UnicodeEncodeError:
+        return  # lone surrogates are refused, never stored
+    read = json.loads(body)
+    assert read["correlationid"] == (correlation or "neg-1") and read["traceid"] == (trace or "-")
+    assert {name: read["data"][name] for name in data} == data
+    assert b"\n" not in body
+
+
+def test_what_json_cannot_say_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        event(RUN, EventType.TOLD, AT, {"x": float("nan")})
+
+
+@given(st.integers(0, 4_102_444_800_000))
+def test_instants_are_rfc_3339_to_the_millisecond(at: int) -> None:
+    text = iso(at)
+    assert text.endswith("Z") and len(text) == len("2026-01-01T00:00:00.000Z")
+    assert round(datetime.fromisoformat(text).timestamp() * 1000) == at

@@ -1,0 +1,111 @@
+"""The table of moves: every pair of a verb and a source is in it or refused; what must never be is named."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from outlast.core import machine
+from outlast.core.machine import (
+    CHOICES,
+    HELD,
+    TABLE,
+    TERMINAL,
+    ApprovalStatus,
+    EffectStatus,
+    LeaseStatus,
+    Reason,
+    RunStatus,
+    WaitStatus,
+    can,
+)
+from outlast.errors import IllegalMove
+from tests.core import lifecycle
+
+LOOK_UPS: dict[type[StrEnum], Callable[..., StrEnum]] = {
+    RunStatus: machine.run_target,
+    EffectStatus: machine.effect_target,
+    WaitStatus: machine.wait_target,
+    ApprovalStatus: machine.approval_target,
+    LeaseStatus: machine.lease_target,
+}
+VERBS = {one: {move.verb for move in TABLE if isinstance(move.target, one)} for one in LOOK_UPS}
+PAIRS = [(one, verb, source) for one in LOOK_UPS for verb, source in product(sorted(VERBS[one]), [None, *one])]
+
+
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize(("kind", "verb", "source"), PAIRS)
+def test_every_pair_is_in_the_table_or_refused(kind: type[StrEnum], verb: str, source: StrEnum | None) -> None:
+    rows = [move for move in TABLE if (move.verb, move.source) == (verb, source) and isinstance(move.target, kind)]
+    assert len(rows) <= 1
+    assert can(verb, source) == bool(rows)  # type: ignore[arg-type]
+    before = set(machine.fired)
+    if rows:
+        assert LOOK_UPS[kind](verb, source) is rows[0].target
+    else:
+        with pytest.raises(IllegalMove, match=f"cannot {verb} from"):
+            LOOK_UPS[kind](verb, source)
+        assert machine.fired == before, "a refused move has not been fired"
+    machine.fired.intersection_update(before)
+
+
+def test_no_verb_belongs_to_two_machines() -> None:
+    names = [verb for verbs in VERBS.values() for verb in verbs]
+    assert len(names) == len(set(names))
+
+
+R, E, W, A, L = RunStatus, EffectStatus, WaitStatus, ApprovalStatus, LeaseStatus
+FORBIDDEN = [
+    *((verb, status) for status in TERMINAL for verb in sorted(VERBS[R])),  # a terminal run never changes
+    *((verb, status) for status in set(R) - HELD for verb in ("advance", "park", "flag", "complete", "hand_back")),
+    ("start", R.QUEUED),  # a run is born once
+    ("record", E.UNCERTAIN),  # once in doubt, a late answer is evidence and a person decides
+    ("record", E.REFUSED),
+    ("settle", E.UNCERTAIN),
+    ("doubt", E.DONE),
+    ("intend", E.DONE),  # done once
+    ("intend", E.UNCERTAIN),  # never two
+    ("reopen", E.DONE),
+    ("reopen", E.UNCERTAIN),  # it is resolved, not tried again
+    ("happened", E.INTENDED),  # nobody answers for a call that is still the holder's
+    ("did_not_happen", E.INTENDED),
+    ("did_not_happen", E.DONE),
+    ("bind", W.BOUND),  # a binding is for good
+    ("approve", A.APPROVED),  # decided once
+    ("approve", A.REJECTED),
+    ("approve", A.EXPIRED),
+    ("approve", A.WITHDRAWN),
+    ("reject", A.APPROVED),
+    ("expire", A.APPROVED),
+    ("consume", A.PENDING),  # nothing runs before a person said so
+    ("consume", A.REJECTED),
+    ("consume", A.EXPIRED),
+    ("consume", A.WITHDRAWN),
+    ("renew", L.CLOSED),  # closed is closed
+    ("close_lease", L.CLOSED),
+]
+
+
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize(("verb", "source"), FORBIDDEN)
+def test_what_must_never_be(verb: str, source: machine.Status) -> None:
+    assert not can(verb, source)
+
+
+def test_every_status_is_reached_but_those_of_later_releases() -> None:
+    reached = {move.target for move in TABLE}
+    assert {status for one in LOOK_UPS for status in one} - reached == {R.COMPENSATING, E.UNDONE}
+
+
+def test_attention_never_ends_in_approval() -> None:
+    """Nothing auto-approves: no reason offers it, and ignoring any of them approves nothing (GATE-3)."""
+    assert all("approve" not in choice for choices in CHOICES.values() for choice in choices)
+    assert {machine.if_ignored(reason) for reason in Reason} == {machine.IF_IGNORED, machine.IF_IGNORED_APPROVAL}
+    assert all(len(choices) >= 2 for choices in CHOICES.values())
+
+
+def test_the_page_is_drawn_from_the_table() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
+    assert page.read_text(encoding="utf-8") == lifecycle.text(), "run scripts/lifecycle"

@@ -1,0 +1,90 @@
+"""What a run row says in words survives being stored, clocks become one due time, and business time maps both ways."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.core.commit import IDENTITY, Mapping
+from outlast.core.machine import CHOICES, Reason
+from outlast.core.overlay import (
+    Armed,
+    Attention,
+    WaitingFor,
+    attention_for_people,
+    attention_of,
+    clocks_of,
+    due_of,
+    dump_attention,
+    dump_clocks,
+    dump_waiting,
+    rearmed,
+    waiting_of,
+)
+from tests.core.drive import Drive
+
+RUN = Drive().start().run
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+INSTANT = st.integers(0, 2**45)
+WAITING = st.builds(
+    WaitingFor, st.sampled_from(["timer", "signal", "approval", "slot", "worker"]), TEXT, TEXT, INSTANT, INSTANT, TEXT
+)
+ATTENTION = st.builds(Attention, st.sampled_from(Reason), INSTANT, TEXT, TEXT, st.integers(0, 99), st.integers(0, 99))
+ARMED = st.builds(Armed, TEXT, INSTANT, st.booleans())
+MAPPINGS = st.builds(
+    Mapping, st.integers(0, 9), INSTANT, INSTANT, st.sampled_from([0.5, 1.0, 1.5, 3.0, 60.0, 1_000.0, 10_000.0])
+)
+
+
+@given(st.lists(WAITING, max_size=3))
+def test_waiting_for_round_trips(items: list[WaitingFor]) -> None:
+    assert waiting_of(RUN._replace(waiting_for=dump_waiting(items))) == tuple(items)
+    assert (dump_waiting(items) == "") == (not items)
+
+
+@given(st.lists(ATTENTION, max_size=3))
+def test_attention_round_trips(items: list[Attention]) -> None:
+    run = RUN._replace(attention=dump_attention(items))
+    assert attention_of(run) == tuple(items)
+    for shown, item in zip(attention_for_people(run), items, strict=True):
+        assert shown["choices"] == [choice.value for choice in CHOICES[item.reason]] and shown["if_ignored"]
+
+
+@given(st.lists(ARMED, max_size=3))
+def test_clocks_round_trip(items: list[Armed]) -> None:
+    assert clocks_of(RUN._replace(clocks=dump_clocks(items))) == tuple(items)
+
+
+@given(st.lists(ARMED, max_size=4), MAPPINGS)
+def test_a_run_is_due_at_its_earliest_clock_and_not_before(clocks: list[Armed], mapping: Mapping) -> None:
+    due = due_of(clocks, mapping)
+    assert (due is None) == (not clocks)
+    if due is not None:
+        reached = [c.at <= (due if c.real else mapping.business(due)) for c in clocks]
+        assert any(reached)
+        assert not any(c.at <= (due - 1 if c.real else mapping.business(due - 1)) for c in clocks)
+
+
+@given(st.lists(ARMED, max_size=3), MAPPINGS, INSTANT)
+def test_a_new_mapping_moves_business_clocks_only(clocks: list[Armed], mapping: Mapping, due_at: int) -> None:
+    run = RUN._replace(clocks=dump_clocks(clocks), due_at=due_at)
+    assert rearmed(run, mapping) == (due_of(clocks, mapping) if clocks else due_at)
+    real = [c for c in clocks if c.real]
+    if real and len(real) == len(clocks):
+        assert rearmed(run, mapping) == min(c.at for c in real)
+
+
+@given(MAPPINGS, INSTANT)
+def test_real_is_the_first_instant_that_shows_a_business_one(mapping: Mapping, business: int) -> None:
+    real = mapping.real(business)
+    assert mapping.business(real) >= business
+    assert mapping.business(real - 1) < business
+
+
+@given(MAPPINGS, INSTANT, st.integers(0, 10**9))
+def test_business_time_never_runs_backwards(mapping: Mapping, real: int, later: int) -> None:
+    assert mapping.business(real) <= mapping.business(real + later)
+    assert mapping.at(real) == (real, mapping.business(real), mapping.version)
+
+
+@given(INSTANT)
+def test_in_production_the_two_times_are_one(real: int) -> None:
+    assert IDENTITY.business(real) == real == IDENTITY.real(real)

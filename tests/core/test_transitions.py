@@ -1,0 +1,97 @@
+"""Transition coverage is 100 %: every row of the table of moves is fired here by the verb that speaks it."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from outlast.core import ledger, machine, people
+from outlast.core.budget import Liveness
+from outlast.core.machine import TABLE, Move, RunStatus
+from outlast.engine.guard import Lease
+from outlast.engine.heartbeat import Heartbeat
+from outlast.runtime.clocks import VirtualClock
+from outlast.store.memory import MemoryCore, MemoryStore
+from tests.core.drive import Drive
+from tests.models.world import at
+
+GIVES = ("park", "retry", "quiet", "hand_back", "flag", "queue")
+ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
+
+
+def running() -> Drive:
+    return Drive().start().claim()
+
+
+def recovering() -> Drive:
+    return running().take_over()
+
+
+def asked() -> Drive:
+    return running().ask()
+
+
+def holding(make: Callable[[], Drive]) -> None:
+    """Every move of a held run."""
+    for verb in GIVES:
+        make().give(verb)
+    for outcome in ENDS.values():
+        make().finish(outcome)
+    make().advance()
+    make().admit()
+    make().take_over()
+
+
+def effects() -> None:
+    for verb in ("record", "settle", "refuse", "doubt", "defer"):
+        running().intend().settle(verb)
+    running().intend().intend()
+    running().intend().settle("refuse").reopen().intend().settle("record")
+    for verb in ("happened", "did_not_happen", "give_up"):
+        running().intend().settle("doubt").resolve(verb)
+
+
+def waits_and_approvals() -> None:
+    drive = running().post().declare()
+    drive.speak(ledger.bind(drive.run, drive.wait, (1,), mail=1, complete=True))
+    asked().decide(approve=False)
+    asked().decide(approve=True).intend(approved=True).settle("record")
+    asked().decide(approve=True).finish(RunStatus.CANCELLED)
+    drive = asked()
+    drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
+    drive = asked()
+    drive.t = drive.approval.within_until
+    drive.speak(people.expire(drive.approval, at(drive.t), fence=ledger.fence(drive.run, mail=0)))
+
+
+async def leases() -> None:
+    clock = VirtualClock()
+    store = MemoryStore(MemoryCore(clock), "wr")
+    heartbeat = Heartbeat(store, clock, Liveness(), Lease("w"), lambda: None)
+    await heartbeat.open("", "")
+    assert heartbeat.renew()
+    await heartbeat.close()
+
+
+def drive_everything() -> None:
+    holding(running)
+    holding(recovering)
+    Drive().start().claim().give("park").post().claim()
+    effects()
+    waits_and_approvals()
+    asyncio.run(leases())
+
+
+def missing(table: Iterable[Move]) -> list[str]:
+    """The rows of a table that nothing has fired."""
+    return [f"{move.verb} from {move.source}" for move in table if (move.verb, move.source) not in machine.fired]
+
+
+@pytest.mark.req("RUN-2")
+def test_every_row_of_the_table_is_fired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "fired", set())
+    assert len(missing(TABLE)) == len(TABLE)
+    drive_everything()
+    assert not missing(TABLE)
+    planted = Move("vanish", RunStatus.QUEUED, RunStatus.FAILED)
+    assert missing([*TABLE, planted]) == ["vanish from queued"], "a row that no verb speaks is named"

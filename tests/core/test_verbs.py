@@ -1,0 +1,231 @@
+"""Verbs keep the invariants, whatever the order in which they are spoken: random walks through the table's moves."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlast.core import ledger, people, verbs
+from outlast.core.commit import Put
+from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
+from outlast.core.overlay import Attention
+from outlast.core.rows import RUN, Effect, Row, Run, check_run
+from outlast.core.verbs import Told, moved
+from outlast.errors import Corrupt, IllegalMove
+from tests.core.drive import INTENT, WAITING, Drive
+from tests.models.world import MAPPING, at, land
+
+GIVES = ("park", "retry", "quiet", "hand_back", "flag", "queue")
+MOVES = (*GIVES, "claim", "take_over", "advance", "admit", "post", "complete", "fail", "cancel", "tick")
+ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
+
+
+def speak(drive: Drive, move: str) -> None:
+    """One move, where the run may make it; `Drive` checks numbers, chain, mail and epochs as each lands."""
+    run = drive.run
+    held = run.owner not in ("", ENDED)
+    if move == "tick":
+        drive.t += 1
+    elif move == "post" and run.owner != ENDED:
+        drive.post()
+    elif move == "claim" and run.owner == "" and run.due_at is not None and run.due_at <= drive.t:
+        drive.claim()
+    elif move == "take_over" and held:
+        drive.take_over()
+    elif held and move in GIVES:
+        drive.give(move)
+    elif held and move in ENDS:
+        drive.finish(ENDS[move])
+    elif held and move == "advance":
+        drive.advance(told=[Told(f"k{run.visit}", "said", {"n": 1})])
+    elif held and move == "admit" and not run.slots:
+        drive.admit()
+
+
+@pytest.mark.req("RUN-2", "RUN-3", "OUT-1")
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(MOVES), max_size=30))
+def test_numbers_have_no_gap_epochs_never_fall_and_an_ended_run_never_changes(moves: list[str]) -> None:
+    drive = Drive().start()
+    for move in ["claim", *moves]:
+        before = drive.run
+        speak(drive, move)
+        after = drive.run
+        check_run(after)
+        assert after.version in (before.version, before.version + 1)
+        assert after.epoch in (before.epoch, before.epoch + 1)
+        assert (after.epoch > before.epoch) == (move not in ("advance", "admit") and after.version > before.version)
+        if before.status in TERMINAL:
+            assert after == before
+
+
+@pytest.mark.req("RUN-3")
+@pytest.mark.parametrize("verb", [*GIVES, *ENDS])
+def test_a_give_back_raises_the_epoch_and_names_the_mail(verb: str) -> None:
+    drive = Drive().start().claim().post()
+    before = drive.run
+    commit = give(drive, verb)
+    after = moved(commit)
+    assert after.epoch == before.epoch + 1 and after.owner in ("", ENDED)
+    assert commit.fence is not None and commit.fence[:4] == (before.tenant, before.run, before.epoch, before.visit)
+    assert commit.fence.mail == before.mail
+    assert after.mail == before.mail, "a holder's write never sets the mail"
+    drive.post()
+    assert land(drive.rows, commit, drive.t).refused == "mail"
+
+
+def give(drive: Drive, verb: str) -> "verbs.Commit":
+    run, now, mail = drive.run, at(drive.t), drive.run.mail
+    if verb in ENDS:
+        return verbs.finish(
+            run,
+            ENDS[verb],
+            mail=mail,
+            state=b"{}",
+            result=None,
+            reason="",
+            standing=(),
+            approvals=(),
+            slots=(),
+            now=now,
+        )
+    if verb == "flag":
+        return verbs.flag(run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
+    if verb == "queue":
+        return verbs.queue(run, (), now=now, clocks=(), mapping=MAPPING)
+    if verb == "hand_back":
+        return verbs.hand_back(run, mail=mail, now=now, mapping=MAPPING, why="")
+    return verbs.park(run, verb, mail=mail, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
+
+
+@pytest.mark.req("RUN-3", "FAIL-6")
+def test_a_replaced_holder_writes_nothing() -> None:
+    drive = Drive().start().claim()
+    old = drive.run
+    drive.take_over()
+    late = [
+        verbs.advance(old, node="b", label="", state=b"{}", now=at(1), budget_ms=9),
+        ledger.intend(old, INTENT, None, ordinal=1, now=at(1)),
+        verbs.hand_back(old, mail=None, now=at(1), mapping=MAPPING, why=""),
+    ]
+    assert [land(drive.rows, commit, 1).refused for commit in late] == ["epoch"] * 3
+
+
+@pytest.mark.req("RUN-2")
+def test_calling_a_person_keeps_position_and_visit() -> None:
+    drive = Drive().start().claim().advance()
+    before = drive.run
+    drive.give("flag")
+    assert drive.run.status is RunStatus.WAITING
+    assert (drive.run.node, drive.run.visit) == (before.node, before.visit) and drive.run.attention
+
+
+def test_an_ended_run_takes_no_note() -> None:
+    drive = Drive().start().claim().finish(RunStatus.COMPLETED)
+    commit = people.post(tenant="t", run="r", kind="signal", name="n", actor="a", now=at(1))
+    assert land(drive.rows, commit, 1).refused == "ended"
+
+
+def test_no_verb_but_a_post_and_the_store_touches_mail() -> None:
+    drive = Drive().start().claim().post()
+    stale = drive.run._replace(mail=0)
+    commit = verbs.advance(stale, node="b", label="", state=b"{}", now=at(1), budget_ms=9)
+    drive.speak(commit)
+    assert drive.run.mail == 1
+
+
+def test_end_withdraws_what_was_asked() -> None:
+    drive = Drive().start().claim().ask().finish(RunStatus.CANCELLED)
+    assert drive.approval.status is ApprovalStatus.WITHDRAWN
+
+
+def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
+    drive = Drive().start().claim()
+    commit = verbs.advance(
+        drive.run,
+        node="b",
+        label="",
+        state=b"{}",
+        now=at(1),
+        budget_ms=9,
+        told=[Told("a", "x", {}), Told("b", "y", {})],
+    )
+    events = [json.loads(w.row.body) for w in commit.writes if isinstance(w, Put) and hasattr(w.row, "body")]
+    assert [e["sequence"] for e in events] == ["3", "4", "5"]
+    assert [e["type"].rpartition(".")[2] for e in events] == ["told", "told", "checkpoint"]
+
+
+@pytest.mark.req("EFF-2", "EFF-3")
+def test_did_not_happen_waits_for_the_quiet_time() -> None:
+    drive = Drive().start().claim().intend().settle("doubt")
+    commit = people.resolve_effect(drive.effect, "did_not_happen", by="p", reason="", now=at(1))
+    quiet = drive.effect.quiet_until
+    assert land(drive.rows, commit, quiet - 1).refused == "quiet"
+    drive.t = quiet
+    drive.speak(commit)
+    assert drive.effect.status is EffectStatus.REFUSED and can("intend", drive.effect.status)
+
+
+@pytest.mark.req("EFF-2")
+def test_an_answer_must_say_what_it_did() -> None:
+    effect = Drive().start().claim().intend().settle("doubt").effect
+    with pytest.raises(Corrupt, match="done without a response"):
+        people.resolve_effect(effect, "happened", by="p", reason="", now=at(1))
+
+
+def test_no_move_out_of_turn() -> None:
+    queued = Drive().start().run
+    with pytest.raises(IllegalMove, match="cannot advance from queued"):
+        verbs.advance(queued, node="b", label="", state=b"{}", now=at(1), budget_ms=9)
+
+
+@pytest.mark.req("EFF-3")
+def test_an_intent_ends_with_its_slice() -> None:
+    drive = Drive().start().claim(budget_ms=INTENT.timeout_ms + 700)
+    effect = ledger.intended(ledger.intend(drive.run, INTENT, None, ordinal=1, now=at(1)))
+    assert drive.run.due_at is not None
+    assert effect.not_after + INTENT.timeout_ms <= drive.run.due_at
+    assert effect.quiet_until == effect.not_after + INTENT.timeout_ms + INTENT.quiet_margin_ms
+
+
+# --- an exhaustive small world: every order of up to five moves of one effect --------------------------
+EFFECT_VERBS = ("intend", "record", "settle", "refuse", "doubt", "defer", "happened", "give_up", "reopen")
+
+
+def one_more(drive: Drive, verb: str) -> Drive:
+    """The same world one move of its effect later."""
+    if verb in ("happened", "give_up"):
+        return drive.resolve(verb)
+    if verb in ("intend", "reopen"):
+        return drive.intend() if verb == "intend" else drive.reopen()
+    return drive.settle(verb)
+
+
+def reachable(depth: int) -> list[Effect]:
+    """Every effect row that `depth` moves can make."""
+    found: dict[Row, None] = {}
+    todo = [Drive().start().claim().intend()]
+    for _ in range(depth):
+        after: list[Drive] = []
+        for drive in todo:
+            found[drive.effect] = None
+            verbs_now = [verb for verb in EFFECT_VERBS if can(verb, drive.effect.status)]
+            after += [one_more(Drive(drive.t, drive.rows), verb) for verb in verbs_now]
+        todo = after
+    return [row for row in found if isinstance(row, Effect)]
+
+
+@pytest.mark.req("EFF-1", "EFF-2")
+def test_every_order_of_an_effects_moves_leaves_a_sound_row() -> None:
+    rows = reachable(5)
+    assert {row.status for row in rows} == set(EffectStatus) - {EffectStatus.UNDONE}
+    assert all((row.response is not None) == (row.status is EffectStatus.DONE) for row in rows)
+    assert all(row.attempts <= row.version for row in rows)
+
+
+def test_a_run_row_holds_no_cargo() -> None:
+    """At most 1 KB: what is large stands in the rows beside it (DESIGN §2)."""
+    drive = Drive().start().claim().give("park")
+    assert sum(len(str(value)) for value in drive.run) < 1_024
+    assert isinstance(drive.run, Run) and RUN.key == 2
