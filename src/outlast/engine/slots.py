@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 from outlast.core.commit import Commit
-from outlast.core.rows import RUN, SLOT, STORE, Run, Slot, is_over
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_over
 from outlast.core.verbs import SlotChange, hand_over
 from outlast.errors import StoreError
 from outlast.store.port import Store
+
+QUEUED_LOOK = 1_000  # the oldest queued runs, whose limits a renewal looks after
 
 
 async def slots_of(store: Store, tenant: str) -> tuple[Slot, ...]:
@@ -27,20 +30,37 @@ def pick(run: Run, limit: Sequence[Slot]) -> Slot | None:
 
 
 async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
-    """Each slot with the oldest queued run that waits for its limit and holds no slot of it yet."""
+    """Each slot with the oldest queued run of a served lane that waits for its limit and holds no slot of it yet."""
     changes: list[SlotChange] = []
     given: set[tuple[str, str, str]] = set()
     for slot in slots:
         rows = await slots_of(store, slot.tenant)
-        held = {(s.holder_tenant, s.holder) for s in rows if s.holder}
-        queued = await store.queued(slot.tenant, len(rows) + len(slots) + 1)
-        heir = next(
-            (r for r in queued if (r.tenant, r.run) not in held and (slot.tenant, r.tenant, r.run) not in given), None
-        )
+        taken = {(s.holder_tenant, s.holder) for s in rows if s.holder}
+        taken |= {(tenant, run) for limit, tenant, run in given if limit == slot.tenant}
+        heir = await _oldest(store, slot.tenant, taken, len(rows) + len(slots) + 1)
         if heir is not None:
             given.add((slot.tenant, heir.tenant, heir.run))
         changes.append(SlotChange(slot, heir))
     return tuple(changes)
+
+
+async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int) -> Run | None:
+    """The oldest run queued for a limit, but for those `taken` and those whose lane no worker serves."""
+    if not (queued := await store.queued(tenant, n)):
+        return None
+    workers = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+    lanes = {lane for row in workers if row.status is LeaseStatus.ALIVE for lane in row.lanes.split()}
+    while True:
+        heir = next((r for r in queued if (r.tenant, r.run) not in taken and r.lane in lanes), None)
+        if heir is not None or len(queued) < n:
+            return heir
+        n *= 10
+        queued = await store.queued(tenant, n)
+
+
+async def limits_wanted(store: Store) -> tuple[str, ...]:
+    """The limits that queued runs wait for, the global one first."""
+    return tuple(dict.fromkeys([STORE, *(run.queue for run in await store.queued(STORE, QUEUED_LOOK))]))
 
 
 async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:

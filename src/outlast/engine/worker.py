@@ -198,7 +198,7 @@ class WorkerProcess:
                     self._on_lost()
                     return
                 await self._compare()
-                await slots.repair(self._store, (STORE,))
+                await slots.repair(self._store, await slots.limits_wanted(self._store))
             except StoreError as error:
                 log.warning("worker %s: %s", self.id, error)
 

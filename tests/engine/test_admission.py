@@ -1,0 +1,198 @@
+"""Admission: a slot is a row that names its run, handed on in the commit that frees it (S-6, RUN-6)."""
+
+import pytest
+
+from outlast.core.rows import SLOT, STORE, Slot
+from outlast.flow import Context, Failed
+from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
+
+Ctx = Context[State]
+
+
+async def holds(ctx: Ctx) -> None:
+    """Keeps its slot until it is told to end."""
+    await ctx.receive("end", Go)
+
+
+def holders(world: World, tenant: str = "t") -> list[str]:
+    return [slot.holder for slot in world.slots(tenant)]
+
+
+@pytest.mark.req("RUN-6")
+@pytest.mark.parametrize("tenant", ["t", STORE])
+async def test_runs_beyond_the_limit_start_in_their_order_as_slots_free(world: World, tenant: str) -> None:
+    """First come, first served; a waiting run keeps its slot; an ended one gives it back exactly once."""
+    world.add_slots(tenant, 2)
+    flow = one_node(holds)
+    world.worker(flow)
+    world.worker(flow)
+    for i in range(5):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    assert [world.status(f"r{i}") for i in range(5)] == ["waiting"] * 2 + ["queued"] * 3
+    assert holders(world, tenant) == ["r0", "r1"]
+    order = []
+    for i in range(5):
+        await world.signal("end", f"r{i}")
+        order.append([r for r in (f"r{j}" for j in range(5)) if world.status(r) == "waiting"])
+    assert order == [["r1", "r2"], ["r2", "r3"], ["r3", "r4"], ["r4"], []]
+    assert holders(world, tenant) == ["", ""]
+    assert all(world.run(f"r{i}").slots == "" for i in range(5))
+
+
+@pytest.mark.req("RUN-6")
+async def test_both_limits_hold_at_once(world: World) -> None:
+    """A run needs a slot of its tenant and one of the store's."""
+    world.add_slots("t", 2)
+    world.add_slots(STORE, 1)
+    flow = one_node(holds)
+    world.worker(flow)
+    for i in range(3):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    assert [world.status(f"r{i}") for i in range(3)] == ["waiting", "queued", "queued"]
+    for i in range(3):
+        await world.signal("end", f"r{i}")
+        await world.pass_(6 * SECOND)
+    assert [world.status(f"r{i}") for i in range(3)] == ["completed"] * 3
+    assert holders(world) == ["", ""] and holders(world, STORE) == [""]
+
+
+@pytest.mark.req("RUN-6")
+async def test_a_slot_freed_between_looking_and_falling_asleep_is_not_missed(world: World) -> None:
+    """The model's trace: falling asleep names the slot rows as seen, so it is refused and looks again."""
+    world.add_slots("t", 1)
+    flow = one_node(holds)
+    first, second = world.worker(flow), None
+    await world.start(flow, "r0")
+    first.wire.before("r1 queue", lambda: world.signal_now("end", "r0"))
+    gate = first.wire.hold("r1 queue")
+    await world.start(flow, "r1")
+    gate.set()
+    await world.settle()
+    assert world.status("r0") == "completed"
+    assert world.status("r1") == "waiting"
+    assert holders(world) == ["r1"]
+    assert second is None
+
+
+@pytest.mark.req("RUN-6")
+async def test_a_newcomer_does_not_barge_in(world: World) -> None:
+    """The freeing commit writes the oldest queued run into the slot, whatever that run is doing just now."""
+    world.add_slots("t", 1)
+    flow = one_node(holds)
+    process = world.worker(flow)
+    for i in range(2):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    gate = process.wire.hold("take")  # r1 is being taken when r2 comes
+    await world.signal("end", "r0")
+    await world.start(flow, "r2")
+    gate.set()
+    await world.settle()
+    assert [world.status(f"r{i}") for i in range(3)] == ["completed", "waiting", "queued"]
+    assert holders(world) == ["r1"]
+
+
+@pytest.mark.req("RUN-6", "EFF-8")
+async def test_a_queued_run_that_is_cancelled_passes_its_slot_on(world: World) -> None:
+    """Also one that has just been handed the slot: the next one gets it in the commit that ends it."""
+    world.add_slots("t", 1)
+    flow = one_node(holds)
+    process = world.worker(flow)
+    for i in range(3):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    await world.cancel("r1")
+    assert world.status("r1") == "cancelled"
+    process.wire.after("complete", lambda: world.cancel_now("r2"))  # right after it was handed the slot
+    await world.signal("end", "r0")
+    assert world.status("r2") == "cancelled"
+    assert holders(world) == [""]
+    await world.start(flow, "r3")
+    assert world.status("r3") == "waiting"
+
+
+@pytest.mark.req("RUN-6")
+@pytest.mark.parametrize("how", ["fails", "cancel"])
+async def test_every_end_frees_the_slot(world: World, how: str) -> None:
+    """Completed, failed or cancelled."""
+    world.add_slots("t", 1)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.receive("end", Go)
+        raise Failed("as planned")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await (world.signal("end") if how == "fails" else world.cancel())
+    assert world.status() == {"fails": "failed", "cancel": "cancelled"}[how]
+    assert holders(world) == [""]
+
+
+@pytest.mark.req("RUN-6", "REC-1")
+async def test_a_slot_survives_the_death_of_the_worker(world: World) -> None:
+    """It names the run, not the process."""
+    world.add_slots("t", 1)
+    shop = Receiver()
+    flow = ordering(write(shop), "a")
+    first = world.worker(flow)
+    first.wire.before("intend", first.kill)
+    await world.start(flow)
+    assert holders(world) == ["r1"]
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert world.status() == "completed"
+    assert holders(world) == [""]
+
+
+@pytest.mark.req("RUN-6")
+@pytest.mark.parametrize("tenant", ["t", STORE])
+async def test_a_free_slot_with_a_run_asleep_is_repaired_at_the_next_renewal(world: World, tenant: str) -> None:
+    """A limit that was raised by hand: slots found free go to queued runs, of every tenant's limit."""
+    world.add_slots(tenant, 1)
+    flow = one_node(holds)
+    world.worker(flow)
+    for i in range(2):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    assert world.status("r1") == "queued"
+    world.core.shelf.put(SLOT, (tenant, 1), Slot(tenant, 1, 1, "", ""))
+    await world.pass_(6 * SECOND)
+    assert world.status("r1") == "waiting"
+
+
+@pytest.mark.req("RUN-6")
+async def test_runs_of_a_lane_nobody_serves_starve_nobody(world: World) -> None:
+    """S-3: a queued run of another lane sleeps; those of this lane start."""
+    world.add_slots("t", 1)
+    ours, theirs = one_node(holds, name="ours"), one_node(holds, name="theirs")
+    world.worker(ours)
+    await world.start(theirs, "r0")
+    await world.start(ours, "r1")
+    assert world.status("r1") == "waiting"
+    assert world.status("r0") == "queued"
+
+
+@pytest.mark.req("RUN-6")
+async def test_a_slot_is_not_handed_to_a_run_nobody_can_walk(world: World) -> None:
+    """The oldest queued run is of a lane without a worker: the next one gets the slot; once a worker comes, it does."""
+    world.add_slots("t", 1)
+    ours, theirs = one_node(holds, name="ours"), one_node(holds, name="theirs")
+    both = world.worker(ours, theirs)
+    await world.start(ours, "r0")
+    for flow, run in ((theirs, "r1"), (ours, "r2")):
+        await world.pass_(10)
+        await world.start(flow, run)
+    both.worker.drain()
+    await world.settle()
+    world.worker(ours)
+    await world.settle()
+    await world.signal("end", "r0")
+    await world.pass_(6 * SECOND)
+    assert [world.status(r) for r in ("r0", "r1", "r2")] == ["completed", "queued", "waiting"]
+    world.worker(theirs)
+    await world.signal("end", "r2")
+    await world.pass_(6 * SECOND)
+    assert world.status("r1") == "waiting"
