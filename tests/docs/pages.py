@@ -56,3 +56,26 @@ def anchors(page: Path) -> set[str]:
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.replace("`", ""))
         named.add(re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-"))
     return named
+
+
+def program(page: Path) -> str:
+    """The untitled Python blocks of a page, which build on each other, at the lines where they stand."""
+    lines: list[str] = []
+    for block in blocks(page):
+        if block.language == "python" and not block.title:
+            lines += [""] * (block.line - len(lines))
+            lines += block.body.splitlines()
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def programs() -> dict[str, str]:
+    """Every program of the documentation by the name of a file: those with a title, and one for each other page."""
+    found: dict[str, str] = {}
+    for page in pages():
+        if text := program(page):
+            found[f"page_{page.stem.lower().replace('-', '_')}.py"] = text
+        for block in blocks(page):
+            if block.title:
+                assert block.title not in found, f"{block.where}: a second {block.title}"
+                found[block.title] = block.body
+    return found

@@ -1,19 +1,20 @@
 """The newcomer's page: every command typed as it is printed, in real terminals, with a worker that is really killed."""
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.docs.terminal import play
 
 LINES_MAX = 25
 
 
 @pytest.mark.req("RT-2")
-def test_the_quickstart_shows_what_comes(tmp_path: Path) -> None:
-    assert play(ROOT / "docs/quickstart.md", tmp_path) >= 10
-    assert (tmp_path / "orders.txt").read_text() == "acme 4200\n"
+def test_the_quickstart_shows_what_comes(played: dict[Path, tuple[Path, "Future[int]"]]) -> None:
+    folder, typed = played[ROOT / "docs/quickstart.md"]
+    assert typed.result() >= 10
+    assert (folder / "orders.txt").read_text() == "acme 4200\n"
 
 
 def test_the_workflow_is_as_short_as_the_page_says_and_the_same_in_the_readme() -> None:
