@@ -144,3 +144,14 @@ def test_the_store_urls_of_the_page_can_be_named() -> None:
     for url in ("sqlite:PATH", "sqlite:///ABSOLUTE/PATH"):
         assert f"`{url}`" in OPERATING.read_text(encoding="utf-8")
         assert is_there(url) is False
+
+
+def test_every_file_that_the_architecture_names_is_in_its_room() -> None:
+    source, room, named = ROOT / "src/outlast", "", 0
+    for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
+        heading = re.match(r"#+ (?:`(\w+)/`)?", line)
+        room = (heading[1] or "") if heading else room
+        for name in re.findall(r"`([\w/]+\.py)`", line):
+            named += 1
+            assert (source / name).exists() or (source / room / name).exists(), f"{room}: {name}"
+    assert named >= 40
