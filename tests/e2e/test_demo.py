@@ -100,7 +100,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
     assert told["invitations"] == {"sent": 21, "distinct": 21, "repeated": 0}
     assert told["crashes"] == 1
     assert told["slots_in_use"] == 0
-    assert told["effects"]["open"] == told["all_requests_repeated"] == 0
+    assert told["effects"]["unsettled"] == told["all_requests_repeated"] == 0
     assert told["effects"]["answered_from_ledger"] > 0
     assert told["takeover_seconds"] > 0
     assert told["resume_seconds"] > 0
@@ -144,6 +144,22 @@ def test_a_story_broken_off_goes_on_waits_with_nobody_holding_it_and_ends_by_a_c
         every_invitation_was_taken_once(folder)
         crashed_in_round_3(look, run.run)
         look.nobody_is_left()
+
+
+@pytest.mark.req("APP-2", "REC-3", "GATE-1")
+def test_a_run_approved_while_nothing_of_the_demo_runs_goes_on_when_it_is_told_on(tmp_path: Path) -> None:
+    folder = tmp_path / "story"
+    with demo(folder, "--speed", "100000") as first:
+        first.until("no process holds the run")
+        assert "Stopped. 1 run is safe in" in first.interrupt()
+    decided = subprocess.run(
+        first.command_with("approvals approve"), capture_output=True, timeout=GIVE_UP_S, check=True
+    )
+    assert b"approved by local:" in decided.stdout
+    with demo(folder) as second:
+        assert second.process.wait(GIVE_UP_S) == 0, second.said()
+    assert "COMPLETED" in second.said()
+    every_invitation_was_taken_once(folder)
 
 
 @pytest.mark.req("APP-2")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import shutil
 import signal
 import sys
@@ -75,7 +76,7 @@ async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed:
         loop.add_signal_handler(number, stop)
     store = await open_store(f"sqlite:{place / 'outlast.db'}")
     try:
-        return await Play(place, notes, shown, locate(), alone=approve, speed=speed).perform(store)
+        return await Play(store, place, notes, shown, locate(), alone=approve, speed=speed).perform()
     finally:
         await store.close()
 
@@ -87,6 +88,6 @@ def _broken_off(place: Path, *, approve: bool) -> str:
 
     if not kept.read(place).run:
         return "\nStopped before the run began; there is nothing to go on with."
-    command = " ".join([*program(), "demo", "--folder", f"{place}", *(["--approve"] if approve else [])])
+    command = shlex.join([*program(), "demo", "--folder", f"{place}", *(["--approve"] if approve else [])])
     safe = f"Stopped. 1 run is safe in {place / 'outlast.db'}; every process has ended."
     return f"\n{safe} Go on with:\n\n    {command}\n"

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from outlast.cli.failure import CONFLICT
 from outlast.cli.story.children import Child
 from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 
 SCENARIO = "demo"
+REPLACED = CONFLICT  # how a worker ends whose lease was taken while it was silent
 # With the defaults, the invitation cut by the kill would be settled after three minutes.
 SHORT = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s"),
@@ -77,10 +79,18 @@ class Cast:
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         self.workers.clear()
 
-    def check(self) -> None:
-        """Raises StoryBroken when somebody left the stage unasked."""
+    def check(self, inbox: str) -> list[str]:
+        """Replace the workers that found themselves replaced by others (a machine that stood still), by name.
+
+        Raises StoryBroken when anybody else left the stage unasked.
+        """
+        silent = [worker for worker in self.workers if worker.status() == REPLACED]
+        for worker in silent:
+            self.workers.remove(worker)
+            self.hire(inbox)
         for child in [*self.workers, *([self._market] if self._market else [])]:
             child.check()
+        return [worker.name for worker in silent]
 
     async def person(self, *arguments: str) -> tuple[int, str]:
         """Run a command of the CLI as a process of its own: its status and its output."""

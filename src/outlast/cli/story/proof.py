@@ -32,14 +32,16 @@ class Proof(NamedTuple):
         return all(claim.holds for claim in self.claims)
 
 
-async def prove(operations: Operations, notes: Notes, record: ModuleType, entries: list[Any], now_ms: int) -> Proof:
+async def prove(operations: Operations, notes: Notes, record: ModuleType, entries: list[Any]) -> Proof:
     """Compute it from nothing but the store, the market's record, and when the kill was."""
     run = await operations.run(notes.run)
     history = await operations.history(notes.run)
     effects = await operations.effects(notes.run)
     counts = record.summary(entries, notes.run)
     invitations = counts["invitations"]
-    crashed = [event for event in history if event.type == EventType.TAKEN_OVER.value]
+    taken = [event for event in history if event.type == EventType.TAKEN_OVER.value]
+    killed = {kill.worker for kill in notes.kills}
+    crashed = [event for event in taken if json.loads(event.body)["data"]["from"] in killed]
     slots = [slot for slot in await operations.slots() if slot.holder]
     end = json.loads(history[-1].body)["data"]
     facts = {
@@ -51,17 +53,18 @@ async def prove(operations: Operations, notes: Notes, record: ModuleType, entrie
         "invitations": {"sent": invitations.sent, "distinct": invitations.distinct, "repeated": invitations.repeated},
         "all_requests_repeated": sum(count.repeated for count in counts.values()),
         "crashes": len(crashed),
+        "takeovers": len(taken),
         "takeover_seconds": takeover_seconds(notes, history),
         "resume_seconds": await _resume_seconds(operations, notes, history),
         "effects": {
             "executed": sum(1 for e in effects if e.status is EffectStatus.DONE),
-            "refused": sum(1 for e in effects if e.status is EffectStatus.REFUSED),
-            "open": sum(1 for e in effects if not e.settled_at),
+            "declined": sum(1 for e in effects if e.status is EffectStatus.REFUSED),
+            "unsettled": sum(1 for e in effects if not e.settled_at),
             "answered_from_ledger": _from_ledger(effects, crashed),
             "settled_by_asking": asked(effects),
         },
         "slots_in_use": len(slots),
-        "seconds": round((now_ms - notes.begun_at) / 1000, 1),
+        "seconds": round((notes.real(run.ended_at) - notes.begun_at) / 1000, 1),
     }
     claims = _claims(run, facts, notes, effects, counts)
     return Proof({**facts, "proven": all(claim.holds for claim in claims)}, claims)
@@ -88,10 +91,13 @@ def _claims(
         ),
         Claim(
             f"{executed['executed']} effects executed, {executed['answered_from_ledger']} answered from the ledger "
-            f"after the crash, {executed['open']} open",
-            executed["open"] == 0,
+            f"after the crash, {executed['unsettled']} unsettled",
+            executed["unsettled"] == 0,
         ),
-        Claim(f"{crashes} crash{'' if crashes == 1 else 'es'}, as many as kills", crashes == len(notes.kills)),
+        Claim(
+            f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over after {facts['takeover_seconds']}s",
+            crashes == len(notes.kills),
+        ),
         Claim(f"{slots} slots in use", slots == 0),
         Claim(f"the run is {facts['outcome']}", run.status in (RunStatus.COMPLETED, RunStatus.CANCELLED)),
     )

@@ -1,0 +1,5 @@
+"""`python -m outlast`: the command line."""
+
+from outlast.cli import main
+
+main()
