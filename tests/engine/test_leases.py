@@ -1,4 +1,4 @@
-"""Leases belong to workers: one holder at a time, replaced when it dies, harmless when it only seemed dead (S-2, S-4)."""
+"""Leases: one holder at a time, replaced when it dies, harmless when it only seemed dead (S-2, S-4)."""
 
 import asyncio
 import threading

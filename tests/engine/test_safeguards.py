@@ -1,0 +1,372 @@
+"""Each safeguard removed once: what it keeps from happening then happens, so the tests that show it are not empty."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from outlast.core import ledger as moves
+from outlast.core import people
+from outlast.core.commit import Commit
+from outlast.engine import commands, effects, guard, permission, waits, walk
+from outlast.engine.ledger import Ledger
+from outlast.flow import Context, Perhaps, repeat, role
+from outlast.store import batch
+from tests.engine.world import (
+    HOUR,
+    MINUTE,
+    QUIET,
+    SECOND,
+    Acts,
+    Go,
+    Receiver,
+    Slow,
+    State,
+    World,
+    one_node,
+    ordering,
+    write,
+)
+
+Ctx = Context[State]
+Patch = pytest.MonkeyPatch
+
+
+def changed(fn: Callable[..., Commit], **changes: Any) -> Callable[..., Commit]:
+    """`fn`, whose commit is changed so."""
+    return lambda *args, **kwargs: fn(*args, **kwargs)._replace(**changes)
+
+
+def no_check(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(guard.Permit, "refusal", lambda self, clock: "")
+
+
+@pytest.mark.req("EFF-3", "RUN-3")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_last_instant_check_a_zombie_s_call_is_a_second_effect(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Replaced between its intent and its call, it sends all the same."""
+    if not guarded:
+        no_check(monkeypatch)
+    shop = Receiver()
+    flow = ordering(write(shop, mode="reconcile"), "a")
+    first = world.worker(flow)
+    gate = first.wire.hold("intend order/a")
+    await world.start(flow)
+    first.freeze()
+    world.worker(flow)
+    await world.pass_(QUIET + MINUTE)
+    assert world.status() == "completed"
+    first.thaw()
+    gate.set()
+    await world.pass_(MINUTE)
+    assert len(shop.did) == (1 if guarded else 2)
+
+
+@pytest.mark.req("EFF-3", "EFF-2")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_quiet_time_a_call_in_flight_is_made_twice(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """«Not found» while the first request is still on its way is taken as proof."""
+    if not guarded:
+        plain = moves.intend
+        monkeypatch.setattr(
+            moves, "intend", lambda run, what, *a, **k: plain(run, what._replace(quiet_margin_ms=-10**9), *a, **k)
+        )
+    slow = Slow()
+    shop = Receiver(slow)
+    flow = ordering(write(shop, mode="reconcile"), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    first.kill()
+    world.worker(flow)
+    await world.pass_(20 * SECOND)
+    slow.go.set()  # it lands now, well within its timeout
+    await world.pass_(QUIET)
+    assert len(shop.did) == (1 if guarded else 2)
+
+
+@pytest.mark.req("RUN-3", "REC-1")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_fence_a_replaced_holder_writes_over_its_successor(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Its late record settles an effect that a person is being asked about."""
+    if not guarded:
+        plain = batch.Batch._land
+        monkeypatch.setattr(batch.Batch, "_land", lambda self, commit: plain(self, commit._replace(fence=None)))
+    slow = Slow()
+    shop = Receiver(slow)
+    order = write(shop, mode="reconcile")
+    flow = ordering(order, "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    first.freeze()
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert world.status() == "recovering"
+    slow.go.set()
+    first.thaw()
+    await world.pass_(SECOND)
+    assert (world.effect("order/a").settled_by == "call") is not guarded
+
+
+@pytest.mark.req("EFF-1", "FAIL-3")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_a_durable_intent_a_crash_forgets_the_call(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The successor knows of nothing and calls again."""
+    if not guarded:
+
+        async def only_here(self: Ledger, commit: Commit) -> Any:
+            if " intend " not in commit.label:
+                return await land(self, commit)
+            self._apply(commit)
+            noise = people._note("t", "r1", "noise", "noise", "x")
+            return await land(self, commit._replace(writes=(noise,), label="x"))
+
+        land = Ledger.land
+        monkeypatch.setattr(Ledger, "land", only_here)
+    slow = Slow(acts_first=True)
+    shop = Receiver(slow)
+    flow = ordering(write(shop), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    assert slow.begun.is_set()
+    first.kill()
+    world.worker(flow)
+    await world.pass_(QUIET)
+    assert len(shop.did) == (1 if guarded else 2)
+
+
+@pytest.mark.req("RUN-3")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_mail_check_a_run_sleeps_with_unread_mail(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """A note posted after the walk read its mailbox, before it parked, is never looked at."""
+    if not guarded:
+        plain = batch.Batch._fence
+        monkeypatch.setattr(batch.Batch, "_fence", lambda self, fence: plain(self, fence._replace(mail=None)))
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.receive("go", Go)
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    process.wire.before("r1 park", lambda: world.signal_now("go"))
+    await world.start(flow)
+    await world.pass_(HOUR)
+    assert (world.status() == "completed") is guarded
+
+
+@pytest.mark.req("GATE-9")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_digest_something_else_than_was_approved_runs(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """A plan of another amount is taken for the one the person saw."""
+    if not guarded:
+        plain = permission.usable_approval
+
+        def any_of_it(at: Any, plan: Any) -> Any:
+            for a in at.ledger.approvals.values():
+                if a.chosen:
+                    return a
+            return plain(at, plan)
+
+        monkeypatch.setattr(permission, "usable_approval", any_of_it)
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.approval(order.plan("a", 1), summary="one", by=role("boss"), within=timedelta(hours=1))
+        await ctx.do(order, "a", 1_000_000)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.decide(world.pending())
+    assert (shop.attempts == []) is guarded
+
+
+@pytest.mark.req("GATE-9")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_compare_and_set_two_decisions_are_both_accepted(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Read, then write: the second decider is told "accepted" as well."""
+    if not guarded:
+        plain = batch.Batch._put
+
+        def unversioned(self: batch.Batch, write_: Any, mine: Any) -> None:
+            if write_.kind.name == "approval":
+                found, _ = self._found(write_.kind, write_.row[:3], mine)
+                if found is not None:
+                    row = write_.row._replace(version=found.version + 1)  # type: ignore[union-attr]
+                    write_ = write_._replace(row=row, replaces=found.version)  # type: ignore[union-attr]
+            plain(self, write_, mine)
+
+        monkeypatch.setattr(batch.Batch, "_put", unversioned)
+    order = write(Receiver())
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    await world.start(flow)
+    process.kill()
+    approval = world.pending()
+    accepted = 0
+    for each in (True, False):
+        try:
+            await world.decide(approval, approve=each)
+            accepted += 1
+        except Exception:  # the loser is told
+            pass
+    assert accepted == (1 if guarded else 2)
+
+
+@pytest.mark.req("GATE-1", "FAIL-5")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_expiry_in_the_condition_a_late_decision_counts(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Nobody has swept yet: the row still says pending."""
+    if not guarded:
+        monkeypatch.setattr(people, "decide", changed(people.decide, whens=()))
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        decision = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
+        if decision.chosen:
+            await ctx.do_plan(decision.chosen)
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    await world.start(flow)
+    process.kill()
+    await world.pass_(HOUR)
+    with pytest.raises(commands.Conflict) if guarded else _nothing():
+        await world.decide(world.pending())
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert len(shop.did) == (0 if guarded else 1)
+
+
+class _nothing:  # noqa: N801 - stands where pytest.raises stands
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+@pytest.mark.req("EFF-3")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_quiet_time_a_person_s_no_is_followed_by_two_effects(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """He looked while the first call was still on its way."""
+    if not guarded:
+        monkeypatch.setattr(people, "resolve_effect", changed(people.resolve_effect, whens=()))
+    slow = Slow()
+    shop = Receiver(slow)
+    flow = ordering(write(shop), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    first.kill()
+    world.worker(flow)
+    await world.pass_(20 * SECOND)
+    assert world.reasons() == ["effect_uncertain"] and shop.did == []
+    with pytest.raises(commands.Conflict) if guarded else _nothing():
+        await world.resolve("order/a", "did_not_happen")
+    slow.go.set()
+    await world.pass_(SECOND)
+    assert len(shop.did) == (1 if guarded else 2)
+
+
+@pytest.mark.req("CKP-1")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_verdict_from_the_context_a_swallowed_wait_is_walked_past(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The body goes on after the cancellation, returns, and the node ends although nothing was received."""
+    if not guarded:
+        plain = walk.Walk._verdict
+
+        def from_the_body(self: walk.Walk, task: Any) -> Any:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                self._parked.clear()
+            return plain(self, task)
+
+        monkeypatch.setattr(walk.Walk, "_verdict", from_the_body)
+
+    async def body(ctx: Ctx) -> None:
+        try:
+            await ctx.receive("go", Go)
+        except asyncio.CancelledError:
+            ctx.state.said = ["went on"]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.status() == "waiting") is guarded
+
+
+@pytest.mark.req("EFF-2")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgotten(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The window is over; the receiver takes the same key for a new order."""
+    if not guarded:
+        monkeypatch.setattr(effects._Write, "_window_open", lambda self, effect: True)
+    shop = Receiver(Acts(Perhaps("lost")), dedupes=False)  # forgotten at once
+    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(seconds=100))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert len(shop.did) == (1 if guarded else 2)
+
+
+@pytest.mark.req("FAIL-11", "CKP-2")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """A freeze between reading the mailbox and binding "deadline": the note of that time is passed over."""
+    if not guarded:
+        plain = waits.moves.bind
+
+        def blind(run: Any, wait: Any, notes: Any, *, mail: int, complete: bool) -> Commit:
+            commit = plain(run, wait, notes, mail=mail, complete=complete)
+            assert commit.fence is not None
+            return commit._replace(fence=commit.fence._replace(mail=None))
+
+        monkeypatch.setattr(waits.moves, "bind", blind)
+
+    async def body(ctx: Ctx) -> None:
+        await world.time.sleep(2 * MINUTE)
+        got = await ctx.receive("go", Go, until=ctx.now() + timedelta(minutes=2))
+        ctx.state.said = [got.word if got else "deadline"]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    await world.signal("go", word="in time")  # the walk read its mailbox at its start
+    await world.pass_(5 * MINUTE)
+    assert world.outcome()["said"] == ["in time" if guarded else "deadline"]
+
+
+def test_the_verbs_removed_here_are_the_ones_the_engine_speaks() -> None:
+    """The mutants above change what they mean to change."""
+    assert effects.moves is moves and commands.people is people
