@@ -21,14 +21,14 @@ HEAD = """\
 # Lifecycles
 
 Drawn from the table of moves in `src/outlast/core/machine.py` by `scripts/lifecycle`; a test fails when the two differ.
-Whatever is not an arrow here is refused.
+Whatever is not an arrow here is refused. What the verbs promise is told in [Semantics](semantics.md).
 """
 MACHINES: dict[type[StrEnum], tuple[str, str]] = {
     RunStatus: (
         "Run",
         "`recovering` is a run whose holder died or outlasted its slice; it is walked like any other. Being in the "
-        "hands of a person is no status: it is a mark beside one (the reasons stand below). No verb of this release leads to "
-        "`compensating`: undo is declared and checked, and executed in a later one.",
+        "hands of a person is no status: it is a mark beside one (the reasons stand below). No verb of this "
+        "release leads to `compensating`: undo is declared and checked, and executed in a later one.",
     ),
     EffectStatus: (
         "Effect",
