@@ -69,8 +69,8 @@ def program(page: Path) -> str:
 
 
 def programs() -> dict[str, str]:
-    """Every program of the documentation by the name of a file: those with a title, and one for each other page."""
-    found: dict[str, str] = {}
+    """Every program of the documentation by the name of a file: those with a title, one for each other page, examples."""
+    found = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "examples").glob("*.py"))}
     for page in pages():
         if text := program(page):
             found[f"page_{page.stem.lower().replace('-', '_')}.py"] = text

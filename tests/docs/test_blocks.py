@@ -37,4 +37,6 @@ def test_all_of_it_is_clean_under_a_strict_type_checker(
 ) -> None:
     done = checked.result()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {"flows.py", "payments.py", "test_orders.py", "test_alone.py", "page_readme.py"} <= set(programs())
+    assert {"flows.py", "payments.py", "test_orders.py", "test_alone.py", "page_readme.py", "refund.py"} <= set(
+        programs()
+    )
