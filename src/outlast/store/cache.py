@@ -27,6 +27,10 @@ class Cache:
             for old in list(islice(rows, ROWS_MAX // 2)):
                 del rows[old]
 
+    def drop(self, kind: Kind, key: Key) -> None:
+        """Forget one row."""
+        self._rows[kind.name].pop(key, None)
+
     def clear(self) -> None:
         """Forget everything."""
         for rows in self._rows.values():

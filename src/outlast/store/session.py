@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit
-from outlast.core.machine import LeaseStatus
+from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Kind, Row, Run, Writer
 from outlast.errors import Corrupt, OutlastError, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
@@ -33,6 +33,9 @@ PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 PAGES_PER_ROW: Final = 2
 PAGES_PER_BATCH: Final = 2
 BUSY_BATCHES: Final = 20  # a writer that lands so many is worth a log laid out in advance
+
+
+UNHELD: Final = frozenset({"", ENDED})  # owners of a run that nobody walks
 
 
 class _Mismatch(Exception):
@@ -291,10 +294,12 @@ class Session:
         for kind in KINDS:
             if kind.read_first:
                 for key, left in batch.changes[kind.name].items():
-                    self._cache.put(kind, key, left.row)
-        for left in batch.changes[RUN.name].values():
-            if isinstance(left.row, Run) and left.row.owner == "" and left.row.due_at is not None:
-                self.woken = True
+                    row = left.row
+                    if isinstance(row, Run) and row.owner in UNHELD:
+                        self._cache.drop(RUN, key)  # it may wait for days: 10,000 such runs are to cost no memory
+                        self.woken = self.woken or row.due_at is not None
+                    else:
+                        self._cache.put(kind, key, row)
         self.written += PAGES_PER_BATCH + PAGES_PER_ROW * rows
 
     def _refuse(self, tickets: Sequence[Ticket], error: StoreError) -> None:
