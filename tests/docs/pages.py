@@ -69,7 +69,7 @@ def program(page: Path) -> str:
 
 
 def programs() -> dict[str, str]:
-    """Every program of the documentation by the name of a file: those with a title, one for each other page, examples."""
+    """Every program by the name of a file: the small examples, blocks with a title, and the rest of each page as one."""
     found = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "examples").glob("*.py"))}
     for page in pages():
         if text := program(page):
