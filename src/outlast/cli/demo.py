@@ -21,10 +21,8 @@ TITLE = "demo: a supplier auction that survives a crash and a human"
 @click.option("--approve", is_flag=True, help="Go on unattended: approve by a process of our own.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the facts, and nothing else.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the story is kept; one broken off goes on.")
-@click.option("--keep/--no-keep", default=None, help="Keep a temporary folder  [keep; with --json: no-keep].")
-@click.option(
-    "--speed", type=click.IntRange(1, 100_000), default=15_000, help="Of the clock while bids come in [15000]."
-)
+@click.option("--keep/--no-keep", default=None, help="Keep a temporary folder [keep; with --json: no].")
+@click.option("--speed", type=click.IntRange(1, 100_000), default=15_000, help="Of time while bids come in [15000].")
 def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int) -> None:
     """A supplier auction whose worker is killed in round 3, and which then waits for a person.
 
