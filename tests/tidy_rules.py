@@ -295,7 +295,9 @@ def room_of(module: str) -> str:
 
 
 def imports_for_types_only(source: Source) -> Iterator[Finding]:
-    """A type that two rooms need belongs in core, not behind TYPE_CHECKING."""
+    """A type that two rooms need belongs in core, not behind TYPE_CHECKING; the package itself only hands names on."""
+    if not room_of(source.module):
+        return
     for block in source.nodes:
         if not (isinstance(block, ast.If) and source.dotted(block.test) in {"typing.TYPE_CHECKING", "TYPE_CHECKING"}):
             continue

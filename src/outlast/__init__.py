@@ -1,30 +1,37 @@
-"""Durable execution for agentic workflows: the names an author needs, and no others."""
+"""Durable execution for agentic workflows: the names an author needs, and no others.
 
-from outlast.flow import (
-    ActivityFailed,
-    Allow,
-    CannotTell,
-    Context,
-    Decision,
-    Deny,
-    Failed,
-    Found,
-    NeedsApproval,
-    NotFound,
-    NotNow,
-    NoUndo,
-    Plan,
-    Refusal,
-    Refused,
-    Retry,
-    Stopped,
-    Workflow,
-    activity,
-    lookup,
-    repeat,
-    role,
-    this_call,
-)
+They are loaded at their first use, so the command line answers `--help` without them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlast.flow import (
+            ActivityFailed,
+            Allow,
+            CannotTell,
+            Context,
+            Decision,
+            Deny,
+            Failed,
+            Found,
+            NeedsApproval,
+            NotFound,
+            NotNow,
+            NoUndo,
+            Plan,
+            Refusal,
+            Refused,
+            Retry,
+            Stopped,
+            Workflow,
+            activity,
+            lookup,
+            repeat,
+            role,
+            this_call,
+        )
 
 __all__ = [
     "ActivityFailed",
@@ -51,3 +58,15 @@ __all__ = [
     "role",
     "this_call",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'outlast' has no attribute {name!r}")
+    value = getattr(import_module("outlast.flow"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
