@@ -69,7 +69,7 @@ def program(page: Path) -> str:
 
 
 def programs() -> dict[str, str]:
-    """Every program by the name of a file: the small examples, blocks with a title, and the rest of each page as one."""
+    """Every program by the name of a file: the small examples, blocks with a title, the rest of each page as one."""
     found = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "examples").glob("*.py"))}
     for page in pages():
         if text := program(page):
