@@ -139,6 +139,7 @@ async def test_without_a_durable_intent_a_crash_forgets_the_call(
     await world.start(flow)
     assert slow.begun.is_set()
     first.kill()
+    monkeypatch.undo()
     world.worker(flow)
     await world.pass_(QUIET)
     assert len(shop.did) == (1 if guarded else 2)

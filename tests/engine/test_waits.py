@@ -29,19 +29,19 @@ async def test_a_sleep_ends_at_its_instant_with_nobody_waiting(world: World) -> 
     """While it sleeps the run is a row: no owner, no task; `waiting_for` says until when."""
 
     async def body(ctx: Ctx) -> None:
-        await ctx.sleep("night", until=timedelta(hours=8))
-        await ctx.sleep("until-noon", until=ctx.now() + timedelta(hours=12))
+        await ctx.sleep("night", until=timedelta(hours=1))
+        await ctx.sleep("until-noon", until=ctx.now() + timedelta(hours=2))
 
     flow = one_node(body)
     process = world.worker(flow)
     await world.start(flow)
     assert (world.run().owner, process.worker.held) == ("", 0)
     assert world.waiting() == [("timer", "night")]
-    await world.pass_(8 * HOUR - 1)
+    await world.pass_(HOUR - 1)
     assert world.waiting() == [("timer", "night")]
     await world.pass_(1)
     assert world.waiting() == [("timer", "until-noon")]
-    await world.pass_(4 * HOUR)
+    await world.pass_(HOUR)
     assert world.status() == "completed"
 
 

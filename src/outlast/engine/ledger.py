@@ -112,25 +112,40 @@ class Ledger:
         self._apply(commit)
 
     async def settled(self) -> None:
-        """Wait until everything submitted has landed. Answers that can no longer land become evidence, then Lost."""
+        """Wait until everything submitted has landed. Raises Lost, and Rejected for what no store can hold.
+
+        What failed with its chain, or while the store was away, is submitted again, in order: answers of calls are
+        never given up. What was refused for a reason of its own stands there already, or is decided anew with
+        fresh rows. Answers that can no longer land become evidence.
+        """
+        rejected: Rejected | None = None
         while self._open:
             waiting, self._open = self._open, []
             await asyncio.wait([future for _, future in waiting])
-            failed = [(commit, future) for commit, future in waiting if future.exception() is not None]
-            if not failed:
-                for _, future in waiting:
+            again: list[Commit] = []
+            lost: list[Commit] = []
+            away = False
+            for commit, future in waiting:
+                error = future.exception()
+                if error is None:
                     self._learn(future.result())
-                return
-            error = failed[0][1].exception()
-            assert isinstance(error, StoreError)
-            why = self._why(error)
-            if isinstance(why, StoreAway):  # the answers are still here: record them again, in order
+                elif isinstance(error, Ended) or (isinstance(error, Stale) and error.reason in LOST):
+                    lost.append(commit)
+                elif isinstance(error, Rejected):
+                    rejected = error
+                elif not isinstance(error, Stale) or error.reason == "chain":
+                    again.append(commit)
+                    away = away or not isinstance(error, Stale)
+            if lost:
+                await self._testify([*lost, *again])
+                raise Lost
+            if away:
                 await asyncio.sleep(RETRY_STORE_S)
+            if again:
                 self._chain = Chain()
-                self._open = [(c, self.store.submit(c, chain=self._chain, linger=True)) for c, _ in failed]
-                continue
-            await self._testify([commit for commit, _ in failed])
-            raise why
+                self._open = [(c, self.store.submit(c, chain=self._chain, linger=True)) for c in again]
+        if rejected is not None:
+            raise rejected
 
     def _why(self, error: StoreError) -> Lost | Moved | StoreAway:
         if isinstance(error, Ended):

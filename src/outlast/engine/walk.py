@@ -18,6 +18,7 @@ from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
+from outlast.errors import Rejected, StoreError
 from outlast.flow.calls import walking
 from outlast.flow.workflow import Workflow
 
@@ -158,6 +159,11 @@ class Walk:
             self.break_off(refused)
         except Unresolved:
             resolved = False
+        except Rejected as refused:  # what the author's code made cannot be stored
+            error = refused
+        except StoreError as away:  # a read that failed
+            resolved = False
+            self.break_off(StoreAway(away.reason))
         except Exception as raised:  # raised into the author's code, or kept by a closing walk
             error = raised
         waiters = self.flights.pop(ident)
