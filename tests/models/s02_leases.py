@@ -1,6 +1,6 @@
 """S-2: leases of workers, closing, epochs raised on give-back, and a claim whose reply was lost.
 
-One run, two workers, one effect. A worker may pause between any two of its steps, and its lease may expire at any moment.
+One run, two workers, one effect. A worker may pause between any two of its steps, its lease may expire at any moment.
 A claim's reply may be lost; a task of a walk may outlive its give-back.
 """
 
@@ -188,8 +188,8 @@ class Leases:
             yield self._speak(s, i, commit, then, "parks, and a task of the walk lives on", parks=s.parks - 1)
         if effect is not None and effect.status is EffectStatus.DONE:
             commit = verbs.finish(
-                view, RunStatus.COMPLETED, mail=view.mail, state=b"{}", result=None, reason="", standing=(), approvals=(),
-                slots=(), now=NOW,
+                view, RunStatus.COMPLETED, mail=view.mail, state=b"{}", result=None, reason="", standing=(),
+                approvals=(), slots=(), now=NOW,
             )  # fmt: skip
             yield self._speak(s, i, commit, w._replace(view=None), "ends the run")
 
