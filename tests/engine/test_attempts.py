@@ -279,7 +279,7 @@ async def test_a_found_answer_that_is_no_answer_of_the_activity_is_for_a_person(
 
 
 # --- a predecessor's open effect -------------------------------------------------------------------
-@pytest.mark.req("EFF-2", "REC-1", "FAIL-3")
+@pytest.mark.req("EFF-2", "REC-1", "FAIL-3", "FAIL-4")
 @pytest.mark.parametrize(
     ("mode", "acted", "attempts", "end"),
     [
@@ -309,7 +309,7 @@ async def test_what_a_dead_worker_left_open_is_settled_by_its_mode(
     assert (world.reasons() or [world.status()]) == [end]
 
 
-@pytest.mark.req("FAIL-4", "CKP-2", "REC-1")
+@pytest.mark.req("FAIL-4", "FAIL-8", "CKP-2", "REC-1")
 async def test_a_crash_after_the_record_and_before_the_advance_calls_nothing_again(world: World) -> None:
     """The successor finds the answer in the ledger and goes on."""
     shop = Receiver()

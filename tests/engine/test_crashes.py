@@ -98,14 +98,14 @@ async def live_through(world: World, deaths: list[tuple[str, str]]) -> list[bool
     return died
 
 
-@pytest.mark.req("REC-1", "CKP-2", "EFF-1", "EFF-2", "FAIL-3", "FAIL-4", "RUN-3")
+@pytest.mark.req("REC-1", "CKP-2", "EFF-1", "EFF-2", "FAIL-3", "FAIL-4", "FAIL-8", "RUN-3")
 @pytest.mark.parametrize("death", DEATHS, ids=lambda d: f"{d[0]}-{d[1]}".replace(" ", "-"))
 async def test_a_death_at_any_commit(world: World, death: tuple[str, str]) -> None:
     """The worker dies; another one takes over once the lease has run out."""
     assert await live_through(world, [death]) == [True]
 
 
-@pytest.mark.req("REC-1", "CKP-2", "EFF-1", "EFF-2")
+@pytest.mark.req("REC-1", "CKP-2", "EFF-1", "EFF-2", "FAIL-11")
 @pytest.mark.parametrize("i", range(0, len(DEATHS) ** 2, 53))
 async def test_a_second_death_during_the_recovery(world: World, i: int) -> None:
     """A sample of all pairs; the step is prime to their number, so each place is met."""

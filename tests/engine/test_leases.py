@@ -62,7 +62,7 @@ async def test_a_dead_worker_is_replaced_within_its_heartbeat_window(world: Worl
     assert world.status() == "recovering"
 
 
-@pytest.mark.req("REC-3", "RUN-3", "FAIL-6")
+@pytest.mark.req("REC-3", "RUN-3", "EFF-3", "FAIL-12")
 async def test_a_worker_that_was_frozen_and_replaced_sends_nothing_and_records_nothing(world: World) -> None:
     """A zombie wakes between its intent and its call: the last-instant check refuses; its row never renews again."""
     shop = Receiver()
@@ -120,7 +120,7 @@ async def test_clocks_that_did_not_advance_alike_stop_the_call(world: World, whi
     assert (world.status(), len(shop.attempts)) == ("completed", 1)
 
 
-@pytest.mark.req("EFF-3", "RUN-3", "EFF-2")
+@pytest.mark.req("EFF-3", "RUN-3", "EFF-2", "FAIL-12")
 async def test_an_answer_that_comes_after_the_run_was_taken_is_kept_as_evidence(world: World) -> None:
     """The late record is fenced; the answer is there for reconcilers and people."""
     slow = Slow()

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.engine import commands
-from outlast.errors import Conflict
+from outlast.errors import Conflict, NotFound
 from outlast.flow import Context, NotNow, Perhaps, Workflow
 from tests.engine.world import (
     MINUTE,
@@ -226,3 +226,26 @@ async def test_starting_again_is_the_same_run_and_with_another_input_refused(wor
     with pytest.raises(Conflict):
         await start("ink", "r3")
     await world.pass_(MINUTE)
+
+
+@pytest.mark.req("RUN-5")
+async def test_tenants_with_runs_of_one_name_do_not_meet(world: World) -> None:
+    """The tenant leads every key: effects, idempotency keys, signals, cancels and start keys are its own."""
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said = [await ctx.do(order, "a")]
+        await ctx.receive("go", Go)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow, tenant="t")
+    await world.start(flow, tenant="u")
+    assert sorted(shop.did) == ["t:r1:1:order/a", "u:r1:1:order/a"]
+    await world.signal("go")
+    assert (world.run().status.value, world.run(tenant="u").status.value) == ("completed", "waiting")
+    with pytest.raises(NotFound):
+        await commands.signal(world.store, tenant="v", run="r1", name="go", payload={}, actor="me")
+    with pytest.raises(NotFound):
+        await commands.cancel(world.store, tenant="v", run="r1", actor="me", reason="not mine")

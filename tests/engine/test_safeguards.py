@@ -43,7 +43,7 @@ def no_check(monkeypatch: Patch) -> None:
     monkeypatch.setattr(guard.Permit, "refusal", lambda self, clock: "")
 
 
-@pytest.mark.req("EFF-3", "RUN-3")
+@pytest.mark.req("EFF-3", "RUN-3", "FAIL-12")
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_without_the_last_instant_check_a_zombie_s_call_is_a_second_effect(
     world: World, monkeypatch: Patch, guarded: bool
@@ -338,7 +338,7 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
     assert len(shop.did) == (1 if guarded else 2)
 
 
-@pytest.mark.req("FAIL-11", "CKP-2")
+@pytest.mark.req("CKP-2")
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
     world: World, monkeypatch: Patch, guarded: bool

@@ -66,7 +66,7 @@ async def test_the_deadline_is_fixed_at_the_first_asking(world: World) -> None:
     assert world.outcome()["said"] == ["nobody"]
 
 
-@pytest.mark.req("FAIL-11")
+@pytest.mark.req("CKP-2")
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_note_before_the_deadline_wins_and_one_at_it_does_not(world: World, early: bool) -> None:
     """Judged by the store's clock at the note's arrival, even where nobody looked until long after the deadline."""
@@ -87,7 +87,7 @@ async def test_a_note_before_the_deadline_wins_and_one_at_it_does_not(world: Wor
     assert world.outcome()["said"] == ["note" if early else "deadline"]
 
 
-@pytest.mark.req("FAIL-11", "CKP-2")
+@pytest.mark.req("CKP-2")
 async def test_a_note_that_comes_while_the_deadline_is_bound_is_not_passed_over(world: World) -> None:
     """Binding names the mail: a signal of the last millisecond, posted after the walk read its mailbox, is heard.
 

@@ -206,7 +206,7 @@ async def test_nothing_begins_once_a_walk_is_closing(world: World, how: str) -> 
     assert world.status() == "waiting"
 
 
-@pytest.mark.req("EFF-1", "FAIL-7")
+@pytest.mark.req("EFF-1")
 @pytest.mark.parametrize("how", ["timeout", "group"])
 async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_is_walked_again(world: World, how: str) -> None:
     """The call runs on to its outcome, is recorded, and the next walk finds it; no fallback is taken on the way."""
