@@ -14,8 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import Event, Run
 from outlast.runtime.open import open_store
@@ -41,6 +39,14 @@ def when(holds: Callable[[], Any], otherwise: Callable[[], object] = lambda: "")
         assert time.monotonic() < give_up, otherwise()
         time.sleep(0.02)
     return answer
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Receiver:
@@ -102,11 +108,9 @@ class Look:
         """Leases that have not been closed."""
         return [w.id for w in self.do(lambda ops: ops.workers()) if w.status is LeaseStatus.ALIVE]
 
-    def nobody_is_left(self) -> None:
-        """No process of any worker that ever served this store is there any more."""
-        for worker in self.do(lambda ops: ops.workers()):
-            with pytest.raises(ProcessLookupError):
-                os.kill(int(worker.id.split("-")[1]), 0)
+    def left(self) -> list[str]:
+        """The workers that ever served this store whose process is still there."""
+        return [worker.id for worker in self.do(lambda ops: ops.workers()) if is_there(int(worker.id.split("-")[1]))]
 
     def close(self) -> None:
         self._loop.run(self._store.close())

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -16,10 +17,9 @@ import pytest
 from examples.negotiation.record import Arrived, Executed, read
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
-from outlast.core.rows import is_over
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
 
-FASTER = ("--speed", "60000")  # the auction's deadlines come sooner; everything else is as in the demo
+FASTER = ("--speed", "100000")  # the auction's deadlines come sooner; everything else is as in the demo
 
 
 class Demo:
@@ -114,52 +114,71 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
         assert approval.decided_by.startswith("local:"), "decided by a command of the CLI"
 
 
-@pytest.mark.req("APP-2", "REC-3", "GATE-1")
-def test_a_story_broken_off_goes_on_waits_with_nobody_holding_it_and_ends_by_a_command(tmp_path: Path) -> None:
-    folder = tmp_path / "story"
+def decide(command: list[str]) -> None:
+    """What a person types in another terminal."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "approved by local:" in done.stdout
+
+
+def ended_well(folder: Path, last: Demo) -> None:
+    assert last.process.wait(GIVE_UP_S) == 0, last.said()
+    told = json.loads(last.said().splitlines()[-1])
+    assert (told["outcome"], told["crashes"], told["slots_in_use"]) == ("COMPLETED", 1, 0)
+    assert told["invitations"]["repeated"] == told["all_requests_repeated"] == 0
+    every_invitation_was_taken_once(folder)
+    with looking(f"sqlite:{folder / 'outlast.db'}") as look:
+        crashed_in_round_3(look, told["run"])
+        assert look.do(lambda ops: ops.run(told["run"])).owner == ENDED
+        assert look.left() == []
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A story broken off twice, right after the kill and while a person is asked; and the command that approves."""
+    folder = tmp_path_factory.mktemp("demo") / "story"
     with demo(folder, *FASTER) as first:
         first.until("killed with SIGKILL")
         last_words = first.interrupt()
         assert "Stopped. 1 run is safe in" in last_words
         assert "demo --folder" in last_words
+    with demo(folder, *FASTER) as second:
+        second.until("no process holds the run")
+        second.interrupt()
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
-        look.nobody_is_left()
-        with demo(folder, "--json", *FASTER) as second:
-            second.until("approvals approve")
-            run = look.do(lambda ops: ops.runs())[0][0]
-            assert run.owner == ""
-            assert '"kind":"approval"' in run.waiting_for
-            look.nobody_is_left()
-            decided = subprocess.run(
-                second.command_with("approvals approve"), capture_output=True, text=True, timeout=GIVE_UP_S, check=False
-            )
-            assert decided.returncode == 0, decided.stdout + decided.stderr
-            assert second.process.wait(GIVE_UP_S) == 0, second.said()
-        told = json.loads(second.said().splitlines()[-1])
-        assert (told["outcome"], told["crashes"], told["slots_in_use"]) == ("COMPLETED", 1, 0)
-        assert told["invitations"]["repeated"] == told["all_requests_repeated"] == 0
-        run = look.do(lambda ops: ops.run(told["run"]))
-        assert is_over(run)
-        assert run.owner == ENDED
-        every_invitation_was_taken_once(folder)
-        crashed_in_round_3(look, run.run)
-        look.nobody_is_left()
+        assert look.left() == []
+        ((run,), _) = look.do(lambda ops: ops.runs())
+        assert run.owner == ""
+        assert '"kind":"approval"' in run.waiting_for
+    return folder, second.command_with("approvals approve")
+
+
+def another(waiting: tuple[Path, list[str]], folder: Path) -> list[str]:
+    """The same story in another folder; its command."""
+    shutil.copytree(waiting[0], folder)
+    return [word.replace(f"{waiting[0]}", f"{folder}") for word in waiting[1]]
 
 
 @pytest.mark.req("APP-2", "REC-3", "GATE-1")
-def test_a_run_approved_while_nothing_of_the_demo_runs_goes_on_when_it_is_told_on(tmp_path: Path) -> None:
-    folder = tmp_path / "story"
-    with demo(folder, "--speed", "100000") as first:
-        first.until("no process holds the run")
-        assert "Stopped. 1 run is safe in" in first.interrupt()
-    decided = subprocess.run(
-        first.command_with("approvals approve"), capture_output=True, timeout=GIVE_UP_S, check=True
-    )
-    assert b"approved by local:" in decided.stdout
-    with demo(folder) as second:
-        assert second.process.wait(GIVE_UP_S) == 0, second.said()
-    assert "COMPLETED" in second.said()
-    every_invitation_was_taken_once(folder)
+def test_the_demo_waits_with_nobody_holding_the_run_until_a_command_from_elsewhere_approves(
+    waiting: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    command = another(waiting, tmp_path / "story")
+    with demo(tmp_path / "story", "--json") as watching:
+        watching.until("approvals approve")
+        with looking(f"sqlite:{tmp_path / 'story' / 'outlast.db'}") as look:
+            when(lambda: not look.left(), look.left)  # at most a bid that came too late is still read
+        decide(command)
+        ended_well(tmp_path / "story", watching)
+
+
+@pytest.mark.req("APP-2", "REC-3", "GATE-1")
+def test_a_run_approved_while_nothing_of_the_demo_runs_goes_on_when_it_is_told_on(
+    waiting: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    decide(another(waiting, tmp_path / "story"))
+    with demo(tmp_path / "story", "--json") as later:
+        ended_well(tmp_path / "story", later)
 
 
 @pytest.mark.req("APP-2")
