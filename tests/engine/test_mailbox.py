@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.engine import commands
-from outlast.errors import Conflict, NotFound
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, NotStorable
 from outlast.flow import Context, NotNow, Perhaps, Workflow
 from tests.engine.world import (
     MINUTE,
@@ -249,3 +249,17 @@ async def test_tenants_with_runs_of_one_name_do_not_meet(world: World) -> None:
         await commands.signal(world.store, tenant="v", run="r1", name="go", payload={}, actor="me")
     with pytest.raises(NotFound):
         await commands.cancel(world.store, tenant="v", run="r1", actor="me", reason="not mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"), [("x" * 70_000, LimitExceeded), ("\ud800", InvalidInput)], ids=["long", "pair"]
+)
+async def test_what_people_write_is_bounded_where_it_enters(world: World, text: str, error: type[Exception]) -> None:
+    """A reason or a payload no store could hold is refused in the caller's words, not as a fault of the store."""
+    flow = one_node(hears)
+    await world.start(flow)
+    with pytest.raises(error):
+        await commands.cancel(world.store, tenant="t", run="r1", actor="me", reason=text)
+    with pytest.raises((error, NotStorable)):
+        await world.signal("go", word=text)
+    assert world.notes() == []

@@ -7,13 +7,14 @@ from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit
 from outlast.core.keys import check_name
+from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Run, Token, is_over
 from outlast.core.verbs import start as start_verb
 from outlast.engine.slots import limits_of
-from outlast.errors import Conflict, Ended, InvalidInput, NotFound, Stale
+from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 
@@ -106,6 +107,13 @@ async def signal(
 ) -> bool:
     """Leave a signal; False when this `signal_id` was left before. Raises NotFound, Conflict (ended), NotStorable."""
     check_name("signal", name)
+    data = canonical(payload)
+    if len(data) > NOTE_BYTES_MAX:
+        raise LimitExceeded(
+            f"signal {name} is too large",
+            f"it takes {len(data):,} bytes, the limit is {NOTE_BYTES_MAX:,}",
+            "keep large values elsewhere (file, object store) and send their address",
+        )
     now = await store.now()
     commit = people.post(
         tenant=tenant,
@@ -114,7 +122,7 @@ async def signal(
         name=name,
         actor=actor,
         now=now,
-        payload=canonical(payload),
+        payload=data,
         signal_id=signal_id,
     )
     try:
@@ -132,6 +140,7 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
     """Ask that the run end. From here on no approval of it can be decided. Raises NotFound, Conflict (ended)."""
     if not reason.strip():
         raise InvalidInput("a cancel needs a reason", "people will read it in the run's history", "say why")
+    _check_reason(reason)
     for _ in range(RACES_MAX):
         row = await find_run(store, tenant, run)
         approvals = await _approvals(store, tenant, run)
@@ -145,6 +154,16 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
     else:
         raise _busy(run)
     await _withdraw_late(store, tenant, run)
+
+
+def _check_reason(reason: str) -> None:
+    if len(reason) > TEXT_CHARS_MAX:
+        raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
+    if not reason.isascii():
+        try:
+            reason.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput("the reason is not text that can be stored", str(error), "decode it properly") from None
 
 
 async def _withdraw_late(store: Store, tenant: str, run: str) -> None:
@@ -184,6 +203,7 @@ async def decide(
     reason: str,
 ) -> Approval:
     """Decide, once. Raises Conflict naming who decided first, or that it has expired or was withdrawn."""
+    _check_reason(reason)
     if approval.status is not ApprovalStatus.PENDING:
         raise _decided(approval)
     now = await store.now()
@@ -192,7 +212,7 @@ async def decide(
         await store.commit(commit)
     except Stale as stale:
         left = await find_approval(store, approval.tenant, approval.id)
-        if stale.reason == "expired":
+        if stale.reason == ApprovalStatus.EXPIRED:
             raise Conflict(
                 f"approval {approval.id} has expired",
                 "the time to decide is over by the store's clock; nothing was approved or rejected",
@@ -212,6 +232,7 @@ def _decided(approval: Approval) -> Conflict:
 
 async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str) -> None:
     """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer."""
+    _check_reason(reason)
     for _ in range(RACES_MAX):
         row = await find_run(store, tenant, run)
         if is_over(row):
@@ -271,6 +292,7 @@ async def resolve_effect(
     external_id: str = "",
 ) -> None:
     """A person's answer on an uncertain effect, once. Raises Conflict (not uncertain, resolved by another, too early)."""
+    _check_reason(reason)
     if effect.status is not EffectStatus.UNCERTAIN:
         raise _resolved(effect)
     commit = people.resolve_effect(
