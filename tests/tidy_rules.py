@@ -25,6 +25,10 @@ ALLOWED_TIME = {"outlast/core/clock.py", "outlast/runtime/clocks.py"}
 
 # Words that are a member's value in the machine's tables and also an ordinary word in the file named: (path, word).
 ORDINARY_WORDS: dict[tuple[str, str], str] = {
+    ("outlast/core/verbs.py", "completed"): "a published field of the checkpoint event: the node that is done",
+    ("outlast/engine/context.py", "approved"): "in the type of a decision, as the author compares it",
+    ("outlast/engine/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
+    ("outlast/engine/context.py", "rejected"): "in the type of a decision, as the author compares it",
     ("outlast/flow/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/flow/people.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/flow/people.py", "rejected"): "in the type of a decision, as the author compares it",

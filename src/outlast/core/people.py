@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
-from outlast.core.machine import ApprovalStatus, EffectStatus, approval_target, effect_target
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, approval_target, effect_target
 from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token, check_effect
 
 NO_BYTES = b"{}"
@@ -67,7 +67,7 @@ def decide(
     )
     return Commit(
         (Put(APPROVAL, row, approval.version), _note(approval.tenant, approval.run, "decision", approval.id, by)),
-        whens=(When(approval.within_until, False, "business", "expired"),),
+        whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
         label=f"{approval.run} decide {approval.wait}",
     )
 
@@ -159,5 +159,5 @@ def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: 
         for e in refused
     )
     payload = json.dumps({"reason": reason}).encode()
-    note = _note(run.tenant, run.run, "continue", "continue", actor, payload)
+    note = _note(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
     return Commit((note, *reopened), label=f"{run.run} post continue")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from outlast.core.machine import EffectStatus, Reason
+from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import Effect, Note, Run
 
@@ -68,4 +68,4 @@ def _answered(a: Attention, notes: Sequence[Note], effects: Mapping[tuple[int, s
     if a.reason is Reason.EFFECT_UNCERTAIN:
         effect = effects.get((a.visit, a.key))
         return effect is None or effect.status is not EffectStatus.UNCERTAIN
-    return a.reason in ANSWERED_BY_CONTINUE and any(n.kind == "continue" and n.n > a.seen for n in notes)
+    return a.reason in ANSWERED_BY_CONTINUE and any(n.kind == Choice.CONTINUE and n.n > a.seen for n in notes)

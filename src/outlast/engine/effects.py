@@ -25,7 +25,7 @@ from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.declared import Repeat
 from outlast.flow.outcomes import ActivityFailed, CannotTell, Found, NotFound, Refusal
 
-EXHAUSTED: Final = "retries_exhausted"
+EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
 CANCELLED: Final = "run_cancelled"
 RECONCILE_TRIES: Final = 3
 
@@ -96,7 +96,7 @@ def is_reopened(effect: Effect) -> bool:
 
 def refusal_of(effect: Effect) -> Refusal:
     """The recorded no of an effect."""
-    error = json.loads(effect.error) if effect.error else {"code": "refused", "detail": ""}
+    error = json.loads(effect.error) if effect.error else {"code": EffectStatus.REFUSED.value, "detail": ""}
     return Refusal(error["code"], error["detail"])
 
 
