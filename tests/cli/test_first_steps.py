@@ -1,5 +1,6 @@
 """The first minutes: help, an empty folder, stores that cannot be opened, and mistakes of the one who types."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -219,3 +220,27 @@ def test_durations_that_make_no_sense(outlast: Terminal, options: list[str], sai
     for command in (["explain", "lease"], ["worker", MODULE]):
         answer = outlast(*command, *options)
         assert answer.code == 2 and said in answer.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["explain", "lease", MODULE], ["runs", "ls"], ["runs", "ls", "-o", "json"], ["runs", "events", "r1"]],
+    ids=" ".join,
+)
+def test_a_reader_that_has_gone_is_no_fault(outlast: Terminal, command: list[str]) -> None:
+    outlast.start()
+    read, write = os.pipe()
+    os.close(read)
+    code = "from outlast.cli import main; main()"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "-q", *command],
+        env={**os.environ, "OUTLAST_STORE": outlast.url}, stdout=write, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_a_pipe_of_the_authors_that_breaks_is_told(outlast: Terminal) -> None:
+    Path("broken.py").write_text("raise BrokenPipeError('my own pipe')\n")
+    answer = outlast("explain", "lease", "broken.py")
+    assert answer.code not in (0, 141) and "my own pipe" in answer.err

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.failure import interrupted, report
+from outlast.cli.failure import NOBODY_READS, interrupted, nobody_reads, report
 from outlast.cli.settings import Group
 
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
@@ -42,6 +42,13 @@ class Root(Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in LAZY.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments; --help and --version are answered here."""
+        try:
+            return super().parse_args(ctx, args)
+        except BrokenPipeError:
+            ctx.exit(NOBODY_READS if nobody_reads() else 1)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a mistake of the user ends in a sentence and its exit code, never in a traceback."""
         try:
@@ -50,6 +57,8 @@ class Root(Group):
             raise
         except KeyboardInterrupt:
             ctx.exit(interrupted())
+        except BrokenPipeError as error:  # perhaps an author's own pipe
+            ctx.exit(NOBODY_READS if nobody_reads() else report(error))
         except Exception as error:  # the one place where every error of a command is told to its user
             ctx.exit(report(error))
 

@@ -72,7 +72,9 @@ class Screen:
             table.add_column(name, overflow="fold", min_width=whole[n] if n == 0 else None)
         for row in rows:
             table.add_row(*(Text(inert(cell), style=_style(cell)) for cell in row))
-        console.print(table)
+        with console.capture() as shown:  # rich has an end of its own for a pipe that nobody reads
+            console.print(table)
+        click.echo(shown.get(), nl=False, color=True)
 
     # --- instants ------------------------------------------------------------------------------------
     def ago(self, instant: str | None) -> str:
