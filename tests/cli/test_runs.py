@@ -154,7 +154,7 @@ def test_history(outlast: Terminal) -> None:
     outlast.start()
     outlast.approval()
     events = outlast("runs", "events", "r1", "-o", "json").json["events"]
-    assert [event["sequence"] for event in events] == [str(n) for n in range(1, len(events) + 1)]
+    assert [event["sequence"] for event in events] == [f"{n:010d}" for n in range(1, len(events) + 1)]
     assert events[0]["type"] == "dev.outlast.workflow.started" and events[0]["specversion"] == "1.0"
     table = outlast("runs", "events", "r1", "--after", "1")
     assert "claimed" in table.out and "started" not in table.out

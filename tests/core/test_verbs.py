@@ -152,7 +152,7 @@ def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
         told=[Told("a", "x", {}), Told("b", "y", {})],
     )
     events = [json.loads(w.row.body) for w in commit.writes if isinstance(w, Put) and hasattr(w.row, "body")]
-    assert [e["sequence"] for e in events] == ["3", "4", "5"]
+    assert [e["sequence"] for e in events] == ["0000000003", "0000000004", "0000000005"]
     assert [e["type"].rpartition(".")[2] for e in events] == ["told", "told", "checkpoint"]
 
 

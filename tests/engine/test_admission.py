@@ -196,3 +196,18 @@ async def test_a_slot_is_not_handed_to_a_run_nobody_can_walk(world: World) -> No
     await world.signal("end", "r2")
     await world.pass_(6 * SECOND)
     assert world.status("r1") == "waiting"
+
+
+@pytest.mark.req("RUN-6")
+async def test_a_newcomer_leaves_a_free_slot_to_the_older_run_that_sleeps_for_it(world: World) -> None:
+    """The end that freed the slot had read the queue before the older run fell asleep: no newcomer passes it (S-6)."""
+    world.add_slots("t", 1)
+    flow = one_node(holds)
+    world.worker(flow)
+    for i in range(2):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    world.core.shelf.put(SLOT, ("t", 1), Slot("t", 1, 9, "", ""))  # freed, and nobody was woken
+    await world.start(flow, "r2")
+    await world.pass_(10)
+    assert [world.status(f"r{i}") for i in (1, 2)] == ["waiting", "queued"]

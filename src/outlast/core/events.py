@@ -53,12 +53,13 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
     """The next event of `run` as it is *after* the move: run.seq is its number, run.head still its predecessor's hash.
 
     The event's hash becomes the run's head. The CloudEvents attributes are fixed: id = RUN/SEQ, source =
-    /TENANT/WORKFLOW, subject = RUN, and the extensions sequence, previous, correlationid, traceid.
+    /TENANT/WORKFLOW, subject = RUN, and the extensions sequence, previous (ten digits: the sequence extension wants
+    text that sorts), correlationid, traceid.
     """
     body = (
         f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
         f'"type":"{type_.value}","subject":"{run.run}","time":"{iso(at)}","datacontenttype":"application/json",'
-        f'"sequence":"{run.seq}","previous":"{run.seq - 1}","correlationid":{_text(run.correlation_id or run.run)},'
+        f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}","correlationid":{_text(run.correlation_id or run.run)},'
         f'"traceid":{_text(run.trace_id or "-")},'
         f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{_more(data)}}}}}'
     ).encode()

@@ -299,6 +299,9 @@ class Holder:
         limits = await slots.limits_of(ledger.store, ledger.run.tenant)
         picked = [slots.pick(ledger.run, limit) for limit in limits]
         taken = [slot for slot in picked if slot is not None]
+        for slot in taken:
+            if await slots.left_to_older(ledger.store, slot, ledger.run):
+                raise Moved("an older run was given the slot")
         if len(taken) == len(picked):
             await ledger.land(admit(ledger.run, taken, now=ledger.now))
             return True

@@ -6,7 +6,7 @@ from outlast.core.commit import Commit
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_over
 from outlast.core.verbs import SlotChange, hand_over
-from outlast.errors import StoreError
+from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
 
 QUEUED_LOOK = 1_000  # the oldest queued runs, whose limits a renewal looks after
@@ -61,6 +61,21 @@ async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int
 async def limits_wanted(store: Store) -> tuple[str, ...]:
     """The limits that queued runs wait for, the global one first."""
     return tuple(dict.fromkeys([STORE, *(run.queue for run in await store.queued(STORE, QUEUED_LOOK))]))
+
+
+async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
+    """Is a free slot an older queued run's? Then it is handed to that run, and no newcomer passes it (S-6)."""
+    if slot.holder:
+        return False
+    (change,) = await heirs(store, [slot])
+    if change.heir is None or (change.heir.tenant, change.heir.run) == (run.tenant, run.run):
+        return False
+    writes, expects = hand_over([change])
+    try:
+        await store.commit(Commit(writes, expects=expects, label=f"slot {slot.tenant}/{slot.i}"))
+    except Stale:
+        pass  # it has moved on: the caller looks again either way
+    return True
 
 
 async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:
