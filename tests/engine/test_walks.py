@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.flow import Context, NotNow, Perhaps, Refused, Workflow
+from outlast.flow import Context, NotNow, Perhaps, Refused, Workflow, role
 from tests.engine.world import (
     MINUTE,
     SECOND,
@@ -241,6 +241,36 @@ async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_is_walked_
     await world.pass_(3 * SECOND)
     assert world.outcome()["said"] == ["did order/a"]
     assert (len(shop.did), len(walks)) == (1, 2)
+
+
+@pytest.mark.req("EFF-1", "RUN-2")
+@pytest.mark.parametrize("what", ["call", "retry", "approval", "lookup"])
+async def test_an_awaiter_that_never_has_patience_makes_nothing_spin(world: World, what: str) -> None:
+    """A timeout of 0 around each kind of ctx call: done, parked, or told to a person; never walked for ever."""
+    shop = Receiver(*([NotNow("busy", retry_after=timedelta(seconds=20))] if what == "retry" else []))
+    order, price = write(shop), reading(lambda: 1 / 0)
+
+    async def body(ctx: Ctx) -> None:
+        try:
+            async with asyncio.timeout(0):
+                if what == "approval":
+                    await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
+                await ctx.do(price if what == "lookup" else order, "a")
+        except TimeoutError:
+            ctx.state.said = ["fallback"]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    if what == "approval":
+        await world.decide(world.pending())
+    if what in ("approval", "lookup"):
+        assert world.reasons() == ["exception"]
+        assert "timeout=" in world.attention()[0].detail
+    else:
+        assert (world.status(), world.outcome()["said"]) == ("completed", [])
+        assert len(shop.did) == 1
 
 
 @pytest.mark.req("EFF-1")

@@ -119,7 +119,7 @@ class WalkContext(Context[Any]):
                 "name each its own: ctx.approval(…, name=…)",
             )
         walk.asked.add(flight[1])
-        row = await walk.share(flight, lambda: request(walk, question), waits=True)
+        row = await walk.share(flight, lambda: request(walk, question))
         if row is None:
             await walk.hang()
         if row.status is ApprovalStatus.REJECTED:
@@ -163,7 +163,7 @@ class WalkContext(Context[Any]):
         walk.asked.add(wait.name)
         if (bound := wait.bound()) is not None:
             return wait.notes_of(bound)
-        return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer, waits=True)
+        return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer)
 
     # --- what would otherwise differ between walks -----------------------------------------
     def now(self) -> datetime:

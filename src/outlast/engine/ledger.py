@@ -49,6 +49,7 @@ class Ledger:
         self._clock = clock
         self._chain = Chain()
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
+        self.commits = 0  # how many this holder has made: a walk that makes none comes to the same each time
         self._take_rows(rows)
 
     def _take_rows(self, rows: RunRows) -> None:
@@ -101,6 +102,7 @@ class Ledger:
             raise self._why(error) from error
         self._learn(done)
         self._apply(commit)
+        self.commits += 1
         if all(future.done() for _, future in self._open):  # a chain lands in order: those before this one have landed
             self._open.clear()
         return done
@@ -110,6 +112,7 @@ class Ledger:
         future = self.store.submit(commit, chain=self._chain, linger=True)
         self._open.append((commit, future))
         self._apply(commit)
+        self.commits += 1
 
     async def settled(self) -> None:
         """Wait until everything submitted has landed. Raises Lost, and Rejected for what no store can hold.

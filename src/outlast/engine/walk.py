@@ -53,6 +53,7 @@ class Walk:
         self._attention: list[Attention] = []
         self._cancel: Cancel | None = None
         self._again = ""
+        self._commits = ledger.commits
         self._given_up = False  # the author's code no longer waits for one of its ctx calls
         self._hand_back = ""
         self._broken: BaseException | None = None
@@ -101,10 +102,10 @@ class Walk:
         self._wake()
 
     def may_begin(self) -> bool:
-        """May a call that was asked for before the walk closed still begin? After a doubt alone it may: the members of
-        a do_all are begun together and all settle first (S-16)."""
-        stops = self._cancel or self._again or self._given_up or self._hand_back or self._broken
-        return not self.closing or (bool(self._attention) and not stops)
+        """May a call that was asked for before the walk closed still begin? After a doubt it may: the members of a
+        do_all are begun together and all settle first; so may one whose awaiter gave up at once (S-16)."""
+        stops = self._cancel or self._again or self._hand_back or self._broken
+        return not self.closing or (bool(self._attention or self._given_up) and not stops)
 
     async def hang(self) -> Any:
         """Never resolves in this walk."""
@@ -121,13 +122,10 @@ class Walk:
         self._wake()
 
     # --- calls --------------------------------------------------------------------------------------
-    async def share(
-        self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]], *, waits: bool = False
-    ) -> Any:
+    async def share(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The answer of the one flight of this key; `make` begins it if there is none.
 
         The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
-        `waits`: it may park, and a run that parks is not walked again because its awaiter gave up.
         """
         mine = self._loop.create_future()
         waiters = self.flights.get(ident)
@@ -143,8 +141,6 @@ class Walk:
         except asyncio.CancelledError:
             if not self.closing:
                 self._given_up = True
-                if not waits:
-                    self._again = self._again or GIVEN_UP
                 self.close()
             raise
 
@@ -253,10 +249,12 @@ class Walk:
             return Again(self._again)
         if self._hand_back:
             return HandBack(self._hand_back)
+        if self._given_up and self.ledger.commits > self._commits:
+            return Again(GIVEN_UP)
         if self._parked:
             return Resting(tuple(self._parked))
-        if self._given_up:
-            return Again(GIVEN_UP)
+        if self._given_up:  # another walk would come to the same
+            return Raised(TimeoutError(GIVEN_UP))
         if error is not None:
             return Raised(error)
         if not task.done() or task.cancelled():
