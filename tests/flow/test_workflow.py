@@ -59,6 +59,14 @@ def test_bad_input_is_refused_with_every_problem_at_once() -> None:
         make().first_state(b"[1]")
 
 
+@pytest.mark.parametrize("options", [{}, {"input": Start}], ids=["state", "input"])
+@pytest.mark.parametrize("found", [{"cents": 1}, {"category": "x", "cents": "many"}, b"{}", {"extra": 1}], ids=str)
+def test_what_is_wrong_with_an_input_is_said_of_the_input(options: dict[str, Any], found: Any) -> None:
+    with pytest.raises(InvalidInput, match='the input of workflow "w" is not valid') as error:
+        make(**options).first_state(found)
+    assert "state" not in str(error.value)
+
+
 def test_a_model_for_the_input_becomes_the_state() -> None:
     assert make(input=Start).first_state({"category": "x"}) == State(category="x", cents=5)
     with pytest.raises(InvalidInput, match="category: Field required"):

@@ -171,7 +171,7 @@ class Workflow(Generic[S]):
         """The state in which a run with this input starts. Raises InvalidInput with every problem at once."""
         if self.input is None:
             self._refuse_other_fields(given)
-            return self.state_codec.admit(given)
+            return cast(S, self._input_codec.admit(given))  # the same type as the state, by the name its giver knows
         admitted = self._input_codec.admit(given)
         try:
             return self.state_codec.admit({name: getattr(admitted, name) for name in type(admitted).model_fields})
