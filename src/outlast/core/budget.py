@@ -35,6 +35,10 @@ BACKOFF_CEILING: Final = 45 * SECOND  # A
 CHECKPOINT_WRITE: Final = 5 * SECOND  # A
 SAFETY: Final = 1.2  # A
 
+# --- poison (S-5) ---------------------------------------------------------------------------
+DEATHS_THEN_ALONE: Final = 2  # a run whose holder died so often is walked alone
+DEATHS_ALONE_MAX: Final = 3  # and only deaths while alone count towards calling a person
+
 # --- liveness: calls -------------------------------------------------------------------------------
 QUIET_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air
 RETRY_TOTAL_WAIT: Final = 60 * SECOND  # B: the sum of the waits between attempts, not the elapsed time
@@ -46,6 +50,7 @@ FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something w
 # --- liveness: looking for work ------------------------------------------------------------------
 LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
 CHANGE_POLL: Final = 50  # SQLite: at most this often another process's commits are looked for (S-12)
+HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
 STORE_RETRY: Final = 200  # a store that is away is asked again so often
 IDLE_LOOK: Final = 5 * SECOND  # the fallback look for due work when nothing else wakes the worker
 

@@ -31,6 +31,7 @@ class EventType(StrEnum):
     PARKED = "dev.outlast.run.parked"
     HANDED_BACK = "dev.outlast.run.handed_back"
     FLAGGED = "dev.outlast.run.attention"
+    ANSWERED = "dev.outlast.run.answered"
     TOLD = "dev.outlast.run.told"
 
 

@@ -49,6 +49,7 @@ class ApprovalStatus(StrEnum):
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
+    AGAIN = "again"  # rejected, and the run should go round once more
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
 
@@ -115,6 +116,7 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("ask", A.PENDING, None),
     *_moves("approve", A.APPROVED, A.PENDING),
     *_moves("reject", A.REJECTED, A.PENDING),
+    *_moves("again", A.AGAIN, A.PENDING),
     *_moves("expire", A.EXPIRED, A.PENDING),
     *_moves("withdraw", A.WITHDRAWN, A.PENDING, A.APPROVED),
     *_moves("consume", A.APPROVED, A.APPROVED),
@@ -229,6 +231,8 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.RESULTS_MISSING: (Choice.CONTINUE, Choice.FAIL),
     Reason.WEBHOOK_DEAD: (Choice.REDELIVER, Choice.DISABLE),
 }
+OVERLAY_ONLY: Final = frozenset({Reason.TOTAL_TIMEOUT, Reason.WEBHOOK_DEAD})
+"""Reasons that call a person and stop nothing: the run goes on as far as it can."""
 IF_IGNORED: Final = "stays as it is"  # true of every reason but the next
 IF_IGNORED_APPROVAL: Final = "cancelled after 7 days"
 assert set(CHOICES) == set(Reason), "every reason has its choices"

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from json import JSONEncoder, loads
 from typing import Final, Literal, NamedTuple
 
+from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.commit import Mapping
 from outlast.core.machine import CHOICES, Reason, if_ignored
 from outlast.core.rows import Run
@@ -42,6 +43,7 @@ class Attention(NamedTuple):
     detail: str = ""
     key: str = ""  # of the effect, where the reason is one effect's
     visit: int = 0  # of that effect
+    trigger: str = ""  # the name operators alarm on, where the source gives one
     seen: int = 0  # the mailbox as read when the person was called: only later notes can answer
 
 
@@ -91,6 +93,12 @@ def attention_of(run: Run) -> tuple[Attention, ...]:
     return tuple(Attention(**{**item, "reason": Reason(item["reason"])}) for item in loads(run.attention))
 
 
+def stale_clock(reasons: Iterable[Attention]) -> tuple[Armed, ...]:
+    """The clock of an approval that nobody decided: seven days after its timeout the run is cancelled (S-21)."""
+    timed_out = [a.since + APPROVAL_STALE_AFTER for a in reasons if a.reason is Reason.APPROVAL_TIMEOUT]
+    return (Armed("approval_stale", min(timed_out)),) if timed_out else ()
+
+
 def attention_for_people(run: Run) -> list[dict[str, object]]:
     """The overlay as CLI and API show it: reason, since, detail, choices, and what happens if ignored."""
     return [
@@ -99,6 +107,7 @@ def attention_for_people(run: Run) -> list[dict[str, object]]:
             "since": a.since,
             "detail": a.detail,
             "key": a.key,
+            "trigger": a.trigger,
             "choices": [c.value for c in CHOICES[a.reason]],
             "if_ignored": if_ignored(a.reason),
         }

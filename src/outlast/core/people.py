@@ -2,9 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from typing import Literal
 
 from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
-from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, approval_target, effect_target
+from outlast.core.machine import (
+    CHOICES,
+    ApprovalStatus,
+    Choice,
+    EffectStatus,
+    Reason,
+    approval_target,
+    effect_target,
+)
 from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token, check_effect
 
 NO_BYTES = b"{}"
@@ -46,7 +55,7 @@ def ask(approval: Approval, *, fence: Fence) -> Commit:
 def decide(
     approval: Approval,
     *,
-    approve: bool,
+    verb: Literal["approve", "reject", "again"],
     chosen: str,
     by: str,
     claims: Sequence[str],
@@ -54,7 +63,8 @@ def decide(
     now: Instant,
 ) -> Commit:
     """Answer an approval, once, before it expires by the store's clock; and wake its run (S-1, S-20)."""
-    status = approval_target("approve" if approve else "reject", approval.status)
+    status = approval_target(verb, approval.status)
+    approve = status is ApprovalStatus.APPROVED
     row = approval._replace(
         version=approval.version + 1,
         status=status,
@@ -120,7 +130,7 @@ def resolve_effect(
     land, by the store's clock (S-17, EFF-3). Raises Corrupt for `happened` without the response that happened.
     """
     status = effect_target(verb, effect.status)
-    code = {"did_not_happen": REOPENED, "give_up": "given_up"}.get(verb, "")
+    code = {"did_not_happen": REOPENED, "give_up": GIVEN_UP}.get(verb, "")
     row = effect._replace(
         version=effect.version + 1,
         status=status,
@@ -140,19 +150,27 @@ def resolve_effect(
     )
 
 
+GIVEN_UP = "given_up"
+"""The code of a refused effect that a person gave up."""
 REOPENED = "did_not_happen"
 """The code of a refused effect that a person re-opened: the next walk intends it anew."""
 
 
-def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
-    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened."""
+def go_on(
+    run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant, give_up: bool = False
+) -> Commit:
+    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened.
+
+    `give_up`: they stay refused, under the code `given_up`, which a node may handle.
+    """
+    code = GIVEN_UP if give_up else REOPENED
     reopened = tuple(
         Put(
             EFFECT,
             e._replace(
                 version=e.version + 1,
                 status=effect_target("reopen", e.status),
-                error=json.dumps({"code": REOPENED, "detail": reason}),
+                error=json.dumps({"code": code, "detail": reason}),
             ),
             e.version,
         )
@@ -161,3 +179,13 @@ def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: 
     payload = json.dumps({"reason": reason}).encode()
     note = _note(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
     return Commit((note, *reopened), label=f"{run.run} post continue")
+
+
+def answer(
+    run: Run, reason: Reason, choice: Choice, *, key: str, actor: str, text: str, by_ms: int, now: Instant
+) -> Commit:
+    """A person's choice for one entry of the attention set; the holder acts on it."""
+    assert choice in CHOICES[reason]
+    payload = json.dumps({"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}).encode()
+    note = _note(run.tenant, run.run, "answer", reason.value, actor, payload)
+    return Commit((note,), label=f"{run.run} post answer")

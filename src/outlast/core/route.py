@@ -1,16 +1,27 @@
-"""What a holder does with a run it has just claimed: a pure function of the run's rows."""
+"""What a holder does with a run it has just claimed: a pure function of the run's rows and the store's time."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from outlast.core.machine import Choice, EffectStatus, Reason
+from outlast.core.budget import APPROVAL_STALE_AFTER
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import Effect, Note, Run
 
+STALE_REASON: Final = "approval_stale_7day_limit_exceeded"  # source A, REQ-G203a
+ENGINE: Final = "outlast"  # who ends a run that nobody answered for
+
 
 class Cancel(NamedTuple):
-    """Somebody cancelled the run; open effects settle first."""
+    """The run is to end cancelled; open effects settle first."""
+
+    by: str
+    reason: str
+
+
+class Fail(NamedTuple):
+    """A person chose to end the run as failed; open effects settle first."""
 
     by: str
     reason: str
@@ -23,26 +34,40 @@ class Rest(NamedTuple):
 
 
 class WalkOn(NamedTuple):
-    """Walk the node. `cleared`: attention was answered. `one_more`: a visit beyond max_visits was granted."""
+    """Walk the node. `left` is the attention that stays; `answers` what people chose, for the walk to act on."""
 
-    cleared: bool = False
-    one_more: bool = False
+    left: tuple[Attention, ...] = ()
+    answers: tuple["Answer", ...] = ()
+
+    def chose(self, reason: Reason, choice: Choice) -> bool:
+        """Was this the answer to this reason?"""
+        return any(a.attention.reason is reason and a.choice is choice for a in self.answers)
 
 
-Route: TypeAlias = Cancel | Rest | WalkOn
-ANSWERED_BY_CONTINUE = frozenset(
-    {
-        Reason.EXCEPTION,
-        Reason.WALK_DIVERGED,
-        Reason.CONTRADICTION,
-        Reason.POLICY_DENIED,
-        Reason.RETRIES_EXHAUSTED,
-        Reason.VISITS_EXHAUSTED,
-        Reason.NODE_GONE,
-        Reason.STRANDED_VERSION,
-    }
-)
-"""Reasons that the operator's `continue` answers; the others have answers of their own."""
+class Answer(NamedTuple):
+    """What a person chose for one entry of the attention set."""
+
+    attention: Attention
+    choice: Choice
+    by: str
+    text: str
+    by_ms: int  # extend: by how much
+
+
+Route: TypeAlias = Cancel | Fail | Rest | WalkOn
+ANSWERED_BY_CONTINUE: Final = {
+    Reason.EXCEPTION: Choice.CONTINUE,
+    Reason.WALK_DIVERGED: Choice.CONTINUE,
+    Reason.CONTRADICTION: Choice.CONTINUE,
+    Reason.POLICY_DENIED: Choice.CONTINUE,
+    Reason.POISONED: Choice.CONTINUE,
+    Reason.RETRIES_EXHAUSTED: Choice.RETRY,
+    Reason.VISITS_EXHAUSTED: Choice.ONE_MORE,
+    Reason.NODE_GONE: Choice.ADOPT,
+    Reason.STRANDED_VERSION: Choice.ADOPT,
+}
+"""What the operator's `continue` means for each reason it answers; the others have answers of their own."""
+assert all(choice in CHOICES[reason] for reason, choice in ANSWERED_BY_CONTINUE.items())
 
 
 def cancel_of(notes: Iterable[Note]) -> Cancel | None:
@@ -53,19 +78,47 @@ def cancel_of(notes: Iterable[Note]) -> Cancel | None:
     return None
 
 
-def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> Route:
-    """Cancel before all else; then rest while a person has not answered; else walk."""
+def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect], now: int) -> Route:
+    """Cancel before all else; then what people answered; rest while one who must answer has not; else walk.
+
+    `now` is business time: an approval that was not decided goes stale seven days after its timeout (S-21).
+    """
     if (cancel := cancel_of(notes)) is not None:
         return cancel
-    reasons = attention_of(run)
-    still = tuple(a for a in reasons if not _answered(a, notes, effects))
-    if still:
-        return Rest(still)
-    return WalkOn(cleared=bool(reasons), one_more=any(a.reason is Reason.VISITS_EXHAUSTED for a in reasons))
+    left: list[Attention] = []
+    answers: list[Answer] = []
+    for a in attention_of(run):
+        answer = _answer_to(a, notes, effects)
+        if answer is None:
+            left.append(a)
+            continue
+        if answer.choice is Choice.CANCEL:
+            return Cancel(answer.by, answer.text)
+        if answer.choice is Choice.FAIL:
+            return Fail(answer.by, answer.text)
+        answers.append(answer)
+    if any(a.reason is Reason.APPROVAL_TIMEOUT and now >= a.since + APPROVAL_STALE_AFTER for a in left):
+        return Cancel(ENGINE, STALE_REASON)
+    if any(a.reason not in OVERLAY_ONLY for a in left):
+        return Rest(tuple(left))
+    return WalkOn(tuple(left), tuple(answers))
 
 
-def _answered(a: Attention, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> bool:
+def _answer_to(a: Attention, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> Answer | None:
     if a.reason is Reason.EFFECT_UNCERTAIN:
         effect = effects.get((a.visit, a.key))
-        return effect is None or effect.status is not EffectStatus.UNCERTAIN
-    return a.reason in ANSWERED_BY_CONTINUE and any(n.kind == Choice.CONTINUE and n.n > a.seen for n in notes)
+        if effect is None or effect.status is not EffectStatus.UNCERTAIN:
+            return Answer(a, Choice.HAPPENED, effect.settled_by if effect else "", "", 0)
+        return None
+    for note in notes:
+        if note.n <= a.seen:
+            continue
+        if note.kind == Choice.CONTINUE and a.reason in ANSWERED_BY_CONTINUE:
+            text = json.loads(note.payload).get("reason", "")
+            return Answer(a, ANSWERED_BY_CONTINUE[a.reason], note.actor, text, 0)
+        if note.kind == "answer" and note.name == a.reason:
+            payload = json.loads(note.payload)
+            if payload["key"] in ("", a.key):
+                return Answer(a, Choice(payload["choice"]), note.actor, payload["reason"], payload["by_ms"])
+    return None
+

@@ -53,6 +53,7 @@ class Run(NamedTuple):
     requested_by: str
     correlation_id: str
     trace_id: str
+    deaths: int  # times its holder died since the last advance
 
 
 class Event(NamedTuple):
@@ -169,6 +170,7 @@ class Approval(NamedTuple):
     chosen: str  # digest of the plan approved
     valid_until: int
     consumed_by: str  # 'visit:key' of the one effect
+    again: int  # 1: "reject and go round once more" is offered
 
 
 class Note(NamedTuple):
@@ -204,6 +206,18 @@ class Slot(NamedTuple):
     version: int
     holder_tenant: str
     holder: str
+
+
+class Hold(NamedTuple):
+    """An operator's stop sign: `activity/NAME`, `workflow/NAME` or `tenant`; no new intent while it is up (S-23)."""
+
+    tenant: str
+    key: str
+    version: int
+    up: int  # 1 while it holds
+    by: str
+    reason: str
+    since: int
 
 
 class Worker(NamedTuple):
@@ -242,7 +256,7 @@ class Meta(NamedTuple):
 
 
 Row: TypeAlias = (
-    Run | Event | Effect | Memo | Evidence | Wait | Approval | Note | Token | Slot | Worker | Writer | Meta
+    Run | Event | Effect | Memo | Evidence | Wait | Approval | Note | Token | Slot | Hold | Worker | Writer | Meta
 )
 Key: TypeAlias = tuple[str | int, ...]
 
@@ -267,10 +281,11 @@ APPROVAL: Final = Kind("approval", Approval, 3, True, True)
 NOTE: Final = Kind("note", Note, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 SLOT: Final = Kind("slot", Slot, 2, True, True)
+HOLD: Final = Kind("hold", Hold, 2, True, True)
 WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
-KINDS: Final = (RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, NOTE, TOKEN, SLOT, WORKER, WRITER, META)
+KINDS: Final = (RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, NOTE, TOKEN, SLOT, HOLD, WORKER, WRITER, META)
 
 
 def key_of(kind: Kind, row: Row) -> Key:

@@ -6,79 +6,24 @@ the run row spends one version, appends at least one event, and says who acted (
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake
+from outlast.core.admission import SlotChange, hand_over
+from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
+from outlast.core.moves import Told, fence, give, move
 from outlast.core.overlay import (
     Armed,
     Attention,
     WaitingFor,
     attention_of,
-    due_of,
     dump_attention,
-    dump_clocks,
     dump_waiting,
+    stale_clock,
 )
 from outlast.core.people import withdraw
-from outlast.core.rows import EVENT, MEMO, RUN, SLOT, TOKEN, Approval, Memo, Run, Slot, Token, check_run
-
-
-class Told(NamedTuple):
-    """Something a node said with ctx.tell: written with the next move of the run row, once per key and visit."""
-
-    key: str
-    text: str
-    data: dict[str, object]
-
-
-class SlotChange(NamedTuple):
-    """A slot row as it was read, and the queued run that gets it next (None: it becomes free)."""
-
-    slot: Slot
-    heir: Run | None = None
-
-
-def _move(
-    run: Run,
-    verb: str,
-    type_: EventType,
-    now: Instant,
-    data: dict[str, object],
-    *,
-    told: Sequence[Told] = (),
-    snapshot: bytes | None = None,
-    **changes: object,
-) -> tuple[Put, ...]:
-    """The run row one move later, and the events that tell of it: what was told before, then the move itself."""
-    puts: list[Put] = []
-    before = run
-    for word in told:
-        before = before._replace(seq=before.seq + 1)
-        row = event(before, EventType.TOLD, now.business, word._asdict())
-        before = before._replace(head=row.hash)
-        memo = Memo(run.tenant, run.run, run.visit, told_key(word.key), "", "", None, "", now.business)
-        puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
-    after = before._replace(
-        version=run.version + 1,
-        status=run_target(verb, run.status),
-        seq=before.seq + 1,
-        **changes,  # type: ignore[arg-type]
-    )
-    row = event(after, type_, now.business, data, snapshot)
-    after = after._replace(head=row.hash)
-    check_run(after)
-    return (Put(RUN, after, run.version), *puts, Put(EVENT, row, 0))
-
-
-def told_key(key: str) -> str:
-    """The key of the memo that keeps a repeated tell from adding anything."""
-    return f"tell/{key}"
-
-
-def _fence(run: Run, *, mail: int | None = None, mapping: int | None = None) -> Fence:
-    return Fence(run.tenant, run.run, run.epoch, run.visit, mail, mapping)
+from outlast.core.route import Answer
+from outlast.core.rows import EVENT, RUN, TOKEN, Approval, Run, Token, check_run
 
 
 def moved(commit: Commit) -> Run:
@@ -128,6 +73,7 @@ def start(
         waiting_for=dump_waiting([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
         clocks="",
         visits=json.dumps({node: 1}),
+        deaths=0,
         slots="",
         ceiling_at=now.business + ceiling_ms,
         created_at=now.business,
@@ -156,8 +102,9 @@ def claim(run: Run, *, worker: str, now: Instant, budget_ms: int, closed: Sequen
     data: dict[str, object] = {"worker": worker, "new_epoch": run.epoch + 1}
     if run.owner:
         data["from"] = run.owner
+    died = run.owner in closed
     return Commit(
-        _move(
+        move(
             run,
             "claim",
             EventType.TAKEN_OVER if run.owner else EventType.CLAIMED,
@@ -168,33 +115,10 @@ def claim(run: Run, *, worker: str, now: Instant, budget_ms: int, closed: Sequen
             due_at=now.real + budget_ms,
             waiting_for="",
             clocks="",
+            deaths=run.deaths + died,
         ),
         label=f"{run.run} claim",
     )
-
-
-def admit(run: Run, slots: Sequence[Slot], *, now: Instant) -> Commit:
-    """Write the run into a free slot of each limit, or take up those already handed to it (S-6)."""
-    puts: list[Put] = []
-    expects: list[Expect] = []
-    for slot in slots:
-        assert slot.holder in ("", run.run), "a slot is never taken from its holder"
-        if slot.holder:
-            expects.append(Expect(SLOT, (slot.tenant, slot.i), slot.version))
-        else:
-            mine = slot._replace(version=slot.version + 1, holder_tenant=run.tenant, holder=run.run)
-            puts.append(Put(SLOT, mine, slot.version))
-    names = " ".join(f"{slot.tenant}/{slot.i}" for slot in slots)
-    move = _move(run, "admit", EventType.ADMITTED, now, {"slots": names}, slots=names, queue="")
-    return Commit((*move, *puts), _fence(run), tuple(expects), label=f"{run.run} admit")
-
-
-def queue(run: Run, seen: Sequence[Slot], *, now: Instant, clocks: Sequence[Armed], mapping: Mapping) -> Commit:
-    """Fall asleep for a slot, naming the slot rows as seen: one freed since then refuses this (S-6)."""
-    waiting = WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")
-    move = _give(run, "queue", EventType.QUEUED, now, {}, [waiting], clocks, mapping)
-    expects = tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)
-    return Commit(move, _fence(run, mail=run.mail, mapping=mapping.version), expects, label=f"{run.run} queue")
 
 
 def advance(
@@ -205,14 +129,17 @@ def advance(
     state: bytes,
     now: Instant,
     budget_ms: int,
+    ceiling_ms: int = 0,
     told: Sequence[Told] = (),
-    cleared: bool = False,
 ) -> Commit:
-    """One node done: its checkpoint and the entry into the next, in one commit. The holder keeps the run."""
+    """One node done: its checkpoint and the entry into the next, in one commit. The holder keeps the run.
+
+    `ceiling_ms`: the next node's own tripwire, counted from the run's creation; it can only raise an armed one.
+    """
     visits: dict[str, int] = json.loads(run.visits)
     visits[node] = visits.get(node, 0) + 1
     return Commit(
-        _move(
+        move(
             run,
             "advance",
             EventType.CHECKPOINT,
@@ -226,41 +153,11 @@ def advance(
             entered_at=now.business,
             due_at=now.real + budget_ms,
             visits=json.dumps(visits),
-            attention="" if cleared else run.attention,
+            deaths=0,
+            ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,
         ),
-        _fence(run),
+        fence(run),
         label=f"{run.run} advance {run.node}#{run.visit}",
-    )
-
-
-def _give(
-    run: Run,
-    verb: str,
-    type_: EventType,
-    now: Instant,
-    data: dict[str, object],
-    waiting: Sequence[WaitingFor],
-    clocks: Sequence[Armed],
-    mapping: Mapping,
-    *,
-    told: Sequence[Told] = (),
-    due_now: bool = False,
-    attention: str | None = None,
-) -> tuple[Put, ...]:
-    """The holder lets go: the epoch rises, so nothing it left behind can intend or record any more (S-2)."""
-    return _move(
-        run,
-        verb,
-        type_,
-        now,
-        data,
-        told=told,
-        epoch=run.epoch + 1,
-        owner="",
-        due_at=now.real if due_now else due_of(clocks, mapping),
-        waiting_for=dump_waiting(waiting),
-        clocks=dump_clocks(clocks),
-        attention=run.attention if attention is None else attention,
     )
 
 
@@ -274,16 +171,16 @@ def park(
     now: Instant,
     mapping: Mapping,
     told: Sequence[Told] = (),
-    cleared: bool = False,
+    freed: Sequence[SlotChange] = (),
 ) -> Commit:
     """Give the run back until a clock or a note: `park` (waits), `retry` (back-off), `quiet` (a call may still land).
 
     `mail` is the mailbox as the walk read it: if a note has come since, this is refused and nothing sleeps
-    with unread mail (S-1).
+    with unread mail (S-1). `freed`: the slots that a run gives back while it waits, where its workflow says so.
     """
     assert verb in ("park", "retry", "quiet") and waiting
     data: dict[str, object] = {"waiting_for": [w._asdict() for w in waiting]}
-    move = _give(
+    put = give(
         run,
         verb,
         EventType.PARKED,
@@ -293,17 +190,50 @@ def park(
         clocks,
         mapping,
         told=told,
-        attention="" if cleared else None,
+        slots="" if freed else None,
     )
-    fence = _fence(run, mail=mail, mapping=mapping.version)
-    return Commit(move, fence, label=f"{run.run} {verb} {run.node}#{run.visit}")
+    handed, expects = hand_over(freed)
+    label = f"{run.run} {verb} {run.node}#{run.visit}"
+    return Commit((*put, *handed), fence(run, mail=mail, mapping=mapping.version), expects, label=label)
+
+
+def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
+    """The attention set with `reasons` in it, each in place of an older entry of the same reason and key."""
+    new = {(r.reason, r.key) for r in reasons}
+    return [*(a for a in attention_of(run) if (a.reason, a.key) not in new), *reasons]
+
+
+def tripped(run: Run, reason: Attention) -> tuple[Run, Told]:
+    """The row once its ceiling was passed: a person is called, the ceiling is disarmed, nothing stops (GATE-4).
+
+    Like `answered`, no commit of its own: the holder's next move writes it, and tells of it.
+    """
+    data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
+    told = Told(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
+    return run._replace(attention=dump_attention(joined(run, [reason])), ceiling_at=0), told
+
+
+def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, Told]:
+    """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew."""
+    extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
+    said = [
+        {"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers
+    ]
+    told = Told(f"answer/{run.version}", "answered", {"answers": said}, EventType.ANSWERED)
+    poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
+    row = run._replace(
+        attention=dump_attention(left),
+        ceiling_at=now.business + extended if extended else run.ceiling_at,
+        deaths=0 if poisoned else run.deaths,
+    )
+    return row, told
 
 
 def hand_back(run: Run, *, mail: int | None, now: Instant, mapping: Mapping, why: str) -> Commit:
     """Give the run back, due at once: a drained worker, or a slice that has used up its budget."""
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
-    move = _give(run, "hand_back", EventType.HANDED_BACK, now, {"why": why}, waiting, (), mapping, due_now=True)
-    return Commit(move, _fence(run, mail=mail), label=f"{run.run} hand_back")
+    put = give(run, "hand_back", EventType.HANDED_BACK, now, {"why": why}, waiting, (), mapping, due_now=True)
+    return Commit(put, fence(run, mail=mail), label=f"{run.run} hand_back")
 
 
 def flag(
@@ -313,30 +243,29 @@ def flag(
     mail: int,
     now: Instant,
     mapping: Mapping,
-    clocks: Sequence[Armed] = (),
     told: Sequence[Told] = (),
 ) -> Commit:
     """Call a person and give the run back; status, node and visit stay (RUN-2)."""
     assert reasons
-    kept = [a for a in attention_of(run) if (a.reason, a.key) not in {(r.reason, r.key) for r in reasons}]
+    left = joined(run, reasons)
     waiting = [
         WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
         for a in reasons
     ]
     data: dict[str, object] = {"reasons": [a.reason.value for a in reasons], "detail": reasons[0].detail}
-    move = _give(
+    put = give(
         run,
         "flag",
         EventType.FLAGGED,
         now,
         data,
         waiting,
-        clocks,
+        stale_clock(left),
         mapping,
         told=told,
-        attention=dump_attention([*kept, *reasons]),
+        attention=dump_attention(left),
     )
-    return Commit(move, _fence(run, mail=mail, mapping=mapping.version), label=f"{run.run} flag {run.node}#{run.visit}")
+    return Commit(put, fence(run, mail=mail, mapping=mapping.version), label=f"{run.run} flag {run.node}#{run.visit}")
 
 
 _END = {
@@ -366,7 +295,7 @@ def finish(
     """
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "standing": list(standing)}
-    move = _move(
+    put = move(
         run,
         verb,
         type_,
@@ -385,29 +314,7 @@ def finish(
         ended_at=max(now.business, 1),
     )
     freed, expects = hand_over(slots)
-    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
+    withdrawn = tuple(w for a in approvals if (w := withdraw(a, now)) is not None)
     return Commit(
-        (*move, *freed, *withdrawn), _fence(run, mail=mail), expects, label=f"{run.run} {verb} {run.node}#{run.visit}"
+        (*put, *freed, *withdrawn), fence(run, mail=mail), expects, label=f"{run.run} {verb} {run.node}#{run.visit}"
     )
-
-
-def hand_over(slots: Sequence[SlotChange]) -> tuple[tuple[Put | Wake, ...], tuple[Expect, ...]]:
-    """Each slot to its heir, whatever the heir is doing just now, or free; the heir is made due (S-6)."""
-    writes: list[Put | Wake] = []
-    expects: list[Expect] = []
-    for slot, heir in slots:
-        after = slot._replace(
-            version=slot.version + 1,
-            holder_tenant=heir.tenant if heir else "",
-            holder=heir.run if heir else "",
-        )
-        writes.append(Put(SLOT, after, slot.version))
-        if heir:
-            writes.append(Wake(heir.tenant, heir.run))
-            expects.append(Expect(RUN, (heir.tenant, heir.run), heir.version))
-    return tuple(writes), tuple(expects)
-
-
-def without(run: Run, reason: Reason, key: str = "") -> str:
-    """The attention column without one entry."""
-    return dump_attention(a for a in attention_of(run) if (a.reason, a.key) != (reason, key))

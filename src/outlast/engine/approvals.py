@@ -25,6 +25,7 @@ class Question(NamedTuple):
     within_ms: int
     valid_ms: int
     risk: str
+    again: bool = False
 
 
 async def request(walk: Walk, question: Question) -> Approval | None:
@@ -37,14 +38,18 @@ async def request(walk: Walk, question: Question) -> Approval | None:
         latest = None
     if latest is not None and _lapsed(walk, latest):
         latest = None
-    if latest is None or latest.status is ApprovalStatus.WITHDRAWN:
+    if latest is None or latest.status is ApprovalStatus.WITHDRAWN or _asked_again(walk, latest):
         latest = await _ask(walk, question, len(asked))
     return await _answer(walk, latest)
 
 
+def _asked_again(walk: Walk, approval: Approval) -> bool:
+    return walk.ask_again and approval.status is ApprovalStatus.EXPIRED
+
+
 async def _answer(walk: Walk, approval: Approval) -> Approval | None:
     ledger = walk.ledger
-    if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED):
+    if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
         return approval
     if approval.status is ApprovalStatus.PENDING and ledger.now.business >= approval.within_until:
         commit = moves.expire(approval, ledger.now, fence=_fence(walk))
@@ -53,7 +58,13 @@ async def _answer(walk: Walk, approval: Approval) -> Approval | None:
     if approval.status is ApprovalStatus.EXPIRED:
         detail = f"{approval.id} «{approval.summary}» was not decided in time by {approval.who}"
         walk.call_person(
-            Attention(Reason.APPROVAL_TIMEOUT, approval.within_until, detail, seen=ledger.mail_read)
+            Attention(
+                Reason.APPROVAL_TIMEOUT,
+                approval.within_until,
+                detail,
+                trigger=Reason.APPROVAL_TIMEOUT.value,
+                seen=ledger.mail_read,
+            )
         )
         return None
     waiting = WaitingFor(
@@ -91,6 +102,7 @@ async def _ask(walk: Walk, question: Question, before: int) -> Approval:
         plans=json.dumps(plans, ensure_ascii=False),
         summary=question.summary,
         risk=question.risk,
+        again=int(question.again),
         who=question.who,
         requested_by=run.requested_by,
         asked_at=now.business,

@@ -8,7 +8,7 @@ from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit
 from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import ApprovalStatus, EffectStatus, Reason
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Run, Token, is_over
@@ -196,7 +196,7 @@ async def decide(
     store: Store,
     approval: Approval,
     *,
-    approve: bool,
+    verb: Literal["approve", "reject", "again"],
     chosen: str,
     by: str,
     claims: list[str],
@@ -206,8 +206,14 @@ async def decide(
     _check_reason(reason)
     if approval.status is not ApprovalStatus.PENDING:
         raise _decided(approval)
+    if verb == "again" and not approval.again:
+        raise Conflict(
+            f"approval {approval.id} does not offer another round",
+            "the workflow allows no further round here",
+            f"approve or reject it: outlast approvals show {approval.id}",
+        )
     now = await store.now()
-    commit = people.decide(approval, approve=approve, chosen=chosen, by=by, claims=claims, reason=reason, now=now)
+    commit = people.decide(approval, verb=verb, chosen=chosen, by=by, claims=claims, reason=reason, now=now)
     try:
         await store.commit(commit)
     except Stale as stale:
@@ -240,7 +246,7 @@ async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str)
         reasons = attention_of(row)
         if not reasons:
             raise Conflict(f"run {run} needs no attention", "continue answers a run that waits for an operator", f"outlast runs show {run}")
-        other = [a for a in reasons if a.reason not in ANSWERED_BY_CONTINUE]
+        other = [a for a in reasons if a.reason not in ANSWERED_BY_CONTINUE and a.reason not in OVERLAY_ONLY]
         if other:
             raise Conflict(f"continue does not answer {other[0].reason}", other[0].detail, _answer_to(other[0].reason, run))
         refused = await _refused(store, row)
@@ -255,6 +261,73 @@ async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str)
     raise _busy(run)
 
 
+async def answer(
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    reason: Reason,
+    choice: Choice,
+    actor: str,
+    text: str,
+    key: str = "",
+    by_ms: int = 0,
+) -> None:
+    """A person's choice for one reason of a run's attention. Raises NotFound, Conflict (not flagged so, not offered)."""
+    row = await find_run(store, tenant, run)
+    if is_over(row):
+        raise _over(run)
+    entries = [a for a in attention_of(row) if a.reason is reason and key in ("", a.key)]
+    if not entries:
+        now = ", ".join(a.reason.value for a in attention_of(row)) or "none"
+        raise Conflict(f"run {run} is not flagged {reason.value}", f"its attention: {now}", f"outlast runs show {run}")
+    if choice not in CHOICES[reason]:
+        offered = ", ".join(c.value for c in CHOICES[reason])
+        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if reason is Reason.EFFECT_UNCERTAIN:
+        raise Conflict(
+            "an uncertain effect is resolved by its key", entries[0].detail, _answer_to(Reason.EFFECT_UNCERTAIN, run)
+        )
+    if reason is Reason.RETRIES_EXHAUSTED and choice in (Choice.RETRY, Choice.GIVE_UP):
+        await _reopen(store, row, actor=actor, text=text, give_up=choice is Choice.GIVE_UP)
+        return
+    commit = people.answer(
+        row, reason, choice, key=key, actor=actor, text=text, by_ms=by_ms, now=await store.now()
+    )
+    try:
+        await store.commit(commit)
+    except Ended:
+        raise _over(run) from None
+
+
+async def _reopen(store: Store, run: Run, *, actor: str, text: str, give_up: bool) -> None:
+    for _ in range(RACES_MAX):
+        refused = await _refused(store, run)
+        commit = people.go_on(run, refused, actor=actor, reason=text, now=await store.now(), give_up=give_up)
+        try:
+            await store.commit(commit)
+            return
+        except Ended:
+            raise _over(run.run) from None
+        except Stale:
+            continue
+    raise _busy(run.run)
+
+
+async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
+    """Give a run that has passed its ceiling more time, and arm the ceiling anew. Raises NotFound, Conflict."""
+    await answer(
+        store,
+        tenant=tenant,
+        run=run,
+        reason=Reason.TOTAL_TIMEOUT,
+        choice=Choice.EXTEND,
+        actor=actor,
+        text=text,
+        by_ms=by_ms,
+    )
+
+
 async def _refused(store: Store, run: Run) -> list[Effect]:
     """Effects whose attempts are used up, which `continue` re-opens."""
     keys = {(a.visit, a.key) for a in attention_of(run) if a.reason is Reason.RETRIES_EXHAUSTED}
@@ -263,6 +336,8 @@ async def _refused(store: Store, run: Run) -> list[Effect]:
 
 
 def _answer_to(reason: Reason, run: str) -> str:
+    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
+        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
     if reason is Reason.EFFECT_UNCERTAIN:
         return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
     return f"outlast runs cancel {run} --reason …"

@@ -13,7 +13,7 @@ from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
 from outlast.core.limits import TEXT_CHARS_MAX, TOLD_BYTES_MAX
 from outlast.core.machine import ApprovalStatus
-from outlast.core.verbs import Told
+from outlast.core.moves import Told
 from outlast.engine.approvals import Question, request
 from outlast.engine.effects import perform
 from outlast.engine.lookups import look_up
@@ -94,8 +94,6 @@ class WalkContext(Context[Any]):
         risk: str = "",
     ) -> Decision[Any]:
         """See Context."""
-        if again:
-            raise Misplaced("approval(again=True)", "the governed cycle-back comes with a later release", "leave it out")
         if len(summary) > TEXT_CHARS_MAX:
             raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
         walk = self._walk
@@ -110,6 +108,7 @@ class WalkContext(Context[Any]):
             within_ms=int(within.total_seconds() * SECOND),
             valid_ms=int(valid_for.total_seconds() * SECOND),
             risk=risk,
+            again=again,
         )
         flight = (walk.ledger.run.visit, f"approval?{question.name}")
         if flight[1] in walk.asked:
@@ -122,6 +121,8 @@ class WalkContext(Context[Any]):
         row = await walk.share(flight, lambda: request(walk, question))
         if row is None:
             await walk.hang()
+        if row.status is ApprovalStatus.AGAIN:
+            return Decision("again", row.reason, row.decided_by, None)
         if row.status is ApprovalStatus.REJECTED:
             return Decision("rejected", row.reason, row.decided_by, None)
         run = walk.ledger.run

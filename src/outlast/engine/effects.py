@@ -6,15 +6,16 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
-from outlast.core.budget import INLINE_WAIT_MAX, SECOND
+from outlast.core.budget import HOLD_LOOK_AGAIN, INLINE_WAIT_MAX, SECOND
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import REOPENED
 from outlast.core.route import cancel_of
-from outlast.core.rows import Effect
+from outlast.core.rows import Effect, Hold
 from outlast.engine.calls import TOO_LATE, Attempt
 from outlast.engine.guard import permit, read
+from outlast.engine.holds import waiting_for
 from outlast.engine.ledger import EffectKey, Lost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
@@ -110,7 +111,7 @@ def attention(walk: Walk, reason: Reason, detail: str, effect: Effect | None = N
     """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
     ledger = walk.ledger
     key, visit = (effect.key, effect.visit) if effect else ("", 0)
-    return Attention(reason, ledger.now.business, detail, key, visit, ledger.mail_read)
+    return Attention(reason, ledger.now.business, detail, key, visit, seen=ledger.mail_read)
 
 
 def _conflict(walk: Walk, effect: Effect, activity: Activity[Any, Any]) -> Attention:
@@ -149,6 +150,7 @@ class _Write:
     # --- before the call -----------------------------------------------------------------------
     async def _intend(self) -> Effect:
         self._may_begin()
+        self._heed_hold()
         previous = self.ledger.effects.get(self.ident)
         if previous is not None and previous.settled_at == 0 and self._approval_lapsed(previous):
             self._lapse(previous)
@@ -157,6 +159,14 @@ class _Write:
             raise Unresolved
         self._may_begin()
         return await self._land_intent(previous, allowed)
+
+    def _heed_hold(self) -> None:
+        """No new intent while an operator's stop sign is up (S-23)."""
+        ledger = self.ledger
+        hold = self.walk.around.held(ledger.run.tenant, (f"activity/{self.activity.name}",))
+        if hold is not None:
+            self.walk.park(held_up(hold, ledger.now.real))
+            raise Unresolved
 
     def _approval_lapsed(self, effect: Effect) -> bool:
         return 0 < effect.covered_until <= self.ledger.now.business
@@ -388,6 +398,11 @@ class _Write:
             moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=found.external_id or "")
         )
         return codec.load(response)
+
+
+def held_up(hold: Hold, now_real: int) -> Parked:
+    """Waiting for a release: it makes the run due; one that was missed is found by looking again."""
+    return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
 
 
 def attempt_of(

@@ -6,7 +6,8 @@ from outlast.core import ledger as moves
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Effect
-from outlast.core.verbs import Told, finish
+from outlast.core.moves import Told
+from outlast.core.verbs import finish
 from outlast.engine import slots
 from outlast.engine.effects import CANCELLED, reconcile, uncertain
 from outlast.engine.verdict import Flagged, Parked, Resting

@@ -3,19 +3,22 @@
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from outlast.core.budget import INLINE_WAIT_MAX
+from outlast.core.admission import admit, queue
+from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import Reason, RunStatus
-from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, clocks_of
-from outlast.core.route import Cancel, Rest, WalkOn, cancel_of, route
-from outlast.core.verbs import Told, admit, advance, flag, hand_back, park, queue
+from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.core.moves import Told
+from outlast.core.overlay import Armed, Attention, WaitingFor, stale_clock
+from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, cancel_of, route
+from outlast.core.verbs import advance, answered, flag, hand_back, park, tripped
 from outlast.engine import slots
 from outlast.engine.context import WalkContext
-from outlast.engine.effects import EXHAUSTED, EffectRefused
+from outlast.engine.effects import EXHAUSTED, EffectRefused, held_up
 from outlast.engine.ending import end, settle_for_end
+from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
@@ -44,7 +47,8 @@ class Holder:
         self._around = around
         self._budget_ms = budget_ms
         self._draining = draining
-        self._answered = False  # the walk under way follows a person's answer to all that was asked
+        self._pending: list[Told] = []  # what the engine has to say with the next move of the run row
+        self._called: list[Attention] = []  # of whom people are to be told once that move stands
 
     async def hold(self) -> None:
         """Until the run is given back, over, or no longer ours. Never raises for what the author's code does."""
@@ -68,8 +72,8 @@ class Holder:
     async def _turn(self) -> bool:
         """One turn; True when this holder keeps the run."""
         try:
-            must_queue = self.ledger.run.queue and cancel_of(self.ledger.notes) is None
-            if must_queue and not await self._admitted():
+            self._pending = self._check_ceiling()
+            if await self._needs_slot() and not await self._admitted():
                 return False
             return await self._step()
         except Moved:
@@ -100,30 +104,68 @@ class Holder:
 
     async def _go(self) -> bool:
         ledger = self.ledger
-        way = route(ledger.run, ledger.notes, ledger.effects)
-        self._answered = isinstance(way, WalkOn) and way.cleared
+        way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business)
         walk = Walk(ledger, self._workflow, self._around)
         if isinstance(way, Cancel):
-            return await self._end(walk, RunStatus.CANCELLED, f"cancelled by {way.by}: {way.reason}", ())
+            reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
+            return await self._end(walk, RunStatus.CANCELLED, reason, self._told(()))
+        if isinstance(way, Fail):
+            return await self._end(walk, RunStatus.FAILED, f"failed by {way.by}: {way.reason}", self._told(()))
         if isinstance(way, Rest):
             return await self._rest(way)
+        if way.answers:
+            ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
+            self._pending.append(said)
+            walk.ask_again = way.chose(Reason.APPROVAL_TIMEOUT, Choice.ASK_AGAIN)
         node = self._workflow.nodes.get(ledger.run.node)
         if node is None:
             detail = f"{self._workflow.title} has no node {ledger.run.node} any more"
-            return await self._flag((self._attention(Reason.NODE_GONE, detail),), ())
+            return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
         return await self._walk(walk, node, way)
+
+    def _check_ceiling(self) -> list[Told]:
+        """The tripwire: passed, it calls a person with the next move, disarmed, and the run goes on (GATE-4)."""
+        ledger = self.ledger
+        run = ledger.run
+        if not 0 < run.ceiling_at <= ledger.now.business:
+            return []
+        age = (ledger.now.business - run.created_at) / HOUR
+        detail = f"{run.run} is {age:.0f} h old and has not ended"
+        reason = self._attention(Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
+        ledger.run, said = tripped(run, reason)
+        self._called.append(reason)
+        return [said]
+
+    def _told(self, told: Iterable[Told]) -> tuple[Told, ...]:
+        """What the next move of the run row tells: what the engine has to say, then what the node said."""
+        return self.ledger.unwritten([*self._pending, *told])
 
     # --- walking -----------------------------------------------------------------------------------
     async def _walk(self, walk: Walk, node: Node, way: WalkOn) -> bool:
         ledger = self.ledger
+        if (stop := self._stopped()) is not None:
+            return await stop
         try:
             state = self._workflow.state_codec.load(ledger.last.snapshot or b"{}")
         except NotStorable as error:
-            return await self._flag((self._attention(Reason.CONTRADICTION, f"{error.what}: {error.why}"),), ())
+            detail = f"{error.what}: {error.why}"
+            return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._told(()))
         context = WalkContext(walk, state)
         verdict = await walk.run(lambda: node.fn(context), f'node "{node.name}" of {self._workflow.name}')
-        told = ledger.unwritten(context.told.values())
+        told = self._told(context.told.values())
         return await self._conclude(walk, node, context, verdict, told, way)
+
+    def _stopped(self) -> Coroutine[Any, Any, bool] | None:
+        """A reason not to walk at all: an operator's stop sign, or holders that die of this run (S-5, S-23)."""
+        ledger = self.ledger
+        run = ledger.run
+        if run.deaths >= DEATHS_THEN_ALONE + DEATHS_ALONE_MAX:
+            detail = f"its holder died {run.deaths} times in this visit, the last {DEATHS_ALONE_MAX} with nothing beside it"
+            return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
+        hold = self._around.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
+        if hold is not None:
+            return self._park(Resting((held_up(hold, ledger.now.real),)), self._told(()))
+        return None
 
     async def _conclude(
         self, walk: Walk, node: Node, context: WalkContext, verdict: Verdict, told: tuple[Told, ...], way: WalkOn
@@ -138,7 +180,7 @@ class Holder:
             await self._reload()
             return True
         if isinstance(verdict, Resting):
-            return await self._rest_until(verdict, told, walk.asked, cleared=way.cleared)
+            return await self._rest_until(verdict, told, walk.asked)
         if isinstance(verdict, HandBack):
             return await self.give_back(verdict.why)
         assert isinstance(verdict, Again)
@@ -171,7 +213,7 @@ class Holder:
         ledger = self.ledger
         node = self._workflow.nodes[target]
         visits = json.loads(ledger.run.visits).get(target, 0)
-        if node.max_visits is not None and visits >= node.max_visits and not way.one_more:
+        if node.max_visits is not None and visits >= node.max_visits and not _one_more(way):
             detail = f"node {target} has been entered {visits} times; max_visits is {node.max_visits}"
             return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), told)
         commit = advance(
@@ -181,10 +223,12 @@ class Holder:
             state=state,
             now=ledger.now,
             budget_ms=self._budget_ms,
+            ceiling_ms=int(node.ceiling.total_seconds() * SECOND) if node.ceiling else 0,
             told=told,
-            cleared=way.cleared,
         )
         await ledger.land(commit)
+        self._pending = []
+        self._notify()
         if ledger.mail_moved:
             await self._reload()
         if self._draining():
@@ -219,7 +263,7 @@ class Holder:
         if isinstance(first, Flagged):
             return await self._flag(first.reasons, told)
         if isinstance(first, Resting):
-            return await self._park(first, told, cleared=False)
+            return await self._park(first, told)
         state = self.ledger.last.snapshot or b"{}"
         await end(walk, outcome, state=state, result=None, reason=_storable(reason)[:TEXT_CHARS_MAX], told=told)
         return False
@@ -227,10 +271,17 @@ class Holder:
     async def _flag(self, reasons: tuple[Attention, ...], told: tuple[Told, ...]) -> bool:
         ledger = self.ledger
         mapping = ledger.store.mapping()
-        run = ledger.run._replace(attention="") if self._answered else ledger.run
         reasons = tuple(a._replace(detail=_storable(a.detail)) for a in reasons)
-        await ledger.land(flag(run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told))
+        await ledger.land(flag(ledger.run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told))
+        self._called += reasons
+        self._notify()
         return False
+
+    def _notify(self) -> None:
+        """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
+        if self._called:
+            self._around.notify(self.ledger.run, tuple(self._called))
+            self._called = []
 
     async def _rest(self, way: Rest) -> bool:
         """Mail has come that does not answer what a person is asked: wait again, as before."""
@@ -242,20 +293,20 @@ class Holder:
                 "park",
                 mail=ledger.mail_read,
                 waiting=waiting,
-                clocks=clocks_of(ledger.run),
+                clocks=stale_clock(way.still),
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
+                told=self._told(()),
             )
         )
+        self._notify()
         return False
 
-    async def _rest_until(
-        self, verdict: Resting, told: tuple[Told, ...], asked: set[str], *, cleared: bool
-    ) -> bool:
+    async def _rest_until(self, verdict: Resting, told: tuple[Told, ...], asked: set[str]) -> bool:
         """Park; notes that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
         while True:
             try:
-                return await self._park(verdict, told, cleared=cleared)
+                return await self._park(verdict, told)
             except Moved as moved:
                 notes = await self.ledger.new_notes() if moved.reason == "mail" else ()
                 if not notes or any(n.kind != "signal" or n.name in asked for n in notes):
@@ -263,11 +314,12 @@ class Holder:
                 await self.ledger.go_on()
                 self.ledger.also_read(notes)
 
-    async def _park(self, verdict: Resting, told: tuple[Told, ...], *, cleared: bool) -> bool:
+    async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
         ledger = self.ledger
         verbs = {p.verb for p in verdict.parked}
         verb = next(v for v in ("quiet", "retry", "park") if v in verbs)
         clocks: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
+        held = await slots.held_by(ledger.store, ledger.run) if self._gives_slot_back(verb) else ()
         await ledger.land(
             park(
                 ledger.run,
@@ -278,10 +330,14 @@ class Holder:
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
                 told=told,
-                cleared=cleared or not attention_of(ledger.run),
+                freed=await slots.heirs(ledger.store, held),
             )
         )
+        self._notify()
         return False
+
+    def _gives_slot_back(self, verb: str) -> bool:
+        return verb == "park" and bool(self.ledger.run.slots) and not self._workflow.slot_while_waiting
 
     async def give_back(self, why: str) -> bool:
         """Hand the run to whoever takes it next, due at once."""
@@ -293,6 +349,16 @@ class Holder:
         return False
 
     # --- admission --------------------------------------------------------------------------------------
+    async def _needs_slot(self) -> bool:
+        """Before its first walk, or, where the workflow gives slots back while it waits, before any."""
+        run = self.ledger.run
+        if cancel_of(self.ledger.notes) is not None:
+            return False
+        if run.queue:
+            return True
+        gives_back = not self._workflow.slot_while_waiting and not run.slots
+        return gives_back and bool(await slots.limits_of(self.ledger.store, run.tenant))
+
     async def _admitted(self) -> bool:
         """A slot of each limit, or asleep until one is handed over."""
         ledger = self.ledger
@@ -303,15 +369,23 @@ class Holder:
             if await slots.left_to_older(ledger.store, slot, ledger.run):
                 raise Moved("an older run was given the slot")
         if len(taken) == len(picked):
-            await ledger.land(admit(ledger.run, taken, now=ledger.now))
+            await ledger.land(admit(ledger.run, taken, now=ledger.now, told=self._told(())))
+            self._pending = []
+            self._notify()
             return True
         seen = [slot for limit in limits for slot in limit]
         mapping = ledger.store.mapping()
-        await ledger.land(queue(ledger.run, seen, now=ledger.now, clocks=(), mapping=mapping))
+        await ledger.land(queue(ledger.run, seen, now=ledger.now, mapping=mapping, told=self._told(())))
+        self._notify()
         return False
 
     def _attention(self, reason: Reason, detail: str) -> Attention:
         return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.mail_read)
+
+
+def _one_more(way: WalkOn) -> bool:
+    """Did a person allow one visit beyond max_visits?"""
+    return way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE)
 
 
 def _storable(text: str) -> str:

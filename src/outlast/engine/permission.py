@@ -87,7 +87,7 @@ async def _ask_person(walk: Walk, verdict: NeedsApproval, plan: Plan[Any]) -> Pe
     approval = await request(walk, question)
     if approval is None:
         return None
-    if approval.status is ApprovalStatus.REJECTED:
+    if approval.status is not ApprovalStatus.APPROVED:
         raise ActivityFailed(Refusal("approval_rejected", f"{approval.decided_by}: {approval.reason}"))
     return Permission(
         f"{approval.id} approved by {approval.decided_by}",

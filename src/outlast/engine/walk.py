@@ -7,13 +7,14 @@ only then is there a verdict.
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.overlay import Attention
 from outlast.core.route import Cancel
+from outlast.core.rows import Hold, Run
 from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
@@ -32,6 +33,10 @@ class Surroundings(NamedTuple):
     caller: Caller
     lease: Lease
     live: Liveness
+    notify: Callable[[Run, Sequence[Attention]], None]
+    """Tell people, after the row says it; never raises, never waits (GATE-5)."""
+    held: Callable[[str, Sequence[str]], Hold | None]
+    """The stop sign that is up for a tenant under one of these keys, if any."""
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
 
@@ -44,6 +49,7 @@ class Walk:
         self.workflow = workflow
         self.around = around
         self.closing = False
+        self.ask_again = False  # a person wants approvals that were not decided in time to be asked for anew
         self.flights: dict[EffectKey, list[asyncio.Future[Any]]] = {}  # who waits for each call under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from outlast.core.budget import CHANGE_POLL, IDLE_LOOK, SECOND, ExecutionBudget, Liveness, execution_budget
+from outlast.core.budget import CHANGE_POLL, DEATHS_THEN_ALONE, IDLE_LOOK, SECOND, ExecutionBudget, Liveness, execution_budget
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.machine import LeaseStatus
@@ -17,12 +17,15 @@ from outlast.engine.effects import millis
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat, closed
 from outlast.engine.holder import Holder
+from outlast.engine.holds import Holds
 from outlast.engine.ledger import Ledger
+from outlast.engine.notices import Notices, Notifier
 from outlast.engine.pool import DaemonPool
 from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
+from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
 
 log = logging.getLogger("outlast.engine")
 TAKE_MAX = 200  # runs taken in one transaction
@@ -53,6 +56,7 @@ class WorkerProcess:
         concurrency: int = 100,
         name: str = "",
         threads: bool = True,
+        notifier: Notifier | None = None,
     ) -> None:
         """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter.
         `threads=False`: the heartbeat beats in the loop, for virtual clocks.
@@ -71,8 +75,21 @@ class WorkerProcess:
         self._pool = DaemonPool(concurrency)
         self._lease = Lease(worker)
         self._heartbeat = Heartbeat(store, clock, self.live, self._lease, self._on_lost)
-        self._around = Surroundings(clock, Caller(clock, self._pool), self._lease, self.live, chance)
+        self.counters = Counters()
+        self._notices = Notices(notifier, self.counters)
+        self._holds = Holds()
+        self._around = Surroundings(
+            clock=clock,
+            caller=Caller(clock, self._pool),
+            lease=self._lease,
+            live=self.live,
+            notify=self._notices.send,
+            held=self._holds.first,
+            chance=chance,
+        )
+        self._lonely: list[Ledger] = []  # runs whose holders died too often: each is walked with nothing beside it
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._alone: tuple[str, str] | None = None
         self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
         self._draining = False
@@ -82,6 +99,7 @@ class WorkerProcess:
     async def run(self) -> None:
         """Serve. Raises StoreError if the store cannot be reached at the start."""
         await self._heartbeat.open(self._name, " ".join(self._workflows))
+        await self._holds.refresh(self._store)
         unsubscribe = self._store.on_change(self._wake.set)
         if self._threads:
             self._heartbeat.start_thread()
@@ -117,6 +135,7 @@ class WorkerProcess:
             await asyncio.wait(tasks, timeout=self.live.drain_grace / SECOND)
         for task in self._holders.values():
             task.cancel()
+        await self._notices.flush(self.live.drain_grace / SECOND)
         await self._heartbeat.close()
         self._pool.close()
 
@@ -150,7 +169,7 @@ class WorkerProcess:
     async def _take(self, owners: tuple[str, ...]) -> int:
         """Claim due runs, or those of closed workers, and begin to hold them. Answers how many."""
         free = self._concurrency - len(self._holders)
-        if free <= 0 or self._draining or self._lease.lost:
+        if free <= 0 or self._draining or self._lease.lost or self._is_lonely():
             return 0
 
         def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
@@ -171,8 +190,25 @@ class WorkerProcess:
             self._taking -= 1
         for run, each in zip(runs, rows, strict=True):
             if each is not None and each.run.epoch == run.epoch:
-                self._hold(Ledger(self._store, each, self._clock))
+                self._begin(Ledger(self._store, each, self._clock))
         return len(runs)
+
+    def _begin(self, ledger: Ledger) -> None:
+        """Hold it now, or, if it may kill its holder, once nothing else is held (S-5)."""
+        if ledger.run.deaths < DEATHS_THEN_ALONE:
+            self._hold(ledger)
+        else:
+            self._lonely.append(ledger)
+            self._hold_next_alone()
+
+    def _is_lonely(self) -> bool:
+        return bool(self._lonely) or self._alone is not None
+
+    def _hold_next_alone(self) -> None:
+        if self._lonely and not self._holders:
+            ledger = self._lonely.pop(0)
+            self._alone = (ledger.run.tenant, ledger.run.run)
+            self._hold(ledger)
 
     def _hold(self, ledger: Ledger) -> None:
         key = (ledger.run.tenant, ledger.run.run)
@@ -183,6 +219,10 @@ class WorkerProcess:
 
     def _let_go(self, key: tuple[str, str]) -> None:
         self._holders.pop(key, None)
+        if key == self._alone:
+            self._alone = None
+            self._wake.set()
+        self._hold_next_alone()
         if self._concurrency - len(self._holders) == 1 or self._draining or key in self._declined:
             self._declined.discard(key)
             self._wake.set()
@@ -197,6 +237,7 @@ class WorkerProcess:
                 if not self._threads and not self._heartbeat.renew():
                     self._on_lost()
                     return
+                await self._holds.refresh(self._store)
                 await self._compare()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
             except StoreError as error:
@@ -207,7 +248,7 @@ class WorkerProcess:
         if self._take_is_open():
             return
         mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
-        walked = set(self._holders)
+        walked = set(self._holders) | {(ledger.run.tenant, ledger.run.run) for ledger in self._lonely}
         if self._take_is_open():
             return
         mapping = self._store.mapping()
@@ -248,8 +289,8 @@ class WorkerProcess:
                 try:
                     await self._store.commit(closed(row))
                     dead.append(row.id)
-                except StoreError:
-                    pass  # it renewed, or another worker closed it
+                except StoreError:  # it renewed, or another worker closed it
+                    self.counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
             else:
                 next_ms = min(next_ms, row.lease_until - now.real)
         orphaned = [owner for owner in dead if await self._store.owned(owner)]

@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Literal
 
+from outlast.core.budget import RUN_CEILING, SECOND
 from outlast.core.events import iso
+from outlast.core.machine import Choice, Reason
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
     EVENT,
     EVIDENCE,
+    HOLD,
     RUN,
     SLOT,
     STORE,
@@ -19,11 +23,12 @@ from outlast.core.rows import (
     Effect,
     Event,
     Evidence,
+    Hold,
     Run,
     Slot,
     Worker,
 )
-from outlast.engine import commands
+from outlast.engine import commands, holds
 from outlast.engine.ending import standing
 from outlast.engine.limits import set_slots
 from outlast.errors import Conflict, Forbidden, NotFound
@@ -35,6 +40,7 @@ from outlast.runtime.words import is_alive
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
+EXTENSION = timedelta(milliseconds=RUN_CEILING)  # what "extend" means where nobody says how long
 PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
 
 
@@ -106,11 +112,46 @@ class Operations:
                 f"it offers {len(plans) - 1} beside the plan asked for",
                 f"see them with: outlast approvals show {approval}",
             )
-        return await self._decide(row, approve=True, chosen=plans[alternative]["digest"], reason=reason)
+        return await self._decide(row, "approve", chosen=plans[alternative]["digest"], reason=reason)
 
-    async def reject(self, approval: str, *, reason: str) -> Approval:
-        """Reject it. Raises NotFound, Forbidden, Conflict."""
-        return await self._decide(await self._may_decide(approval), approve=False, chosen="", reason=reason)
+    async def reject(self, approval: str, *, reason: str, again: bool = False) -> Approval:
+        """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
+        return await self._decide(await self._may_decide(approval), "again" if again else "reject", reason=reason)
+
+    async def answer(
+        self, run: str, reason: Reason, choice: Choice, *, text: str, key: str = "", by: timedelta | None = None
+    ) -> None:
+        """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict."""
+        await commands.answer(
+            self.store,
+            tenant=self.tenant,
+            run=run,
+            reason=reason,
+            choice=choice,
+            actor=self.actor.name,
+            text=text,
+            key=key,
+            by_ms=int((by or EXTENSION).total_seconds() * SECOND) if choice is Choice.EXTEND else 0,
+        )
+
+    async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
+        """Give a run that has passed its ceiling more time. Raises NotFound, Conflict."""
+        await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by)
+
+    async def hold(self, what: Literal["activity", "workflow", "tenant"], name: str = "", *, reason: str) -> None:
+        """Stop new intents of an activity, a workflow or the tenant. Raises InvalidInput, Conflict."""
+        await holds.put_up(
+            self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name, reason=reason
+        )
+
+    async def release(self, what: Literal["activity", "workflow", "tenant"], name: str = "") -> int:
+        """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
+        return await holds.take_down(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name)
+
+    async def holds(self) -> tuple[Hold, ...]:
+        """The holds that are up."""
+        rows = await self.store.rows(HOLD, (self.tenant,))
+        return tuple(r for r in rows if isinstance(r, Hold) and r.up)
 
     def may_decide(self, approval: Approval) -> bool:
         """Does this actor hold what its rule asks for?"""
@@ -126,11 +167,13 @@ class Operations:
             )
         return row
 
-    async def _decide(self, row: Approval, *, approve: bool, chosen: str, reason: str) -> Approval:
+    async def _decide(
+        self, row: Approval, verb: Literal["approve", "reject", "again"], *, reason: str, chosen: str = ""
+    ) -> Approval:
         return await commands.decide(
             self.store,
             row,
-            approve=approve,
+            verb=verb,
             chosen=chosen,
             by=self.actor.name,
             claims=list(self.actor.claims),

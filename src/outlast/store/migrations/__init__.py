@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from outlast.store.migrations import m0001_rows
+from outlast.store.migrations import m0001_rows, m0002_operators
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (m0001_rows.STATEMENTS,)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (m0001_rows.STATEMENTS, m0002_operators.STATEMENTS)
 SCHEMA: Final = len(MIGRATIONS)  # the version of the schema this code reads and writes

@@ -79,7 +79,7 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
     row = Run(
         tenant=tenant, run=run, version=1, epoch=0, owner="", mail=0, due_at=T0, lane=LANE, queue="",
         status=RunStatus.QUEUED, workflow="auction", node="plan", label="", visit=1, entered_at=T0, seq=1, head="",
-        attention="", waiting_for="", clocks="", visits="", slots="", ceiling_at=0, created_at=T0, ended_at=0,
+        attention="", waiting_for="", clocks="", visits="", deaths=0, slots="", ceiling_at=0, created_at=T0, ended_at=0,
         requested_by="local:ann", correlation_id="", trace_id="",
     )  # fmt: skip
     return row._replace(**changes)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, as
     """A pending approval, to be decided within an hour."""
     return Approval(
         tenant=tenant, run=run, id=id_, version=1, status=ApprovalStatus.PENDING, visit=1, wait="approval", plans="[]",
-        summary="Refund 5 €", risk="", who="finance", requested_by="local:ann", asked_at=asked_at,
+        summary="Refund 5 €", risk="", again=0, who="finance", requested_by="local:ann", asked_at=asked_at,
         within_until=asked_at + 3_600_000, valid_ms=0, decided_at=0, decided_by="", claims="", reason="", chosen="",
         valid_until=0, consumed_by="",
     )  # fmt: skip

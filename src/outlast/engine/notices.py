@@ -1,0 +1,48 @@
+"""Telling people that a run needs them: after the row says so, best effort, its failure counted (GATE-5)."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from outlast.core.overlay import Attention
+from outlast.core.rows import Run
+from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
+
+log = logging.getLogger("outlast.engine")
+
+
+class Notifier(Protocol):
+    """A way to reach people: a queue, a webhook, a chat. It may fail; nothing depends on it."""
+
+    async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
+        """Tell them. What it raises is logged and counted."""
+
+
+class Notices:
+    """Sends notices beside the walks; the attention itself stands in the run's row already."""
+
+    def __init__(self, notifier: Notifier | None, counters: Counters) -> None:
+        self._notifier = notifier
+        self._counters = counters
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, run: Run, reasons: Sequence[Attention]) -> None:
+        """Begin to tell them; returns at once and never raises."""
+        if self._notifier is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._send(self._notifier, run, reasons))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, notifier: Notifier, run: Run, reasons: Sequence[Attention]) -> None:
+        try:
+            await notifier.notify(run, reasons)
+        except Exception as error:  # whatever the channel raised: the attention stands all the same
+            self._counters.add(DLQ_PUBLISH_FAILED)
+            log.warning("run %s needs attention, and telling people failed: %s", run.run, error)
+
+    async def flush(self, seconds: float) -> None:
+        """Give notices under way a last chance."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)
