@@ -53,7 +53,7 @@ class Decider:
         row = self._approvals[run]
         self._called[run] = time.monotonic_ns()
         chosen = _offered(row)
-        await commands.decide(self._store, row, approve=True, chosen=chosen, by=ACTOR, claims=["bench"], reason="")
+        await commands.decide(self._store, row, verb="approve", chosen=chosen, by=ACTOR, claims=["bench"], reason="")
         self._acknowledged[run] = time.monotonic_ns()
 
     def line(self, run: str, at_ns: int) -> None:

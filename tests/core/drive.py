@@ -1,9 +1,9 @@
 """Small hands on real verbs: one run driven through its moves, each landed by the real judge."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from outlast.core import ledger, people, verbs
+from outlast.core import admission, ledger, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Reason, RunStatus, WaitStatus
 from outlast.core.overlay import Attention, WaitingFor
@@ -79,7 +79,7 @@ class Drive:
         elif verb == "flag":
             commit = verbs.flag(self.run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
         elif verb == "queue":
-            commit = verbs.queue(self.run, (), now=now, clocks=(), mapping=MAPPING)
+            commit = admission.queue(self.run, (), now=now, mapping=MAPPING)
         else:
             assert verb == "hand_back"
             commit = verbs.hand_back(self.run, mail=mail, now=now, mapping=MAPPING, why="drained")
@@ -88,7 +88,7 @@ class Drive:
     def admit(self) -> "Drive":
         slot = Slot(STORE, 0, 1, "", "")
         self.rows = (*(row for row in self.rows if not isinstance(row, Slot)), slot)
-        return self.speak(verbs.admit(self.run, [slot], now=at(self.t)))
+        return self.speak(admission.admit(self.run, [slot], now=at(self.t)))
 
     def advance(self, **changes: Any) -> "Drive":
         return self.speak(
@@ -144,8 +144,8 @@ class Drive:
         )  # fmt: skip
         return self.speak(people.ask(row, fence=ledger.fence(self.run, mail=self.run.mail)))
 
-    def decide(self, *, approve: bool) -> "Drive":
+    def decide(self, verb: Literal["approve", "reject", "again"]) -> "Drive":
         commit = people.decide(
-            self.approval, approve=approve, chosen="d", by="p", claims=("finance",), reason="", now=at(self.t)
+            self.approval, verb=verb, chosen="d", by="p", claims=("finance",), reason="", now=at(self.t)
         )
         return self.speak(commit)

@@ -54,9 +54,10 @@ def effects() -> None:
 def waits_and_approvals() -> None:
     drive = running().post().declare()
     drive.speak(ledger.bind(drive.run, drive.wait, (1,), mail=1, complete=True))
-    asked().decide(approve=False)
-    asked().decide(approve=True).intend(approved=True).settle("record")
-    asked().decide(approve=True).finish(RunStatus.CANCELLED)
+    asked().decide("reject")
+    asked().decide("again")
+    asked().decide("approve").intend(approved=True).settle("record")
+    asked().decide("approve").finish(RunStatus.CANCELLED)
     drive = asked()
     drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
     drive = asked()

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.core import ledger, people, verbs
+from outlast.core import admission, ledger, people, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
 from outlast.core.overlay import Attention
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
-from outlast.core.verbs import Told, moved
+from outlast.core.moves import Told
+from outlast.core.verbs import moved
 from outlast.errors import Corrupt, IllegalMove
 from tests.core.drive import INTENT, WAITING, Drive
 from tests.models.world import MAPPING, at, land
@@ -93,7 +94,7 @@ def give(drive: Drive, verb: str) -> "verbs.Commit":
     if verb == "flag":
         return verbs.flag(run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
     if verb == "queue":
-        return verbs.queue(run, (), now=now, clocks=(), mapping=MAPPING)
+        return admission.queue(run, (), now=now, mapping=MAPPING)
     if verb == "hand_back":
         return verbs.hand_back(run, mail=mail, now=now, mapping=MAPPING, why="")
     return verbs.park(run, verb, mail=mail, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)

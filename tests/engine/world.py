@@ -120,10 +120,13 @@ class World:
         await commands.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
         await self.settle()
 
-    async def decide(self, approval: Approval, *, approve: bool = True, chosen: str = "", by: str = "boss") -> Approval:
+    async def decide(
+        self, approval: Approval, *, approve: bool = True, again: bool = False, chosen: str = "", by: str = "boss"
+    ) -> Approval:
         chosen = chosen or json.loads(approval.plans)[0]["digest"]
+        verb: Any = "again" if again else "approve" if approve else "reject"
         decided = await commands.decide(
-            self.store, approval, approve=approve, chosen=chosen, by=by, claims=["boss"], reason="because"
+            self.store, approval, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
         )
         await self.settle()
         return decided

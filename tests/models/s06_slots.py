@@ -13,7 +13,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import ENDED, RunStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows import SLOT, STORE, Note, Run, Slot
-from outlast.core.verbs import SlotChange, hand_over
+from outlast.core.admission import SlotChange, admit, hand_over, queue
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -167,14 +167,14 @@ class Slots:
             )
             return
         if h.slot.holder in ("", name):
-            commit = verbs.admit(h.view, [h.slot], now=NOW)
+            commit = admit(h.view, [h.slot], now=NOW)
             commit = commit if self.slot_is_a_row else _without_slots(commit)
             left = land(s.rows, commit, 1)
             then = h._replace(pc="looks", slot=None, heir=None)
             err = "" if left.refused else _barged(s, i)
             yield f"{name} is admitted ({left.refused or 'landed'})", self._with(s, left, i, then, err=err)
             return
-        commit = verbs.queue(h.view, [h.slot], now=NOW, clocks=(), mapping=MAPPING)
+        commit = queue(h.view, [h.slot], now=NOW, mapping=MAPPING)
         left = land(s.rows, commit if self.sleep_names_slots else _without_slots(commit), 1)
         then = h._replace(pc="looks", slot=None) if left.refused else H("out", slept=True)
         yield f"{name} falls asleep ({left.refused or 'landed'})", self._with(s, left, i, then)

@@ -6,7 +6,7 @@ canceller, a holder that may crash between any two of its commits. The receiver 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from outlast.core import ledger, people, verbs
 from outlast.core.commit import Commit, Put
@@ -37,6 +37,7 @@ from tests.models.world import (
 
 START, WITHIN, VALID, END = 1, 2, 2, 7
 DIGEST = "d"
+ANSWERS: tuple[Literal["approve", "reject", "again"], ...] = ("approve", "reject", "again")
 
 
 class S(NamedTuple):
@@ -128,15 +129,14 @@ class Approvals:
         if phase != "clicks":
             return
         assert copy is not None and a is not None
-        for approve in (True, False):
-            commit = people.decide(copy, approve=approve, chosen=DIGEST, by="p", claims=(), reason="", now=at(s.t))
+        for verb in ANSWERS:
+            commit = people.decide(copy, verb=verb, chosen=DIGEST, by="p", claims=(), reason="", now=at(s.t))
             commit = commit if self.decide_when else whenless(commit)
             commit = commit if self.decide == "compare and set" else _forced(commit, s.rows)
             left = land(s.rows, commit, s.t)
-            word = "approves" if approve else "rejects"
             err = "" if left.refused else _wrongly_decided(s, a)
             after = self._with(s, left, clicks=now("done"), err=err)
-            yield f"t={s.t}: decider {i + 1} {word} ({left.refused or 'accepted'})", after
+            yield f"t={s.t}: decider {i + 1} answers {verb} ({left.refused or 'accepted'})", after
 
     def _canceller(self, s: S) -> Iterator[tuple[str, S]]:
         a = _approval(s.rows)
@@ -231,6 +231,9 @@ class Approvals:
             )
         elif a.status is ApprovalStatus.APPROVED and not a.consumed_by and s.t < a.valid_until:
             yield from self._intend(s, view, None, a)
+        elif a.status is ApprovalStatus.AGAIN and view.visit == 1:  # go round once more: a new visit, and what it asks
+            commit = verbs.advance(view, node="a", label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
+            yield from self._speak(s, commit, "advance: once more")
         else:  # rejected, withdrawn, lapsed, or spent by the first visit
             yield from self._finish(s, view, RunStatus.CANCELLED)
 
