@@ -40,6 +40,32 @@ class Invitation(Ask):
     answer_to: str
 
 
+Wanted = Literal["full", "substitutes", "partial"]
+"""What a step of a bottleneck negotiation asks for: what the document says · the like · what there is."""
+
+
+class Inquiry(Invitation):
+    """An invitation by a buyer with little choice: it says what would still help."""
+
+    wanted: Wanted
+
+
+class Terms(BaseModel):
+    """What a strategic negotiation is about."""
+
+    cents: Positive
+    payment_days: Days
+    lead_days: Days
+    defect_ppm: Annotated[int, Field(ge=0, le=1_000_000)]
+    term_months: Annotated[int, Field(ge=0, le=240)]
+
+
+class Proposal(Invitation):
+    """The buyer's position in one round; the supplier answers with its own, as a bid."""
+
+    terms: Terms
+
+
 class Bid(BaseModel):
     """A supplier's offer for the whole purchase. Its id is the supplier's, and is what it is known by ever after."""
 
@@ -54,6 +80,14 @@ class Bid(BaseModel):
     freight_cents: Annotated[int, Field(ge=0, le=10**13)]
     lead_days: Days
     payment_days: Days
+    covers: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = {}
+    """Units of each item, where it is an offer for less than was asked; empty: all of it."""
+    substitutes: dict[str, Short] = {}
+    """Items asked for, and what would be delivered in their place."""
+    defect_ppm: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """The quality promised; None: nothing beyond what is known of the supplier."""
+    term_months: Annotated[int, Field(ge=0, le=240)] = 0
+    """How long the supplier is bound to these terms."""
 
 
 class Feedback(BaseModel):

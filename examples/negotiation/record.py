@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-Kind = Literal["invitations", "feedback", "orders", "messages", "cancellations"]
+Kind = Literal["invitations", "quotes", "inquiries", "proposals", "feedback", "orders", "messages", "cancellations"]
 """What can be sent to a supplier; each is the last part of its address."""
 
-KINDS: tuple[Kind, ...] = ("invitations", "feedback", "orders", "messages", "cancellations")
+APPROACHES: tuple[Kind, ...] = ("invitations", "quotes", "inquiries", "proposals")
+"""Those that ask for a bid: of an auction, a spot purchase, a bottleneck, a strategic negotiation."""
+
+KINDS: tuple[Kind, ...] = (*APPROACHES, "feedback", "orders", "messages", "cancellations")
 
 
 class Arrived(BaseModel):

@@ -1,11 +1,23 @@
 """Which strategy a purchase takes, and which candidates come along: the router and its delivery gate."""
 
 from datetime import date, timedelta
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
 from .kraljic import Quadrant
+from .letters import Bid
 from .purchase import Candidate, Purchase
+
+Route: TypeAlias = Literal["spot", "auction", "bottleneck", "strategic"]
+
+ROUTES: dict[Quadrant, Route] = {
+    "SPOT": "spot",
+    "LEVERAGE": "auction",
+    "BOTTLENECK": "bottleneck",
+    "STRATEGIC": "strategic",
+}
+"""The node that negotiates a quadrant."""
 
 STRATEGIES: dict[Quadrant, str] = {
     "SPOT": "spot bid",
@@ -13,9 +25,6 @@ STRATEGIES: dict[Quadrant, str] = {
     "BOTTLENECK": "bottleneck negotiation",
     "STRATEGIC": "strategic negotiation",
 }
-
-AVAILABLE: frozenset[Quadrant] = frozenset({"LEVERAGE"})
-"""The strategies this example can carry out today."""
 
 
 class Discarded(BaseModel):
@@ -32,30 +41,21 @@ class Admitted(BaseModel):
     discarded: list[Discarded]
 
 
-def refusal(quadrant: Quadrant) -> str | None:
-    """Why a quadrant cannot be negotiated yet, or None when it can."""
-    if quadrant in AVAILABLE:
-        return None
-    return (
-        f"this purchase is {quadrant}, whose route is the {STRATEGIES[quadrant]}; "
-        f"that route comes with the complete negotiation, until then only LEVERAGE purchases are negotiated"
-    )
-
-
-def delivery_gate(purchase: Purchase, today: date) -> Admitted:
+def delivery_gate(purchase: Purchase, today: date, quadrant: Quadrant = "LEVERAGE") -> Admitted:
     """Holds back every candidate that could not deliver: too late, too little, or without a certificate.
 
-    The order is reckoned to be placed when the auction is over, counted from the request or from today if that is
-    later. The time a person takes to approve is not reckoned: it depends on the winner.
+    The order is reckoned to be placed when the negotiation is over, counted from the request or from today if that is
+    later. The time a person takes to approve is not reckoned: it depends on the winner. In a bottleneck part of the
+    quantity is welcome, so too little holds nobody back who has any.
     """
-    rules = purchase.governance
-    ordered = max(today, purchase.requested_on) + timedelta(days=_days(rules.rounds * rules.round_length))
+    days = _days(purchase.governance.negotiating_time(quadrant))
+    ordered = max(today, purchase.requested_on) + timedelta(days=days)
     discarded: list[Discarded] = []
     admitted: list[str] = []
     for candidate in purchase.candidates:
         reasons = [
             *_too_late(candidate, ordered, purchase.need_by),
-            *_too_little(candidate, purchase),
+            *_too_little(candidate, purchase, any_is_welcome=quadrant == "BOTTLENECK"),
             *_uncertified(candidate, purchase),
         ]
         if reasons:
@@ -65,6 +65,15 @@ def delivery_gate(purchase: Purchase, today: date) -> Admitted:
     return Admitted(supplier_ids=admitted, discarded=discarded)
 
 
+def objections(purchase: Purchase, bid: Bid, today: date) -> list[str]:
+    """Why a bid cannot be ordered today: it would come too late, without a certificate, or on other terms than ours."""
+    candidate, least = purchase.candidate(bid.supplier_id), purchase.governance.payment_days_at_least
+    arrives = today + timedelta(days=bid.lead_days)
+    late = [f"would arrive on {arrives}, needed by {purchase.need_by}"] if arrives > purchase.need_by else []
+    short = [f"gives {bid.payment_days} days of credit, at least {least} are asked"] if bid.payment_days < least else []
+    return [*late, *_uncertified(candidate, purchase), *short]
+
+
 def _too_late(candidate: Candidate, ordered: date, need_by: date) -> list[str]:
     arrives = ordered + timedelta(days=candidate.lead_days)
     if arrives <= need_by:
@@ -72,7 +81,9 @@ def _too_late(candidate: Candidate, ordered: date, need_by: date) -> list[str]:
     return [f"delivers on {arrives} ({candidate.lead_days} days after an order on {ordered}), needed by {need_by}"]
 
 
-def _too_little(candidate: Candidate, purchase: Purchase) -> list[str]:
+def _too_little(candidate: Candidate, purchase: Purchase, *, any_is_welcome: bool) -> list[str]:
+    if any_is_welcome and any(candidate.capacity.values()):
+        return []
     return [
         f"can deliver {candidate.capacity.get(item.sku, 0)} of {item.quantity} {item.unit} of {item.sku}"
         for item in purchase.items

@@ -23,6 +23,15 @@ class Cost(BaseModel):
     why: str
 
 
+class Part(BaseModel):
+    """One respect in which a partner is judged."""
+
+    name: str
+    points: int
+    weight_percent: int
+    why: str
+
+
 class Score(BaseModel):
     """One bid, judged."""
 
@@ -37,25 +46,33 @@ class Score(BaseModel):
     weighed_cents: int
     """The total with its allowance for risk: what bids are compared by."""
     points: int
-    """100 for the best; the others in proportion to their weighed cost."""
+    """100 for the best; the others in proportion to their weighed cost. Of partners: out of 100, from the parts."""
+    parts: list[Part] = []
+    """Where partners are judged, what the points are made of."""
 
     def explained(self) -> str:
         """The judgement in words, one line a part."""
         lines = [f"{self.place}. {self.supplier_id} with bid {self.bid_id}: {self.points} points"]
         lines += [f"   {cost.name:<14}{money(cost.cents):>16}  {cost.why}" for cost in self.costs]
         lines.append(f"   {'total cost':<14}{money(self.total_cents):>16}")
-        lines.append(f"   {'with risk':<14}{money(self.weighed_cents):>16}  risk {self.risk} of 100")
+        if self.weighed_cents != self.total_cents:
+            lines.append(f"   {'with risk':<14}{money(self.weighed_cents):>16}  risk {self.risk} of 100")
+        lines += [f"   {part.name:<14}{part.points:>7} × {part.weight_percent:>3} %  {part.why}" for part in self.parts]
         return "\n".join(lines)
 
 
 def rank(bids: Iterable[tuple[Bid, Candidate]], rates: CostRates) -> list[Score]:
     """The bids from best to worst. Equal cost is decided by lower risk, then shorter lead time, then supplier id."""
-    judged = [_judge(bid, candidate, rates) for bid, candidate in bids]
-    judged.sort(key=lambda s: (s.weighed_cents, s.risk, s.lead_days, s.supplier_id, s.bid_id))
-    for place, score in enumerate(judged, start=1):
+    return placed([judged(bid, candidate, costs(bid, candidate, rates), rates) for bid, candidate in bids])
+
+
+def placed(scores: list[Score]) -> list[Score]:
+    """By their weighed cost, each with its place and points."""
+    scores = sorted(scores, key=lambda s: (s.weighed_cents, s.risk, s.lead_days, s.supplier_id, s.bid_id))
+    for place, score in enumerate(scores, start=1):
         score.place = place
-        score.points = _part(judged[0].weighed_cents, 100, score.weighed_cents)
-    return judged
+        score.points = part(scores[0].weighed_cents, 100, score.weighed_cents)
+    return scores
 
 
 def why_first(scores: list[Score]) -> str:
@@ -65,6 +82,11 @@ def why_first(scores: list[Score]) -> str:
     if not others:
         return f"{first.supplier_id} made the only standing bid, {money(first.total_cents)} in total cost"
     second = others[0]
+    if first.parts:
+        return (
+            f"{first.supplier_id} has {first.points} of 100 points as a partner, {second.supplier_id} {second.points}; "
+            f"it costs {money(first.weighed_cents)} with its risk, {second.supplier_id} {money(second.weighed_cents)}"
+        )
     if first.weighed_cents < second.weighed_cents:
         by = f"{money(second.weighed_cents - first.weighed_cents)} less than {second.supplier_id}"
     elif first.risk < second.risk:
@@ -73,11 +95,12 @@ def why_first(scores: list[Score]) -> str:
         by = f"as much as {second.supplier_id}, delivered sooner ({first.lead_days} against {second.lead_days} days)"
     else:
         by = f"as much as {second.supplier_id} in every respect; the supplier id decides"
-    return f"{first.supplier_id} costs {money(first.weighed_cents)} with its risk, {by}"
+    risk = " with its risk" if first.weighed_cents != first.total_cents else ""
+    return f"{first.supplier_id} costs {money(first.weighed_cents)}{risk}, {by}"
 
 
-def _judge(bid: Bid, candidate: Candidate, rates: CostRates) -> Score:
-    costs = _costs(bid, candidate, rates)
+def judged(bid: Bid, candidate: Candidate, costs: list[Cost], rates: CostRates) -> Score:
+    """A bid at these costs, weighed with its supplier's risk; its place comes later."""
     total = sum(cost.cents for cost in costs)
     return Score(
         bid_id=bid.bid_id,
@@ -87,38 +110,42 @@ def _judge(bid: Bid, candidate: Candidate, rates: CostRates) -> Score:
         total_cents=total,
         risk=candidate.risk,
         lead_days=bid.lead_days,
-        weighed_cents=total + _part(total, candidate.risk * rates.risk_bp, 100 * BP),
+        weighed_cents=total + part(total, candidate.risk * rates.risk_bp, 100 * BP),
         points=100,
     )
 
 
-def _costs(bid: Bid, candidate: Candidate, rates: CostRates) -> list[Cost]:
-    goods, duty_bp, ppm = bid.cents, candidate.duty_bp, candidate.defect_ppm
+def costs(bid: Bid, candidate: Candidate, rates: CostRates) -> list[Cost]:
+    """The parts of a bid's total cost of ownership; the first three are its landed price."""
+    goods, duty_bp = bid.cents, candidate.duty_bp
+    ppm = candidate.defect_ppm if bid.defect_ppm is None else bid.defect_ppm
     return [
         Cost(name="goods", cents=goods, why="the price bid"),
         Cost(name="freight", cents=bid.freight_cents, why="as bid"),
-        Cost(name="duty", cents=_part(goods, duty_bp, BP), why=f"{_percent(duty_bp)} of the goods"),
+        Cost(name="duty", cents=part(goods, duty_bp, BP), why=f"{percent(duty_bp)} of the goods"),
         Cost(
             name="quality",
-            cents=_part(goods, ppm * rates.defect_cost_bp, 1_000_000 * BP),
-            why=f"{ppm} defects in a million, each {_percent(rates.defect_cost_bp)} of its price",
+            cents=part(goods, ppm * rates.defect_cost_bp, 1_000_000 * BP),
+            why=f"{ppm} defects in a million, each {percent(rates.defect_cost_bp)} of its price",
         ),
         Cost(
             name="safety stock",
-            cents=_part(goods, rates.carrying_bp_a_year * bid.lead_days, BP * DAYS_A_YEAR),
-            why=f"{bid.lead_days} days of lead time at {_percent(rates.carrying_bp_a_year)} a year",
+            cents=part(goods, rates.carrying_bp_a_year * bid.lead_days, BP * DAYS_A_YEAR),
+            why=f"{bid.lead_days} days of lead time at {percent(rates.carrying_bp_a_year)} a year",
         ),
         Cost(
             name="payment terms",
-            cents=-_part(goods, rates.capital_bp_a_year * bid.payment_days, BP * DAYS_A_YEAR),
-            why=f"{bid.payment_days} days of credit at {_percent(rates.capital_bp_a_year)} a year",
+            cents=-part(goods, rates.capital_bp_a_year * bid.payment_days, BP * DAYS_A_YEAR),
+            why=f"{bid.payment_days} days of credit at {percent(rates.capital_bp_a_year)} a year",
         ),
     ]
 
 
-def _part(amount: int, numerator: int, denominator: int) -> int:
+def part(amount: int, numerator: int, denominator: int) -> int:
+    """The fraction of an amount, in whole cents."""
     return (2 * amount * numerator + denominator) // (2 * denominator)
 
 
-def _percent(bp: int) -> str:
+def percent(bp: int) -> str:
+    """Basis points as a reader writes them."""
     return f"{bp / 100:g} %"

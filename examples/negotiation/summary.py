@@ -1,9 +1,10 @@
 """A negotiation told in words: for the person who approves, for the suppliers, and at the end."""
 
+from .judging import judge
 from .kraljic import classify
 from .money import money
-from .scoring import Score, rank
-from .state import Negotiation
+from .scoring import Score
+from .state import Negotiation, missing
 
 
 def order_text(s: Negotiation, reason: str) -> str:
@@ -11,11 +12,26 @@ def order_text(s: Negotiation, reason: str) -> str:
     bid = s.bid(s.winner)
     name = s.purchase.candidate(bid.supplier_id).name
     total = next(line.total_cents for line in s.scores if line.bid_id == s.winner)
+    others = len(s.scores) - 1
+    stand = "1 other bid stands" if others == 1 else f"{others} other bids stand"
     return (
         f"Award {s.purchase.reference} ({s.purchase.category}) to {name} for {money(bid.cents)} {s.purchase.currency}, "
         f"{money(total)} in total cost of ownership. {s.why_winner}. "
-        f"Asked because {reason}; {len(s.scores) - 1} other bids stand."
+        f"{_but(s)}Asked because {reason}; {stand}."
     )
+
+
+def _but(s: Negotiation) -> str:
+    """What the order would leave open, and what happened to better ones."""
+    bid, said = s.bid(s.winner), []
+    if left := missing(s.purchase, bid):
+        said.append(f"It leaves out {', '.join(f'{units} of {sku}' for sku, units in left.items())}. ")
+    if bid.substitutes:
+        said.append(f"It brings {', '.join(f'{theirs} for {ours}' for ours, theirs in bid.substitutes.items())}. ")
+    said += [f"No longer to be had: {why}. " for why in s.fallen.values()]
+    if s.another_round:
+        said.append("This is the second cycle; there is no third. ")
+    return "".join(said)
 
 
 def letter_text(s: Negotiation, supplier_id: str) -> str:
@@ -29,8 +45,7 @@ def letter_text(s: Negotiation, supplier_id: str) -> str:
 
 def scores(s: Negotiation) -> list[Score]:
     """The scores with all their parts, computed again from what is kept."""
-    pairs = [(bid, s.purchase.candidate(bid.supplier_id)) for bid in s.standing()]
-    return rank(pairs, s.purchase.governance.cost_rates)
+    return judge(s)
 
 
 def told(s: Negotiation) -> str:

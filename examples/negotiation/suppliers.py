@@ -14,7 +14,20 @@ from pydantic import BaseModel, ValidationError
 from outlast import CannotTell, Found, NotFound, NotNow, NoUndo, Refused, activity, this_call
 
 from .inbox import answer_to
-from .letters import Ask, Cancellation, Feedback, Invitation, Message, Order, OrderForm, Receipt
+from .letters import (
+    Ask,
+    Cancellation,
+    Feedback,
+    Inquiry,
+    Invitation,
+    Message,
+    Order,
+    OrderForm,
+    Proposal,
+    Receipt,
+    Terms,
+    Wanted,
+)
 from .record import Kind
 
 INBOX = "NEGOTIATION_INBOX"
@@ -28,16 +41,48 @@ Finding: TypeAlias = Found[Word] | NotFound | CannotTell
 @activity(key="invite/{supplier_id}/{round_number}", undo=NoUndo("an invitation cannot be unsent"))
 async def invite(supplier_id: str, round_number: int, mailbox: str, ask: Ask) -> Receipt:
     """Invites a supplier to bid in one round."""
-    run_id, inbox = this_call().run_id, os.environ.get(INBOX)
-    if not inbox:
-        raise NotNow(f"{INBOX} is not set, so the supplier would not know where to send its bid")
-    letter = Invitation(**ask.model_dump(), run_id=run_id, answer_to=answer_to(inbox, run_id))
-    return await _post(mailbox, "invitations", letter, Receipt)
+    return await _post(mailbox, "invitations", Invitation(**ask.model_dump(), **_back()), Receipt)
 
 
 @invite.reconcile
 async def find_invitation(supplier_id: str, round_number: int, mailbox: str, ask: Ask) -> Finding[Receipt]:
     """Whether the supplier has the invitation."""
+    return await _ask(mailbox, Receipt)
+
+
+@activity(key="quote/{supplier_id}", undo=NoUndo("a request cannot be unsent"))
+async def request_quote(supplier_id: str, mailbox: str, ask: Ask) -> Receipt:
+    """Asks a supplier for its price, once."""
+    return await _post(mailbox, "quotes", Invitation(**ask.model_dump(), **_back()), Receipt)
+
+
+@request_quote.reconcile
+async def find_quote(supplier_id: str, mailbox: str, ask: Ask) -> Finding[Receipt]:
+    """Whether the supplier has the request."""
+    return await _ask(mailbox, Receipt)
+
+
+@activity(key="inquiry/{supplier_id}/{wanted}", undo=NoUndo("an inquiry cannot be unsent"))
+async def inquire(supplier_id: str, wanted: Wanted, mailbox: str, ask: Ask) -> Receipt:
+    """Asks a scarce supplier for what would help."""
+    return await _post(mailbox, "inquiries", Inquiry(**ask.model_dump(), **_back(), wanted=wanted), Receipt)
+
+
+@inquire.reconcile
+async def find_inquiry(supplier_id: str, wanted: Wanted, mailbox: str, ask: Ask) -> Finding[Receipt]:
+    """Whether the supplier has the inquiry."""
+    return await _ask(mailbox, Receipt)
+
+
+@activity(key="proposal/{supplier_id}/{round_number}", undo=NoUndo("a proposal cannot be unsaid"))
+async def propose(supplier_id: str, round_number: int, mailbox: str, ask: Ask, terms: Terms) -> Receipt:
+    """Puts the buyer's position of one round to a supplier."""
+    return await _post(mailbox, "proposals", Proposal(**ask.model_dump(), **_back(), terms=terms), Receipt)
+
+
+@propose.reconcile
+async def find_proposal(supplier_id: str, round_number: int, mailbox: str, ask: Ask, terms: Terms) -> Finding[Receipt]:
+    """Whether the supplier has the proposal."""
     return await _ask(mailbox, Receipt)
 
 
@@ -83,6 +128,14 @@ async def send_message(supplier_id: str, subject: str, mailbox: str, message: Me
 async def find_message(supplier_id: str, subject: str, mailbox: str, message: Message) -> Finding[Receipt]:
     """Whether the supplier has the letter."""
     return await _ask(mailbox, Receipt)
+
+
+def _back() -> dict[str, Any]:
+    """For which run a letter is, and where the bid goes."""
+    run_id, inbox = this_call().run_id, os.environ.get(INBOX)
+    if not inbox:
+        raise NotNow(f"{INBOX} is not set, so the supplier would not know where to send its bid")
+    return {"run_id": run_id, "answer_to": answer_to(inbox, run_id)}
 
 
 async def _post(mailbox: str, kind: Kind, letter: BaseModel, word: type[Word]) -> Word:

@@ -1,23 +1,21 @@
-"""The seven nodes of a negotiation: ingest, classify, route, auction, evaluate, approve, award."""
+"""The seven nodes of a negotiation: ingest, classify, route, negotiate (one of four), evaluate, approve, award."""
 
-from datetime import datetime, timedelta
 from typing import Literal
 
-from outlast import ActivityFailed, Context, Failed, Plan, Refusal, Stopped, Workflow, role
+from outlast import ActivityFailed, Context, Failed, Plan, Refusal, Stopped, role
 
-from . import kraljic, routing, scoring
-from .letters import Ask, Bid, Feedback, Line, Message, Order, bid_signal
-from .purchase import Opening, problems
-from .state import HeldBid, Negotiation, ScoreLine, outcome
+from . import advice, judging, kraljic, routing, scoring
+from .course import UNREACHABLE, mailbox, negotiation
+from .governance import CYCLES_AT_MOST, DECISIONS_AT_MOST, FALL_OUTS_AT_MOST
+from .letters import Message, Order
+from .purchase import problems
+from .routes import bottleneck, leverage, spot, strategic
+from .routing import ROUTES, Route
+from .state import HeldBid, Negotiation, ScoreLine
 from .summary import letter_text, order_text
-from .suppliers import invite, place_order, send_feedback, send_message
+from .suppliers import place_order, send_message
 
-UNREACHABLE = "retries_exhausted"
-"""The refusal of a supplier that did not say no: it could not be reached, and may be in the next round."""
-
-negotiation = Workflow(
-    "negotiation", state=Negotiation, input=Opening, outcome=outcome, version=1, ceiling=timedelta(hours=168)
-)
+__all__ = ["bottleneck", "leverage", "negotiation", "spot", "strategic"]
 
 
 @negotiation.node(start=True, status="VALIDATING")
@@ -37,68 +35,45 @@ async def classify(ctx: Context[Negotiation]) -> Literal["route"]:
 
 
 @negotiation.node(status="ROUTING")
-async def route(ctx: Context[Negotiation]) -> Literal["auction"]:
+async def route(ctx: Context[Negotiation]) -> Route:
     """Node 3. Chooses the strategy and holds back candidates that could not deliver."""
     s = ctx.state
     assert s.quadrant is not None
-    if refusal := routing.refusal(s.quadrant):
-        raise Failed(refusal)
-    admitted = routing.delivery_gate(s.purchase, ctx.entered_at.date())
+    admitted = routing.delivery_gate(s.purchase, ctx.entered_at.date(), s.quadrant)
     s.suppliers, s.discarded = admitted.supplier_ids, admitted.discarded
     if not s.suppliers:
         reasons = "; ".join(f"{d.supplier_id} {', '.join(d.reasons)}" for d in s.discarded)
         raise Failed(f"no candidate can deliver: {reasons}")
-    return "auction"
+    return ROUTES[s.quadrant]
 
 
-@negotiation.node(status="NEGOTIATING")
-async def auction(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Node 4. Up to five rounds: invite all, collect until the round closes, tell each where it stands.
-
-    Every invitation and every feedback has a key of supplier and round, so a walk after a crash finds what was sent
-    in the ledger and goes on in the round it was in.
-    """
-    s, rules = ctx.state, ctx.state.purchase.governance
-    for n in range(1, rules.rounds + 1):
-        ask = ask_for(s, n, ctx.entered_at + n * rules.round_length)
-        asked = await ctx.do_all(
-            {sup: invite.plan(sup, n, mailbox(s, sup), ask) for sup in s.active()}, refused="return"
-        )
-        no = {supplier: answer for supplier, answer in asked.items() if isinstance(answer, Refusal)}
-        s.declined |= {supplier: answer.detail for supplier, answer in no.items() if answer.code != UNREACHABLE}
-        if not s.active():
-            break
-        reached = [supplier for supplier in s.active() if supplier not in no]  # the others sit this round out
-        s.take_in(await ctx.collect(bid_signal(s.cycle, n), Bid, until=ask.closes_at, most=max(1, len(reached))), n)
-        s.rounds_held = n
-        if n < rules.rounds and s.standing():
-            told = standings(s, reached, n, ctx.run_id)
-            feedback = {sup: send_feedback.plan(sup, n, mailbox(s, sup), told[sup]) for sup in reached}
-            await ctx.do_all(feedback, refused="return")
-    if not s.standing():
-        who = ", ".join(s.declined) or "none"
-        raise Failed(f"no bid in {s.rounds_held} rounds from {len(s.suppliers)} suppliers; declined: {who}")
-    return "evaluate"
-
-
-@negotiation.node(status="EVALUATING")
+@negotiation.node(status="EVALUATING", max_visits=DECISIONS_AT_MOST)
 async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
-    """Node 5. Ranks the standing bids by total cost of ownership and risk."""
+    """Node 5. Ranks the standing bids as the strategy does; what could not be ordered as it stands is left out."""
     s = ctx.state
-    pairs = [(bid, s.purchase.candidate(bid.supplier_id)) for bid in s.standing()]
-    ranked = scoring.rank(pairs, s.purchase.governance.cost_rates)
+    for bid in s.standing():
+        if why := routing.objections(s.purchase, bid, ctx.entered_at.date()):
+            s.drop(bid.bid_id, "UNFIT", "; ".join(why))
+    ranked = judging.judge(s)
+    if not ranked:
+        fallen = "; ".join(f"{bid_id} {why}" for bid_id, why in s.fallen.items())
+        raise Failed(f"no bid can be ordered: {fallen}")
     s.scores = [ScoreLine.model_validate(score.model_dump(include=set(ScoreLine.model_fields))) for score in ranked]
-    s.winner, s.why_winner = ranked[0].bid_id, scoring.why_first(ranked)
+    s.winner, s.why_winner, s.chosen_by = ranked[0].bid_id, scoring.why_first(ranked), ""
     return "approve"
 
 
-@negotiation.node(status="PENDING_APPROVAL")
-async def approve(ctx: Context[Negotiation]) -> Literal["award"]:
-    """Node 6. An order above the threshold waits for a person, who may choose another standing bid."""
+@negotiation.node(status="PENDING_APPROVAL", max_visits=DECISIONS_AT_MOST)
+async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
+    """Node 6. A person decides where the rules say so: the order, another standing bid, one more round, or nothing.
+
+    One more round is offered in the first cycle only. The bids of the rejected round are superseded in the commit that
+    leads back, so a crash before it changes nothing and a walk after it cannot evaluate them.
+    """
     s, rules = ctx.state, ctx.state.purchase.governance
     best = s.bid(s.winner)
     assert s.quadrant is not None
-    reason = rules.approval_reason(s.quadrant, best.cents)
+    reason = rules.approval_reason(s.quadrant, best.cents, s.cycle)
     if reason is None:
         return "award"
     plans = {line.bid_id: order_plan(s, s.bid(line.bid_id)) for line in s.scores}
@@ -108,29 +83,39 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"]:
         by=role(rules.approver_role),
         within=rules.approval_within,
         alternatives=[plan for bid_id, plan in plans.items() if bid_id != s.winner],
+        again=s.cycle < CYCLES_AT_MOST,
     )
+    if decision.outcome == "again":
+        s.go_round_again(decision.by, decision.reason)
+        return ROUTES[s.quadrant]
     if decision.chosen is None:
         raise Stopped(f"rejected by {decision.by}: {decision.reason}")
     s.approved_by = decision.by
     chosen = next(bid_id for bid_id, plan in plans.items() if plan == decision.chosen)
     if chosen != s.winner:
-        s.winner = chosen
+        s.winner, s.chosen_by = chosen, decision.by
         s.why_winner = f"{s.bid(chosen).supplier_id} was chosen by {decision.by}: {decision.reason}"
     return "award"
 
 
-@negotiation.node(status="AWARDING")
-async def award(ctx: Context[Negotiation]) -> None:
-    """Node 7. Places the order, then writes to everybody who was asked."""
+@negotiation.node(status="AWARDING", max_visits=DECISIONS_AT_MOST)
+async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
+    """Node 7. Places the order if the bid still stands and fits, then writes to everybody who was asked."""
     s = ctx.state
     winner = s.bid(s.winner)
+    if winner.status != "OPEN":
+        return falls_out(s, "WITHDRAWN", f"its bid is {winner.status}")
+    if why := routing.objections(s.purchase, winner, ctx.entered_at.date()):
+        return falls_out(s, "UNFIT", "; ".join(why))
     try:
         order = await ctx.do_plan(order_plan(s, winner))
     except ActivityFailed as refused:
         if refused.refusal.code == UNREACHABLE:
             raise  # not a no: a person retries, gives up or cancels
-        raise Failed(f"{winner.supplier_id} does not accept the order: {refused.refusal.detail}") from refused
+        return falls_out(s, "WITHDRAWN", f"does not accept the order: {refused.refusal.detail}")
     s.order_id = order.order_id
+    if s.quadrant == "BOTTLENECK":
+        s.advice = advice.safety_stock(s.purchase, winner)
     letters = {
         supplier: Message(
             run_id=ctx.run_id,
@@ -143,45 +128,19 @@ async def award(ctx: Context[Negotiation]) -> None:
         {sup: send_message.plan(sup, m.subject, mailbox(s, sup), m) for sup, m in letters.items()}, refused="return"
     )
     s.unreached = {supplier: answer.detail for supplier, answer in sent.items() if isinstance(answer, Refusal)}
+    return None
 
 
-def ask_for(s: Negotiation, round_number: int, closes_at: datetime) -> Ask:
-    """What one round asks; the target prices stay here."""
-    return Ask(
-        reference=s.purchase.reference,
-        category=s.purchase.category,
-        currency=s.purchase.currency,
-        lines=[Line(sku=item.sku, quantity=item.quantity, unit=item.unit) for item in s.purchase.items],
-        need_by=s.purchase.need_by,
-        cycle=s.cycle,
-        round=round_number,
-        rounds=s.purchase.governance.rounds,
-        closes_at=closes_at,
-    )
-
-
-def mailbox(s: Negotiation, supplier_id: str) -> str:
-    """Where a supplier reads its mail."""
-    return s.purchase.candidate(supplier_id).mailbox
+def falls_out(s: Negotiation, status: Literal["UNFIT", "WITHDRAWN"], why: str) -> Literal["evaluate"]:
+    """What follows when the bid that was awarded cannot be ordered: the end, or the others, as the rules say."""
+    bid = s.bid(s.winner)
+    s.drop(bid.bid_id, status, f"{bid.supplier_id} {why}")
+    s.fall_outs += 1
+    if s.purchase.governance.when_winner_falls_out == "fail" or not s.standing() or s.fall_outs > FALL_OUTS_AT_MOST:
+        raise Failed(s.fallen[bid.bid_id])
+    return "evaluate"
 
 
 def order_plan(s: Negotiation, bid: HeldBid) -> Plan[Order]:
     """The order that accepts a bid: what a person approves and what is then placed."""
     return place_order.plan(bid.supplier_id, bid.bid_id, bid.cents, mailbox(s, bid.supplier_id), s.purchase.reference)
-
-
-def standings(s: Negotiation, suppliers: list[str], round_number: int, run_id: str) -> dict[str, Feedback]:
-    """What each supplier is told after a round: the best price for the goods, and its own place."""
-    in_order = sorted(s.standing(), key=lambda bid: (bid.cents, bid.supplier_id))
-    places = {bid.supplier_id: place for place, bid in enumerate(in_order, start=1)}
-    return {
-        supplier: Feedback(
-            run_id=run_id,
-            cycle=s.cycle,
-            round=round_number,
-            best_cents=in_order[0].cents,
-            rank=places.get(supplier, 0),
-            bidders=len(in_order),
-        )
-        for supplier in suppliers
-    }

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..letters import Cancellation, Feedback, Invitation, Message, OrderForm
+from ..letters import Cancellation, Feedback, Inquiry, Invitation, Message, OrderForm, Proposal
 from ..record import KINDS, Kind, read, summary
 from .behaviour import Scenario
 from .desk import BROKEN_OFF, Desk, Letter, Reply
@@ -23,6 +23,9 @@ from .post import Post
 
 LETTERS: dict[Kind, type[Letter]] = {
     "invitations": Invitation,
+    "quotes": Invitation,
+    "inquiries": Inquiry,
+    "proposals": Proposal,
     "feedback": Feedback,
     "orders": OrderForm,
     "messages": Message,

@@ -9,12 +9,12 @@ from ..record import Kind
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
-Does = Literal["declines", "unavailable", "busy", "resets", "times_out", "slow", "late"]
+Does = Literal["declines", "unavailable", "busy", "resets", "times_out", "slow", "late", "silent"]
 """What a rule makes of a request instead of plainly answering it:
 
 declines 422 with a reason · unavailable 503 · busy 429 with Retry-After · resets the connection breaks ·
 times_out acts and then does not answer for `seconds` · slow does nothing for `seconds`, then acts and answers ·
-late takes the invitation and bids only when it hears that the round is over.
+late takes the invitation and bids only when it hears that the round is over · silent takes it and never bids.
 """
 
 
@@ -26,7 +26,10 @@ class Rule(_Declared):
     """One deviation from good behaviour, and when it applies."""
 
     does: Does
-    kind: Kind = "invitations"
+    kind: Kind | Literal["approaches"] = "invitations"
+    """`approaches`: whatever asks for a bid."""
+    cycles: list[int] = []
+    """Only in these cycles; empty: in all."""
     rounds: list[int] = []
     """Only in these rounds; empty: in all."""
     times: Annotated[int, Field(ge=0)] = 0
@@ -60,6 +63,20 @@ class Supplier(_Declared):
     """A second request under the same Idempotency-Key gets the first one's answer, and nothing is done."""
     can_be_queried: bool = True
     """It answers whether it has taken a request."""
+    capacity: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """Units of an item it can make; an item that is not named: any number."""
+    substitutes: dict[str, str] = {}
+    """What it makes instead of an item that it does not make."""
+    meets_percent: Annotated[int, Field(ge=0, le=100)] = 30
+    """Of the way to a buyer's proposal it goes in each round of a strategic negotiation."""
+    least_lead_days: Annotated[int, Field(ge=0)] = 0
+    most_payment_days: Annotated[int, Field(ge=0)] = 90
+    defect_ppm: Annotated[int, Field(ge=0)] | None = None
+    """The quality it promises at first."""
+    least_defect_ppm: Annotated[int, Field(ge=0)] = 0
+    term_months: Annotated[int, Field(ge=0)] = 12
+    """How long it binds itself at first."""
+    most_term_months: Annotated[int, Field(ge=0)] = 36
     rules: list[Rule] = []
 
 

@@ -3,16 +3,18 @@
 import asyncio
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..letters import Bid, Cancellation, Feedback, Invitation, Message, OrderForm
-from ..record import Arrived, Entry, Executed, Kind, Offered
+from ..record import APPROACHES, Arrived, Entry, Executed, Kind, Offered
 from .behaviour import Rule, Supplier
 from .journal import Journal
 from .post import Post
-from .pricing import Stance, hear, missing, offer
+from .pricing import Stance, hear, offer, unable
 
 Letter: TypeAlias = Invitation | Feedback | OrderForm | Message | Cancellation
+When: TypeAlias = Literal["soon", "late", "never"]
+"""When a supplier bids that has taken an invitation."""
 BROKEN_OFF = 0
 
 
@@ -70,7 +72,7 @@ class Desk:
 
     async def handle(self, arrival: Arrived, letter: Letter) -> Reply:
         """Does with a request what this supplier's declaration says."""
-        rule = self._rule(arrival)
+        rule = self._rule(arrival, letter)
         self._at_work[arrival.key] += 1
         try:
             return await self._follow(rule, arrival, letter)
@@ -87,9 +89,9 @@ class Desk:
             return Reply(202, {"detail": "being worked on"})
         return Reply(200, {"known": False})
 
-    def _rule(self, arrival: Arrived) -> Rule | None:
+    def _rule(self, arrival: Arrived, letter: Letter) -> Rule | None:
         for i, rule in enumerate(self._is.rules):
-            if rule.kind != arrival.kind or (rule.rounds and arrival.round not in rule.rounds):
+            if not _applies(rule, arrival, letter):
                 continue
             if rule.times and self._seen[i, arrival.key] >= rule.times:
                 continue
@@ -120,23 +122,25 @@ class Desk:
                 await asyncio.sleep(rule.seconds)
                 return self._act(arrival, letter)
             case "late":
-                return self._act(arrival, letter, late=True)
+                return self._act(arrival, letter, when="late")
+            case "silent":
+                return self._act(arrival, letter, when="never")
             case None:
                 return self._act(arrival, letter)
 
-    def _act(self, arrival: Arrived, letter: Letter, *, late: bool = False) -> Reply:
+    def _act(self, arrival: Arrived, letter: Letter, *, when: When = "soon") -> Reply:
         known = self._deeds.get(arrival.key)
         if known and self._is.dedupes:
             if known.sha256 != arrival.sha256:
                 return Reply(422, {"detail": "this Idempotency-Key came with another body before"})
             return Reply(200, known.body, deduped=True)
-        if isinstance(letter, Invitation) and (lacking := missing(self._is, letter.lines)):
-            return Reply(422, {"detail": f"we do not make {', '.join(lacking)}"})
+        if isinstance(letter, Invitation) and (why := unable(self._is, letter)):
+            return Reply(422, {"detail": why})
         self._made[arrival.kind] += 1
         made, body = self._word(arrival.kind)
         self._journal.executed(arrival, made)
         self._deeds[arrival.key] = _Deed(arrival.sha256, body)
-        self._carry_out(letter, late=late)
+        self._carry_out(letter, when)
         return Reply(200, body)
 
     def _word(self, kind: Kind) -> tuple[str, dict[str, Any]]:
@@ -144,19 +148,21 @@ class Desk:
         made = f"PO-{self._id}-{1000 + number}" if kind == "orders" else f"{kind}-{self._id}-{number}"
         return made, _body(kind, made)
 
-    def _carry_out(self, letter: Letter, *, late: bool) -> None:
+    def _carry_out(self, letter: Letter, when: When) -> None:
         if isinstance(letter, Invitation):
-            self._bid(letter, late=late)
+            self._bid(letter, when)
         elif isinstance(letter, Feedback):
             hear(self._stances[letter.run_id, letter.cycle], letter)
             self._release(letter.run_id)
         elif isinstance(letter, Message):
             self._release(letter.run_id)
 
-    def _bid(self, asked: Invitation, *, late: bool) -> None:
+    def _bid(self, asked: Invitation, when: When) -> None:
         self._release(asked.run_id)
+        if when == "never":
+            return
         bid = offer(self._id, self._is, self._stances[asked.run_id, asked.cycle], asked)
-        if late:
+        if when == "late":
             self._held.append(_Held(bid, asked.run_id, asked.answer_to))
         else:
             self._post.send(bid, asked.run_id, asked.answer_to, self._is.bids_after)
@@ -166,6 +172,16 @@ class Desk:
         for held in [h for h in self._held if h.run_id == run_id]:
             self._held.remove(held)
             self._post.send(held.bid, held.run_id, held.answer_to, 0)
+
+
+def _applies(rule: Rule, arrival: Arrived, letter: Letter) -> bool:
+    kinds = APPROACHES if rule.kind == "approaches" else (rule.kind,)
+    cycle = letter.cycle if isinstance(letter, Invitation | Feedback) else 0
+    return (
+        arrival.kind in kinds
+        and (not rule.rounds or arrival.round in rule.rounds)
+        and (not rule.cycles or cycle in rule.cycles)
+    )
 
 
 def _body(kind: Kind, made: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..letters import Bid, Feedback, Invitation, Line
+from ..letters import Bid, Feedback, Inquiry, Invitation, Line, Proposal
 from .behaviour import Supplier
 
 
@@ -17,9 +17,34 @@ class Stance:
     """How often it has bid in each round; more than once only when it was asked again and did not notice."""
 
 
-def missing(supplier: Supplier, lines: list[Line]) -> list[str]:
-    """The items asked for that the supplier does not make."""
-    return [line.sku for line in lines if supplier.list_cents and line.sku not in supplier.list_cents]
+def unable(supplier: Supplier, asked: Invitation) -> str:
+    """Why the supplier cannot bid on this at all; empty when it can."""
+    lacking = [line.sku for line in asked.lines if not _makes(supplier, line.sku)]
+    wanted = asked.wanted if isinstance(asked, Inquiry) else "full"
+    if wanted != "full":
+        lacking = [sku for sku in lacking if not _makes(supplier, supplier.substitutes.get(sku, sku))]
+    if lacking:
+        return f"we do not make {', '.join(lacking)}"
+    makes = {line.sku: _units(supplier, line) for line in asked.lines}
+    if wanted == "partial":
+        return "" if any(makes.values()) else "we have nothing left"
+    short = [
+        f"{makes[line.sku]} of {line.quantity} {line.sku}" for line in asked.lines if makes[line.sku] < line.quantity
+    ]
+    return f"we can make {', '.join(short)}" if short else ""
+
+
+def _makes(supplier: Supplier, sku: str) -> bool:
+    return not supplier.list_cents or sku in supplier.list_cents
+
+
+def _made(supplier: Supplier, sku: str) -> str:
+    """What is delivered for an item: itself where it is made."""
+    return sku if _makes(supplier, sku) else supplier.substitutes.get(sku, sku)
+
+
+def _units(supplier: Supplier, line: Line) -> int:
+    return min(line.quantity, supplier.capacity.get(_made(supplier, line.sku), line.quantity))
 
 
 def hear(stance: Stance, feedback: Feedback) -> None:
@@ -29,19 +54,25 @@ def hear(stance: Stance, feedback: Feedback) -> None:
 
 def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitation) -> Bid:
     """The next bid. Its id follows from what it answers, so that equal histories give equal bids."""
-    price = sum(supplier.list_cents.get(line.sku, supplier.any_cents) * line.quantity for line in asked.lines)
+    units = {line.sku: _units(supplier, line) for line in asked.lines}
+    made = {line.sku: _made(supplier, line.sku) for line in asked.lines}
+    price = sum(supplier.list_cents.get(made[sku], supplier.any_cents) * n for sku, n in units.items())
     floor = price * supplier.floor_percent // 100
-    if not stance.last_cents:
+    if isinstance(asked, Inquiry) or not stance.last_cents:
         cents = price
+    elif isinstance(asked, Proposal):
+        cents = stance.last_cents
     elif stance.heard_cents < stance.last_cents:
         cents = min(stance.last_cents, max(floor, stance.heard_cents * (100 - supplier.step_percent) // 100))
     else:
         cents = stance.last_cents
+    if isinstance(asked, Proposal):
+        cents = max(floor, cents - max(0, cents - asked.terms.cents) * supplier.meets_percent // 100)
     stance.last_cents = cents
     stance.offers[asked.round] += 1
     again = stance.offers[asked.round]
     bid_id = f"{supplier_id}-{asked.cycle}-{asked.round}" + (f"-{again}" if again > 1 else "")
-    return Bid(
+    bid = Bid(
         bid_id=bid_id,
         supplier_id=supplier_id,
         cycle=asked.cycle,
@@ -50,4 +81,25 @@ def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitatio
         freight_cents=supplier.freight_cents,
         lead_days=supplier.lead_days,
         payment_days=supplier.payment_days,
+        covers=units if any(units[line.sku] < line.quantity for line in asked.lines) else {},
+        substitutes={sku: theirs for sku, theirs in made.items() if theirs != sku},
+    )
+    return _answering(bid, supplier, asked) if isinstance(asked, Proposal) else bid
+
+
+def _answering(bid: Bid, supplier: Supplier, asked: Proposal) -> Bid:
+    """The bid with everything that is negotiated besides the price: the further, the more rounds were held."""
+    way, terms = min(100, supplier.meets_percent * asked.round), asked.terms
+
+    def towards(ours: int, theirs: int) -> int:
+        return ours + (theirs - ours) * way // 100
+
+    ppm = supplier.defect_ppm
+    return bid.model_copy(
+        update={
+            "payment_days": min(supplier.most_payment_days, towards(bid.payment_days, terms.payment_days)),
+            "lead_days": max(supplier.least_lead_days, towards(bid.lead_days, terms.lead_days)),
+            "defect_ppm": None if ppm is None else max(supplier.least_defect_ppm, towards(ppm, terms.defect_ppm)),
+            "term_months": min(supplier.most_term_months, towards(supplier.term_months, terms.term_months)),
+        }
     )

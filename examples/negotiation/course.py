@@ -1,0 +1,53 @@
+"""The workflow itself, apart from its nodes, so that each route's node can stand in a file of its own."""
+
+from datetime import datetime
+
+from outlast import Context, Refusal, Workflow
+
+from .governance import LIFESPAN
+from .letters import Ask, Bid, Line, Receipt, bid_signal
+from .purchase import Opening
+from .state import Negotiation, outcome
+
+UNREACHABLE = "retries_exhausted"
+"""The refusal of a supplier that did not say no: it could not be reached, and may be in the next round."""
+
+negotiation = Workflow("negotiation", state=Negotiation, input=Opening, outcome=outcome, version=1, ceiling=LIFESPAN)
+
+
+def ask_for(s: Negotiation, round_number: int, rounds: int, closes_at: datetime) -> Ask:
+    """What one round asks; the target prices stay here."""
+    return Ask(
+        reference=s.purchase.reference,
+        category=s.purchase.category,
+        currency=s.purchase.currency,
+        lines=[Line(sku=item.sku, quantity=item.quantity, unit=item.unit) for item in s.purchase.items],
+        need_by=s.purchase.need_by,
+        cycle=s.cycle,
+        round=round_number,
+        rounds=rounds,
+        closes_at=closes_at,
+    )
+
+
+def mailbox(s: Negotiation, supplier_id: str) -> str:
+    """Where a supplier reads its mail."""
+    return s.purchase.candidate(supplier_id).mailbox
+
+
+def declines(asked: dict[str, Receipt | Refusal]) -> dict[str, str]:
+    """Who said no, and what; who could not be reached has not said so."""
+    noes = {supplier: said for supplier, said in asked.items() if isinstance(said, Refusal)}
+    return {supplier: no.detail for supplier, no in noes.items() if no.code != UNREACHABLE}
+
+
+async def take_in_answers(
+    ctx: Context[Negotiation], round_number: int, asked: dict[str, Receipt | Refusal], until: datetime
+) -> list[str]:
+    """Waits for the bids of a round, until it closes or everybody who was reached has bid; gives those suppliers."""
+    s = ctx.state
+    reached = [supplier for supplier in s.active() if isinstance(asked.get(supplier), Receipt)]
+    bids = await ctx.collect(bid_signal(s.cycle, round_number), Bid, until=until, most=max(1, len(reached)))
+    s.take_in(bids, round_number)
+    s.rounds_held = round_number
+    return reached

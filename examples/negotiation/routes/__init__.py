@@ -1,0 +1,1 @@
+"""The four ways to negotiate, one node each: spot, auction, bottleneck, strategic."""

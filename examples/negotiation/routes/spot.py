@@ -1,0 +1,31 @@
+"""Node 4a, spot: one round, a deadline of minutes, the best landed price."""
+
+from typing import Literal
+
+from outlast import Context, Failed
+
+from ..course import ask_for, declines, mailbox, negotiation, take_in_answers
+from ..governance import CYCLES_AT_MOST
+from ..state import Negotiation
+from ..suppliers import request_quote
+
+
+@negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST)
+async def spot(ctx: Context[Negotiation]) -> Literal["evaluate"]:
+    """Node 4a. Asks everybody for a price once and waits minutes, not days.
+
+    A request has the supplier's key: a walk after a crash asks nobody again and waits only for what is left.
+    """
+    s = ctx.state
+    closes = ctx.entered_at + s.purchase.governance.spot_within
+    ask = ask_for(s, 1, 1, closes)
+    asked = await ctx.do_all(
+        {sup: request_quote.plan(sup, mailbox(s, sup), ask) for sup in s.active()}, refused="return"
+    )
+    s.declined |= declines(asked)
+    if s.active():
+        await take_in_answers(ctx, 1, asked, closes)
+    if not s.standing():
+        who = ", ".join(s.declined) or "none"
+        raise Failed(f"no offer within {s.purchase.governance.spot_within}; declined: {who}")
+    return "evaluate"

@@ -1,0 +1,154 @@
+"""Plays a negotiation on the real engine with the market as a process of its own, a person answering at once."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from examples.negotiation import record
+from examples.negotiation.inbox import Posted, inbox_app
+from examples.negotiation.loopback import serve
+from examples.negotiation.samples import sample
+from examples.negotiation.state import Negotiation
+from examples.negotiation.suppliers import INBOX
+from examples.negotiation.workflow import negotiation
+from outlast.core.budget import Liveness
+from outlast.core.commit import Mapping
+from outlast.core.machine import ApprovalStatus
+from outlast.core.overlay import rearmed, waiting_of
+from outlast.core.rows import Approval, Effect, Run, is_over
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import WorkflowState
+from tests.examples.helpers import GIVE_UP_S, ROOT, Market, market
+
+Answer = Literal["approve", "reject", "again", "other"]
+SCENARIOS = ROOT / "examples" / "negotiation" / "scenarios"
+
+
+@dataclass
+class Ended:
+    """How a negotiation ended, and everything that is known of it."""
+
+    state: WorkflowState
+    approvals: list[Approval]
+    effects: tuple[Effect, ...]
+    counts: dict[str, record.Count]
+    slots: list[str]
+    passed: float
+    """Days of business time."""
+    bids: list[Any] = field(default_factory=list)
+
+    @property
+    def s(self) -> Negotiation:
+        return Negotiation.model_validate(self.state.state)
+
+
+def prompt(name: str, change: Callable[[dict[str, Any]], None] = lambda suppliers: None) -> dict[str, Any]:
+    """A scenario of the example whose suppliers answer at once, changed as said."""
+    suppliers: dict[str, Any] = json.loads((SCENARIOS / f"{name}.json").read_text(encoding="utf-8"))["suppliers"]
+    suppliers = copy.deepcopy(suppliers)
+    for supplier in suppliers.values():
+        supplier["bids_after"] = 0
+    change(suppliers)
+    return suppliers
+
+
+def negotiate(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    *answers: Answer,
+    scenario: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Ended:
+    """One purchase from start to end; `answers` are a person's to one question after the other."""
+    suppliers = scenario or prompt(name)
+    silent = {who for who, is_ in suppliers.items() if any(r["does"] == "silent" for r in is_.get("rules", []))}
+    with market(folder, suppliers) as m:
+        return asyncio.run(_negotiate(Table(m, silent, list(answers)), monkeypatch, name, changes))
+
+
+@dataclass
+class Table:
+    """The market, its suppliers that never bid, and what a person will answer."""
+
+    market: Market
+    silent: set[str]
+    answers: list[Answer]
+
+
+async def _negotiate(table: Table, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any]) -> Ended:
+    m = table.market
+    store = await open_store("memory:")
+    runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
+    ops = runtime.operations
+
+    async def signal(run: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
+        await ops.signal(run, name, payload, signal_id=signal_id)
+        return "accepted"
+
+    try:
+        async with runtime, serve(inbox_app(signal)) as inbox, asyncio.timeout(GIVE_UP_S):
+            monkeypatch.setenv(INBOX, inbox)
+            await ops.set_slots(1)
+            purchase = sample(name, market=m.url, today=datetime.now(UTC).date()) | changes
+            began = (await store.now()).business
+            started = await ops.start("negotiation", purchase, idempotency_key=name)
+            await until_over(ops, table, started.run)
+            state = await runtime.get(started.run)
+            found, _ = await ops.approvals()
+            return Ended(
+                state=state,
+                approvals=sorted(found, key=lambda a: a.asked_at),
+                effects=await ops.effects(started.run),
+                counts=dict(record.summary(record.read(m.record), started.run)),
+                slots=[slot.holder for slot in await ops.slots()],
+                passed=((await store.now()).business - began) / 86_400_000,
+                bids=[e for e in m.entries(started.run) if isinstance(e, record.Offered)],
+            )
+    finally:
+        await store.close()
+
+
+async def until_over(ops: Operations, table: Table, run_id: str) -> None:
+    """Answers questions; where nothing but a deadline is left to come, moves the clock to it."""
+    while not is_over(run := await ops.run(run_id)):
+        pending, _ = await ops.approvals(status=ApprovalStatus.PENDING.value)
+        if pending:
+            assert table.answers, pending[0].summary
+            await decide(ops, pending[0], table.answers.pop(0))
+        elif run.attention:
+            return
+        elif not run.owner and (until := silence(run, table.market.entries(run_id), table.silent)):
+            now = await ops.store.now()
+            await ops.store.set_mapping(Mapping(0, now.real, max(until, now.business) + 1, 1.0), rearmed)
+        await asyncio.sleep(0.01)
+
+
+def silence(run: Run, entries: Sequence[Any], silent: set[str]) -> int:
+    """When the wait of a parked run ends, if every bid that will come has been taken in; else 0."""
+    until = min((w.until for w in waiting_of(run) if w.kind != "approval" and w.until), default=0)
+    acted = {e.n for e in entries if isinstance(e, record.Executed)}
+    asked = [e for e in entries if isinstance(e, record.Arrived) and e.kind in record.APPROACHES and e.n in acted]
+    delivered = {e.bid_id for e in entries if isinstance(e, record.Offered) and e.status == 202}
+    return until if len(delivered) == sum(1 for e in asked if e.supplier not in silent) else 0
+
+
+async def decide(ops: Operations, approval: Approval, answer: Answer) -> None:
+    match answer:
+        case "approve":
+            await ops.approve(approval.id, reason="under budget")
+        case "other":
+            await ops.approve(approval.id, reason="we know them", alternative=1)
+        case "again":
+            await ops.reject(approval.id, reason="ask once more", again=True)
+        case "reject":
+            await ops.reject(approval.id, reason="buy less")
