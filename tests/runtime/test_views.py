@@ -17,8 +17,8 @@ NOW = Instant(10_000, 10_000, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", mail=0, due_at=None, lane="claim@1", queue="",
     status=RunStatus.WAITING, workflow="claim", node="pay", label="", visit=2, entered_at=5_000, seq=3, head="",
-    attention="", waiting_for="", clocks="", visits='{"look": 1, "pay": 1}', deaths=0, slots="", ceiling_at=0, created_at=1_000,
-    ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
+    attention="", waiting_for="", clocks="", visits='{"look": 1, "pay": 1}', deaths=0, slots="", ceiling_at=0,
+    created_at=1_000, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=2, key="pay/7", version=2, status=EffectStatus.DONE, activity="pay", digest="d",
@@ -78,6 +78,7 @@ def test_a_run_is_plain_json() -> None:
     assert view["attention"] == [
         {
             "reason": "exception", "since": "1970-01-01T00:00:03.000Z", "detail": "it broke", "key": "",
+            "trigger": "",
             "choices": ["continue", "fail", "cancel"], "if_ignored": "stays as it is",
         }
     ]  # fmt: skip

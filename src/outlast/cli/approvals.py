@@ -80,6 +80,8 @@ async def show(ops: Operations, screen: Screen, approval: str) -> int:
     if row.status is ApprovalStatus.PENDING:
         screen.advice(f"→ outlast approvals approve {row.id} --reason …")
         screen.advice(f"  outlast approvals reject {row.id} --reason …")
+        if row.again:
+            screen.advice(f"  outlast approvals reject {row.id} --again --reason … (another round)")
     return OK
 
 
@@ -93,7 +95,14 @@ def _decided(screen: Screen, view: dict[str, Any]) -> list[str]:
     if not view["decided_by"]:
         return []
     used = f", used by {view['consumed_by']}" if view["consumed_by"] else ""
-    return [f"{view['status']} by {view['decided_by']} {screen.since(view['decided_at'])}: {view['reason']}{used}"]
+    verdict = _verdict(ApprovalStatus(view["status"]))
+    return [f"{verdict} by {view['decided_by']} {screen.since(view['decided_at'])}: {view['reason']}{used}"]
+
+
+def _verdict(status: ApprovalStatus) -> str:
+    return (
+        f"{ApprovalStatus.REJECTED.value}, another round asked for" if status is ApprovalStatus.AGAIN else status.value
+    )
 
 
 def _show_plan(screen: Screen, plan: dict[str, Any], row: Approval) -> None:
@@ -121,16 +130,17 @@ async def approve(ops: Operations, screen: Screen, approval: str, reason: str, a
 @approvals.command("reject")
 @click.argument("approval")
 @click.option("--reason", required=True, help="For the history; people will read it.")
+@click.option("--again", is_flag=True, help="Go round once more, where the workflow offers that.")
 @on_store
-async def reject(ops: Operations, screen: Screen, approval: str, reason: str) -> int:
+async def reject(ops: Operations, screen: Screen, approval: str, reason: str, again: bool) -> int:
     """Reject it: the call is not made."""
     before = await ops.run((await ops.approval(approval)).run)
-    row = await ops.reject(approval, reason=reason)
+    row = await ops.reject(approval, reason=reason, again=again)
     return await _tell(ops, screen, row, before.seq)
 
 
 async def _tell(ops: Operations, screen: Screen, row: Approval, seq: int) -> int:
-    said = f"{row.status.value} by {row.decided_by}"
+    said = f"{_verdict(row.status)} by {row.decided_by}"
     after = await resumed(ops, row.run, seq)
     went = {"resumed_ms": after.ms if after else None, "then": after.then if after else ""}
     if screen.data({**approval_view(row), **went}):

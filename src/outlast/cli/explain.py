@@ -1,21 +1,48 @@
-"""`outlast explain`: how durations come about, from the defaults or from a module's own activities."""
+"""`outlast explain`: where a run stands and why, in one sentence; and how durations come about."""
 
 from typing import Any
 
 import click
 
+from outlast.cli.failure import OK
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
-from outlast.cli.session import settings_now
-from outlast.cli.settings import Group
+from outlast.cli.session import on_store, settings_now
+from outlast.cli.settings import Command, Group
 from outlast.cli.text import span
+from outlast.runtime.operations import Operations
 from outlast.runtime.serve import lease_view
 
 
-@click.group(cls=Group)
+class Explain(Group):
+    """Any word that is no command of its own is the id of a run."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or the explanation of the run of this id."""
+        return super().get_command(ctx, cmd_name) or Command(cmd_name, callback=lambda: of_run(cmd_name))
+
+
+@click.group(cls=Explain, subcommand_metavar="RUN | lease [MODULE]")
 def explain() -> None:
-    """Show how durations come about."""
+    """Say in one sentence where RUN stands, who holds it, what comes next and what would unblock it.
+
+    `outlast explain lease` shows how the durations of a worker come about.
+    """
+
+
+@on_store
+async def of_run(ops: Operations, screen: Screen, run: str) -> int:
+    """Print the explanation of a run."""
+    explained = await ops.explain(run)
+    if screen.data({"run": run, **explained.view()}):
+        return OK
+    screen.line(explained.sentence)
+    unblock = [each if each.startswith("outlast ") else f"({each})" for each in explained.unblock]
+    screen.pairs(
+        [*((name, [text]) for name, text in explained.facts), ("next", [explained.next]), ("unblock", unblock)]
+    )
+    return OK
 
 
 @explain.command("lease")

@@ -6,11 +6,10 @@ from outlast.core.events import EventType
 from outlast.core.rows import is_over
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import ENDINGS
+from outlast.runtime.views import ENDINGS, TAKEN
 from outlast.runtime.watch import until
 
 WITHIN_S = 5.0  # the target for going on after a decision (REQ-G201)
-TAKEN = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
 MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})
 
 

@@ -14,11 +14,15 @@ LAZY: dict[str, tuple[str, str]] = {
     "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
     "run": ("outlast.cli.run:run", "Start a run."),
     "signal": ("outlast.cli.signals:signal", "Leave a signal for a run."),
-    "runs": ("outlast.cli.runs:runs", "List and look at runs; continue or cancel one."),
+    "runs": ("outlast.cli.all_runs:runs", "List, look at and follow runs; continue, extend or cancel one."),
     "effects": ("outlast.cli.effects:effects", "Settle an effect that may or may not have happened."),
     "approvals": ("outlast.cli.approvals:approvals", "List, look at and decide what waits for people."),
+    "attention": ("outlast.cli.attention:attention", "List and answer what needs a person."),
+    "hold": ("outlast.cli.hold:hold", "Stop new calls of an activity, a workflow or the tenant."),
+    "release": ("outlast.cli.hold:release", "Take a hold down; what waited for it goes on."),
+    "holds": ("outlast.cli.hold:holds", "List the holds, and how many runs wait for each."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
-    "explain": ("outlast.cli.explain:explain", "Show how durations come about."),
+    "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),
 }
 
 

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.cli.failure import OK, shown_traceback
+from outlast.cli.progress import progress_lines, trigger_text
 from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of, span
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import Run, is_over
 from outlast.runtime.operations import Operations
+from outlast.runtime.progress import progress_of
 from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
 
 JSON_WIDTH = 400  # an outcome longer than this is for -o json
@@ -23,9 +25,12 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
     counts = effect_counts(await ops.effects(run_id))
     takeovers = takeovers_of(events, await ops.workers(), ops.store.mapping().real)
     view = run_view(row, await ops.serving())
+    progress = progress_of(row, events, await ops.effects(run_id))
     way = visits_of(row, events)
     ending = ending_of(events)
-    if screen.data({**view, "visits": way, "effects": counts, "takeovers": takeovers, **(ending or {})}):
+    if screen.data(
+        {**view, "visits": way, "effects": counts, "takeovers": takeovers, "progress": progress, **(ending or {})}
+    ):
         return OK
     shown = f"{row.run}  {row.workflow} v{row.lane.rpartition('@')[2]}  {view['shown']}"
     screen.line(f"{shown}   started {screen.since(view['created_at'])} by {row.requested_by}   version {row.version}")
@@ -36,6 +41,8 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
             ("attention", [line for each in view["attention"] for line in _attention(screen, row, each)]),
             ("effects", [_effects(counts, run_id)]),
             ("crashes", _crashes(takeovers)),
+            ("progress", progress_lines(screen, progress)),
+            ("answer", [f"outlast attention show {row.run}"] if view["attention"] else []),
             *(_ending(ending) if ending else ()),
         )
     )
@@ -78,7 +85,7 @@ def _waiting(screen: Screen, row: Run, view: dict[str, Any]) -> list[str]:
 
 def _attention(screen: Screen, row: Run, each: dict[str, Any]) -> list[str]:
     first, *rest = shown_traceback(each["detail"]) or [""]
-    name = f"{each['reason']} {each['key']}".strip()
+    name = trigger_text(each)
     return [
         f"{name}, since {screen.ago(each['since'])}: {first}",
         *(f"  {line}" for line in rest),

@@ -13,11 +13,13 @@ import click
 from outlast.cli.failure import CONFLICT, INTERRUPTED, OK
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.modules import load_workflows
+from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import DEFAULT_STORE, Command, Settings
 from outlast.cli.text import inert, span
 from outlast.core.budget import Liveness
+from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.flow.workflow import Workflow
 from outlast.runtime.serve import lease_view, worker_of
@@ -27,8 +29,9 @@ from outlast.runtime.serve import lease_view, worker_of
 @click.argument("module", metavar="MODULE[:NAME]", envvar="OUTLAST_MODULE")
 @click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
 @click.option("--name", default="", help="What people call this worker.")
+@click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")
 @liveness_options
-def worker(module: str, concurrency: int, name: str, **durations: int | None) -> None:
+def worker(module: str, concurrency: int, name: str, notify: str, **durations: int | None) -> None:
     """Serve every workflow of MODULE, or the one named, until stopped.
 
     MODULE is a file (flows.py) or a dotted name. Ctrl-C gives back what is held and stops; a second one leaves at
@@ -38,15 +41,22 @@ def worker(module: str, concurrency: int, name: str, **durations: int | None) ->
     settings = settings_now()
     _log_to_stderr()
     served = load_workflows(module)
-    click.get_current_context().exit(asyncio.run(_serve(settings, module, served, live, concurrency, name)))
+    notifier = notifier_of(notify)
+    click.get_current_context().exit(asyncio.run(_serve(settings, module, served, live, concurrency, name, notifier)))
 
 
 async def _serve(
-    settings: Settings, module: str, served: Sequence[Workflow[Any]], live: Liveness, concurrency: int, name: str
+    settings: Settings,
+    module: str,
+    served: Sequence[Workflow[Any]],
+    live: Liveness,
+    concurrency: int,
+    name: str,
+    notifier: Notifier | None,
 ) -> int:
     stops: list[int] = []
     async with operations(settings, make=True, workflows=served) as bound:
-        process = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name)
+        process = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier)
 
         def stop(number: int) -> None:
             stops.append(number)
@@ -60,6 +70,8 @@ async def _serve(
             loop.add_signal_handler(number, stop, number)
         _announce(Screen(settings), process, served, live, bound.store.url)
         await process.run()
+        if counted := counted_text(process.counters):
+            _say(counted)
         where = "" if settings.store == DEFAULT_STORE else f" --store {settings.store}"
         again = f"outlast worker {module}{where}"
         if stops:

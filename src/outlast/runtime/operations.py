@@ -28,14 +28,17 @@ from outlast.core.rows import (
     Slot,
     Worker,
 )
-from outlast.engine import commands, holds
+from outlast.engine import answers, commands, holds
 from outlast.engine.ending import standing
 from outlast.engine.limits import set_slots
 from outlast.errors import Conflict, Forbidden, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
+from outlast.runtime import board
 from outlast.runtime.clocks import new_id
+from outlast.runtime.explain import explain
 from outlast.runtime.port import Actor
+from outlast.runtime.seen import Explanation
 from outlast.runtime.words import is_alive
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
@@ -100,7 +103,7 @@ class Operations:
 
     async def go_on(self, run: str, *, reason: str = "") -> None:
         """Answer a run's attention with "continue". Raises NotFound, Conflict."""
-        await commands.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
+        await answers.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
 
     async def approve(self, approval: str, *, reason: str = "", alternative: int = 0) -> Approval:
         """Approve the plan asked for, or one of the alternatives (1, 2, …). Raises NotFound, Forbidden, Conflict."""
@@ -122,7 +125,7 @@ class Operations:
         self, run: str, reason: Reason, choice: Choice, *, text: str, key: str = "", by: timedelta | None = None
     ) -> None:
         """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict."""
-        await commands.answer(
+        await answers.answer(
             self.store,
             tenant=self.tenant,
             run=run,
@@ -140,13 +143,46 @@ class Operations:
 
     async def hold(self, what: Literal["activity", "workflow", "tenant"], name: str = "", *, reason: str) -> None:
         """Stop new intents of an activity, a workflow or the tenant. Raises InvalidInput, Conflict."""
-        await holds.put_up(
-            self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name, reason=reason
-        )
+        await holds.put_up(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name, reason=reason)
 
     async def release(self, what: Literal["activity", "workflow", "tenant"], name: str = "") -> int:
         """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
         return await holds.take_down(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name)
+
+    async def flagged(
+        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = board.PAGE
+    ) -> tuple[tuple[Run, ...], str]:
+        """Runs a person must look at, for this reason or any, of one page of runs; and the next page's cursor."""
+        return await board.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
+
+    async def answer_all(
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        by: timedelta | None = None,
+        cursor: str = "",
+    ) -> board.Answered:
+        """Answer every run flagged so in one page of runs, each once; what fails is listed. Go on with the cursor."""
+
+        async def one(run: str, key: str) -> None:
+            if reason is Reason.EFFECT_UNCERTAIN:
+                await self.resolve_effect(run, key, board.verb_of(choice), reason=text)
+            else:
+                await self.answer(run, reason, choice, text=text, by=by)
+
+        board.check_for_all(reason, choice)
+        return await board.answer_page(self.store, self.tenant, reason, workflow, cursor, one)
+
+    async def held_up(self) -> dict[str, int]:
+        """How many runs wait for the release of each hold, by its key."""
+        return await board.held_up(self.store, self.tenant)
+
+    async def explain(self, run: str) -> Explanation:
+        """Where a run stands and why, in one sentence with its facts. Raises NotFound."""
+        return explain(await board.seen(self.store, await self.run(run)))
 
     async def holds(self) -> tuple[Hold, ...]:
         """The holds that are up."""
@@ -191,11 +227,11 @@ class Operations:
         response: Any = None,
     ) -> None:
         """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), InvalidInput."""
-        effect = await commands.find_effect(self.store, self.tenant, run, key)
+        effect = await answers.find_effect(self.store, self.tenant, run, key)
         answer = None
         if verb == "happened":
             answer = self._response_of(effect, await self.run(run), response)
-        await commands.resolve_effect(
+        await answers.resolve_effect(
             self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
+from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, chance, process_id
@@ -20,6 +21,7 @@ def worker_of(
     name: str = "",
     clock: Clock | None = None,
     threads: bool = True,
+    notifier: Notifier | None = None,
 ) -> WorkerProcess:
     """A worker that was never started before. Raises DefinitionError, ValueError for durations that contradict."""
     return WorkerProcess(
@@ -32,6 +34,7 @@ def worker_of(
         concurrency=concurrency,
         name=name,
         threads=threads,
+        notifier=notifier,
     )
 
 

@@ -17,6 +17,7 @@ from outlast.core.rows import Approval, Effect, Event, Run, Worker, is_over
 from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text
 
 ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
+TAKEN = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
 
 
 def instant(at: int) -> str | None:
@@ -108,6 +109,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "reason": approval.reason,
         "valid_until": instant(approval.valid_until),
         "consumed_by": approval.consumed_by,
+        "another_round": bool(approval.again),
     }
 
 

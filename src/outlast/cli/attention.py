@@ -1,0 +1,161 @@
+"""`outlast attention`: what needs a person, by reason, and the answers of people: one, or one for many (S-21, S-23)."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from outlast.cli.attention_page import print_board, print_run
+from outlast.cli.bulk import answer_many, unsure
+from outlast.cli.failure import OK
+from outlast.cli.runs import warn_unserved
+from outlast.cli.screen import Screen
+from outlast.cli.session import on_store
+from outlast.cli.settings import Group
+from outlast.cli.text import duration
+from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.overlay import Attention, attention_of
+from outlast.core.rows import Run
+from outlast.errors import Conflict, InvalidInput
+from outlast.runtime import board
+from outlast.runtime.answers import entry_view, ways_of
+from outlast.runtime.operations import Operations
+
+REASONS = click.Choice([reason.value for reason in Reason])
+ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # asked about first
+
+
+@click.group(cls=Group)
+def attention() -> None:
+    """List and answer what needs a person."""
+
+
+@attention.command("ls")
+@click.option("--reason-name", type=REASONS, help="Only this reason.")
+@click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Stop after about so many runs [200].")
+@click.option("--cursor", default="", help="Go on where the last page ended.")
+@on_store
+async def ls(ops: Operations, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
+    """List what needs a person, grouped by reason: since when, how long still, and the choices as commands."""
+    reason = Reason(reason_name) if reason_name else None
+    views: list[dict[str, Any]] = []
+    runs = 0
+    while True:
+        rows, cursor = await ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
+        runs += len(rows)
+        views += [entry_view(row, a) for row in rows for a in attention_of(row) if reason in (None, a.reason)]
+        if not cursor or runs >= limit:
+            break
+    views.sort(key=lambda view: (view["reason"], view["since"]))
+    if not screen.listing("attention", views, cursor=cursor):
+        print_board(screen, views, runs, cursor)
+    return OK
+
+
+@attention.command("show")
+@click.argument("run")
+@on_store
+async def show(ops: Operations, screen: Screen, run: str) -> int:
+    """Show every reason why a person must look at RUN, whole, with its choices as commands."""
+    row = await ops.run(run)
+    views = [entry_view(row, a) for a in attention_of(row)]
+    explained = await ops.explain(run)
+    if not screen.data({"run": run, "attention": views, "explained": explained.view()}):
+        print_run(screen, row, explained.sentence, views)
+    return OK
+
+
+@attention.command("resolve")
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] CHOICE")
+@click.option("--all", "every", type=REASONS, help="Answer every run flagged so, instead of one RUN.")
+@click.option("--workflow", default="", metavar="NAME", help="With --all: only runs of this workflow.")
+@click.option("--reason-name", type=REASONS, help="Which reason is answered; needed where RUN has several.")
+@click.option("--key", default="", metavar="KEY", help="Which effect's, where the same reason stands for several.")
+@click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: by how much [168h].")
+@click.option("--reason", required=True, help="For the history; people will read it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@on_store
+async def resolve(
+    ops: Operations,
+    screen: Screen,
+    words: tuple[str, ...],
+    every: str | None,
+    workflow: str,
+    reason_name: str | None,
+    key: str,
+    by: int | None,
+    reason: str,
+    yes: bool,
+) -> int:
+    """Answer what a person is asked.
+
+    \b
+    outlast attention resolve RUN CHOICE --reason …
+    outlast attention resolve --all REASON CHOICE --reason …
+    """
+    if len(words) != (1 if every else 2):
+        raise click.UsageError("say RUN CHOICE, or --all REASON CHOICE")
+    if not reason.strip():
+        raise InvalidInput("an answer needs a reason", "people will read it in the run's history", "say --reason …")
+    choice = _choice(words[-1])
+    if by is not None and choice is not Choice.EXTEND:
+        raise click.UsageError(f"--by belongs to the choice {Choice.EXTEND.value}")
+    more = timedelta(milliseconds=by) if by is not None else None
+    if every:
+        if reason_name or key:
+            raise click.UsageError("--all names the reason; --reason-name and --key belong to one RUN")
+        return await answer_many(ops, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes)
+    if workflow:
+        raise click.UsageError("--workflow belongs to --all")
+    row = await ops.run(words[0])
+    entry = _entry(row, choice, Reason(reason_name) if reason_name else None, key)
+    if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {row.run}?")) is not None:
+        return code
+    await _answer(ops, row, entry, choice, reason, more)
+    if not screen.data({"run": row.run, "reason": entry.reason.value, "choice": choice.value, "by": ops.actor.name}):
+        screen.line(f"{row.run} {entry.reason.value}: {choice.value.replace('_', ' ')}, says {ops.actor.name}")
+    await warn_unserved(ops, screen, row.run)
+    return OK
+
+
+def _choice(word: str) -> Choice:
+    try:
+        return Choice(word.replace("-", "_"))
+    except ValueError:
+        raise click.UsageError(f"{word!r} is no choice; there are {', '.join(c.value for c in Choice)}") from None
+
+
+def _entry(run: Run, choice: Choice, reason: Reason | None, key: str) -> Attention:
+    """The one entry that is answered. Raises Conflict (none such, not offered), InvalidInput (which one?)."""
+    entries = attention_of(run)
+    look = f"outlast attention show {run.run}"
+    if not entries:
+        raise Conflict(
+            f"run {run.run} needs no attention", "nobody has to answer anything", f"outlast explain {run.run}"
+        )
+    found = [a for a in entries if reason in (None, a.reason) and key in ("", a.key)]
+    if not found:
+        named = ", ".join(f"{a.reason.value} {a.key}".strip() for a in entries)
+        raise Conflict(f"run {run.run} is not flagged so", f"its attention: {named}", look)
+    if len({a.reason for a in found}) > 1:
+        names = ", ".join(dict.fromkeys(a.reason.value for a in found))
+        raise InvalidInput(f"run {run.run} has several open reasons", names, f"name one with --reason-name; {look}")
+    entry = found[0]
+    if choice not in CHOICES[entry.reason]:
+        offered = ", ".join(c.value for c in CHOICES[entry.reason])
+        raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
+    if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:
+        keys = ", ".join(a.key for a in found)
+        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"name one with --key; {look}")
+    return entry._replace(key=key or entry.key) if entry.reason is Reason.EFFECT_UNCERTAIN else entry._replace(key=key)
+
+
+async def _answer(ops: Operations, run: Run, entry: Attention, choice: Choice, text: str, by: timedelta | None) -> None:
+    if entry.reason is not Reason.EFFECT_UNCERTAIN:
+        await ops.answer(run.run, entry.reason, choice, text=text, key=entry.key, by=by)
+        return
+    if choice is Choice.HAPPENED:
+        command = next(way.command for way in ways_of(run, entry) if way.choice is choice)
+        raise Conflict(f"{entry.key}: what happened has an id at the receiver", "it is recorded", f"say it: {command}")
+    await ops.resolve_effect(run.run, entry.key, board.verb_of(choice), reason=text)

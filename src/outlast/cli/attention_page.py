@@ -1,0 +1,62 @@
+"""The operators' board on a terminal: one group a reason, and one run's reasons in full."""
+
+from itertools import groupby
+from typing import Any
+
+from outlast.cli.failure import shown_traceback
+from outlast.cli.progress import trigger_text
+from outlast.cli.screen import Screen
+from outlast.core.machine import Reason
+from outlast.core.rows import Run
+from outlast.runtime.answers import ways_of_all
+
+
+def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str) -> None:
+    """Every group: the runs, then the choices as commands to copy; sorted by reason, oldest first."""
+    if not views:
+        further = " on this page" if cursor else ""
+        screen.line(f"nothing needs a person{further} → outlast runs ls")
+    for reason, items in groupby(views, key=lambda view: str(view["reason"])):
+        _group(screen, Reason(reason), list(items))
+    if views:
+        screen.advice(f"{runs} run{'' if runs == 1 else 's'} need{'s' if runs == 1 else ''} a person")
+    if cursor:
+        screen.advice(f"further runs → outlast attention ls --cursor {cursor}")
+
+
+def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:
+    screen.line(f"{reason.value} ({len(items)}) · ignored: {items[0]['if_ignored']}")
+    screen.table(("RUN", "WORKFLOW", "SINCE", "LEFT", "WHAT"), [_row(screen, view) for view in items])
+    first = items[0]
+    for each in first["choices"]:
+        screen.line(f"  → {each['command']}")
+    if len(items) > 1:
+        screen.line(f"  all {len(items)}:")
+        for way in ways_of_all(reason):
+            screen.line(f"  → {way.command}")
+    screen.line()
+
+
+def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
+    detail = (view["detail"].splitlines() or [""])[0]
+    left = screen.left(view["until"])
+    own = view["trigger"] if view["trigger"] != view["reason"] else ""
+    what = " ".join(filter(None, (view["key"], f"({own})" if own else "", detail)))
+    return view["run"], view["workflow"], screen.ago(view["since"]), left, what
+
+
+def print_run(screen: Screen, run: Run, sentence: str, views: list[dict[str, Any]]) -> None:
+    """Each reason of one run: the whole detail, what happens if it is ignored, and every choice as a command."""
+    screen.line(sentence)
+    if not views:
+        screen.line(f"{run.run} needs no attention → outlast runs show {run.run}")
+    for view in views:
+        first, *rest = shown_traceback(view["detail"]) or [""]
+        left = f", in {screen.left(view['until'])}" if view["until"] else ""
+        screen.line()
+        screen.line(f"{trigger_text(view)}, since {screen.ago(view['since'])}: {first}")
+        for line in rest:
+            screen.line(f"  {line}")
+        screen.line(f"  ignored: {view['if_ignored']}{left}")
+        for each in view["choices"]:
+            screen.line(f"  {each['choice']:<15}→ {each['command']}")

@@ -1,0 +1,90 @@
+"""One answer for every run flagged for a reason: counted, asked about, given page by page, failures listed."""
+
+import asyncio
+from datetime import timedelta
+
+import click
+
+from outlast.cli.failure import CONFLICT, OK, USAGE
+from outlast.cli.screen import Screen
+from outlast.core.machine import Choice, Reason
+from outlast.runtime.board import check_for_all
+from outlast.runtime.operations import Operations
+
+FAILURES_SHOWN = 50
+
+
+async def answer_many(
+    ops: Operations,
+    screen: Screen,
+    reason: Reason,
+    choice: Choice,
+    *,
+    text: str,
+    workflow: str,
+    by: timedelta | None,
+    yes: bool,
+) -> int:
+    """Ask, unless `yes`; answer each run once; say how many, and which could not be answered (exit code 4)."""
+    check_for_all(reason, choice)
+    n = await _count(ops, reason, workflow)
+    of = f" of {workflow}" if workflow else ""
+    if not n:
+        if not screen.data({"answered": 0, "failed": []}):
+            screen.line(f"no run{of} is flagged {reason.value}")
+        return OK
+    runs = "1 run" if n == 1 else f"{n} runs"
+    question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
+    if not yes and (code := await unsure(screen, question)) is not None:
+        return code
+    done, failed = await _answer(ops, reason, choice, text, workflow, by)
+    listed = [{"run": run, "why": why} for run, why in failed]
+    if not screen.data({"answered": done, "failed": listed}):
+        many = "1 run is answered" if done == 1 else f"{done} runs are answered"
+        screen.line(f"{many}: {choice.value.replace('_', ' ')}, says {ops.actor.name}")
+        for run, why in failed[:FAILURES_SHOWN]:
+            screen.line(f"  not {run}: {why}")
+        if len(failed) > FAILURES_SHOWN:
+            screen.line(f"  and {len(failed) - FAILURES_SHOWN} more → -o json")
+    return CONFLICT if failed else OK
+
+
+async def _count(ops: Operations, reason: Reason, workflow: str) -> int:
+    n, cursor = 0, ""
+    while True:
+        rows, cursor = await ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
+        n += len(rows)
+        if not cursor:
+            return n
+
+
+async def _answer(
+    ops: Operations, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
+) -> tuple[int, list[tuple[str, str]]]:
+    done, failed, cursor = 0, list[tuple[str, str]](), ""
+    while True:
+        page = await ops.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
+        done += len(page.done)
+        failed += page.failed
+        cursor = page.cursor
+        if not cursor:
+            return done, failed
+
+
+async def unsure(screen: Screen, question: str) -> int | None:
+    """Ask a person: None for a yes; else the exit code, once it was said that nothing was done."""
+    answer = await asyncio.to_thread(_confirm, question[0].upper() + question[1:])
+    if answer is None:
+        screen.advice("not answered: nobody was there to ask → --yes")
+        return USAGE
+    if not answer:
+        screen.line("not answered")
+        return OK
+    return None
+
+
+def _confirm(question: str) -> bool | None:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return None

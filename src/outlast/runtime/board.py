@@ -1,0 +1,122 @@
+"""The operators' board: what needs people, read page by page, and one answer for many runs."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple
+
+from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.overlay import attention_of, waiting_of
+from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold, Run, Slot, Worker
+from outlast.errors import Conflict, NotFound, OutlastError
+from outlast.runtime.seen import Seen
+from outlast.store.port import Store
+
+PAGE = 500  # runs read at once
+AT_ONCE = 50  # answers under way together: they share the store's batches
+EVENTS = 50  # the newest events of a run that an explanation looks at
+
+Verb = Literal["happened", "did_not_happen", "give_up"]
+
+
+class Answered(NamedTuple):
+    """What one page of runs came to: who was answered, who was not and why, and the cursor of the next page."""
+
+    done: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    cursor: str
+
+
+async def flagged(
+    store: Store, tenant: str, reason: Reason | None, workflow: str, cursor: str, limit: int
+) -> tuple[tuple[Run, ...], str]:
+    """The flagged runs of one page of runs, newest first."""
+    where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
+    page = await store.page(RUN, tenant, where, cursor=cursor, limit=limit)
+    rows = [r for r in page.rows if isinstance(r, Run) and r.attention]
+    return tuple(r for r in rows if reason is None or any(a.reason is reason for a in attention_of(r))), page.cursor
+
+
+def check_for_all(reason: Reason, choice: Choice) -> None:
+    """Can this choice be made for many runs at once? Raises Conflict."""
+    if choice not in CHOICES[reason]:
+        offered = ", ".join(c.value for c in CHOICES[reason])
+        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if choice is Choice.HAPPENED:
+        raise Conflict(
+            "«happened» cannot be said of many effects at once",
+            "each has an id of its own at the receiver",
+            "say it of each: outlast effects resolve RUN KEY --happened ID",
+        )
+
+
+def verb_of(choice: Choice) -> Verb:
+    """What a choice says of an uncertain effect."""
+    if choice is Choice.HAPPENED:
+        return "happened"  # a word of the ledger's own interface
+    return "did_not_happen" if choice is Choice.DID_NOT_HAPPEN else "give_up"
+
+
+async def answer_page(
+    store: Store,
+    tenant: str,
+    reason: Reason,
+    workflow: str,
+    cursor: str,
+    one: Callable[[str, str], Awaitable[None]],
+) -> Answered:
+    """`one` answer for each flagged run of a page: (run, key); for uncertain effects, one for each key."""
+    rows, further = await flagged(store, tenant, reason, workflow, cursor, PAGE)
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
+
+    async def answer(row: Run) -> None:
+        entries = [a for a in attention_of(row) if a.reason is reason]
+        keys = [a.key for a in entries] if reason is Reason.EFFECT_UNCERTAIN else [""]
+        try:
+            for key in keys:
+                await one(row.run, key)
+        except OutlastError as error:
+            failed.append((row.run, f"{error.what}: {error.why}" if error.why else error.what))
+            return
+        done.append(row.run)
+
+    for i in range(0, len(rows), AT_ONCE):
+        await asyncio.gather(*(answer(row) for row in rows[i : i + AT_ONCE]))
+    return Answered(tuple(done), tuple(failed), further)
+
+
+async def held_up(store: Store, tenant: str) -> dict[str, int]:
+    """How many runs wait for the release of each hold, by its key."""
+    counts: Counter[str] = Counter()
+    cursor = ""
+    while True:
+        page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
+        for row in page.rows:
+            if isinstance(row, Run):
+                counts.update({w.what.partition(":")[0] for w in waiting_of(row) if w.kind == "hold"})
+        cursor = page.cursor
+        if not cursor:
+            return dict(counts)
+
+
+async def seen(store: Store, run: Run) -> Seen:
+    """All rows that an explanation of a run is made from. Raises NotFound."""
+    (rows,) = await store.run_rows([(run.tenant, run.run)])
+    if rows is None:
+        raise NotFound(f"no run {run.run}")
+    after = max(0, rows.run.seq - EVENTS)
+    events = await store.rows(EVENT, (run.tenant, run.run), after=(run.tenant, run.run, after), limit=EVENTS)
+    slots = [*await store.rows(SLOT, (STORE,)), *await store.rows(SLOT, (run.tenant,))]
+    return Seen(
+        run=rows.run,
+        now=rows.now,
+        events=tuple(e for e in events if isinstance(e, Event) and e.seq <= rows.run.seq),
+        effects=rows.effects,
+        waits=rows.waits,
+        approvals=rows.approvals,
+        notes=rows.notes,
+        workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
+        holds=tuple(h for h in await store.rows(HOLD, (run.tenant,)) if isinstance(h, Hold) and h.up),
+        slots=tuple(s for s in slots if isinstance(s, Slot)),
+    )

@@ -1,0 +1,217 @@
+"""Why a run stands where it stands, in one sentence: a pure function of its rows, the same for every reader (RUN-9)."""
+
+import json
+
+from outlast.core.machine import (
+    OVERLAY_ONLY,
+    TERMINAL,
+    Choice,
+    EffectStatus,
+    LeaseStatus,
+    Reason,
+    RunStatus,
+    if_ignored,
+)
+from outlast.core.overlay import Attention, attention_of
+from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, route
+from outlast.core.rows import Effect, Worker, is_over
+from outlast.runtime.answers import Way, until_of, ways_of
+from outlast.runtime.explain_waits import waiting_part
+from outlast.runtime.seen import START_WORKER, Explanation, Part, Seen, first_line, start_one, taker_text
+from outlast.runtime.views import ENDINGS, TAKEN
+from outlast.runtime.words import is_alive, is_held
+
+OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
+
+
+def explain(seen: Seen) -> Explanation:
+    """Where the run stands, why, who holds it, since and until when, what comes next, what would unblock it."""
+    run = seen.run
+    part = _part(seen)
+    tripped = () if is_over(run) else _overlays(seen)
+    clause = part.clause
+    unblock = list(part.unblock)
+    for entry in tripped:
+        clause = f"{_overlay(seen, entry)} and goes on: it {clause}"
+        unblock += [way.command for way in ways_of(run, entry)]
+    facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "nobody")]
+    if part.since:
+        facts.append(("since", seen.instant(part.since)))
+    if part.until:
+        facts.append(("until", seen.instant(part.until)))
+    return Explanation(f"{run.run} {clause}.", (*facts, *part.facts), part.next, tuple(dict.fromkeys(unblock)))
+
+
+def _overlays(seen: Seen) -> tuple[Attention, ...]:
+    """Reasons that stop nothing, and that nobody has answered yet."""
+    way = route(seen.run, seen.notes, _ledger(seen), seen.now.business)
+    left = () if isinstance(way, Cancel | Fail) else way.left
+    return tuple(a for a in left if a.reason in OVERLAY_ONLY)
+
+
+def _overlay(seen: Seen, entry: Attention) -> str:
+    if entry.reason is Reason.TOTAL_TIMEOUT:
+        return f"passed its ceiling {seen.ago(entry.since)} ago ({entry.trigger or entry.reason.value})"
+    return f"needs a person for {entry.reason.value} since {seen.ago(entry.since)}"
+
+
+def _ledger(seen: Seen) -> dict[tuple[int, str], Effect]:
+    return {(e.visit, e.key): e for e in seen.effects}
+
+
+def _part(seen: Seen) -> Part:
+    if is_over(seen.run):
+        return _over(seen)
+    way = route(seen.run, seen.notes, _ledger(seen), seen.now.business)
+    if isinstance(way, Cancel | Fail):
+        return _to_end(seen, way)
+    if isinstance(way, Rest):
+        return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
+    if is_held(seen.run):
+        return _walked(seen)
+    if way.answers:
+        return _answered(seen, way.answers)
+    return waiting_part(seen)
+
+
+# --- over ------------------------------------------------------------------------------------------
+_ENDED = {RunStatus.COMPLETED: "completed", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
+assert set(_ENDED) == set(TERMINAL)
+
+
+def _over(seen: Seen) -> Part:
+    run = seen.run
+    last = seen.events[-1] if seen.events else None
+    data = json.loads(last.body)["data"] if last is not None and last.type in ENDINGS else {}
+    reason, stands = first_line(data.get("reason", "")), data.get("standing", [])
+    said = f": {reason}" if reason else ""
+    for by in ("cancelled by ", "failed by "):
+        if reason.startswith(by):
+            said = f" by {reason.removeprefix(by)}"
+    clause = f"{_ENDED[run.status]} {seen.ago(run.ended_at)} ago{said}"
+    if stands:
+        clause += f"; {_count(len(stands), 'effect')} of it stand{'s' if len(stands) == 1 else ''}"
+    unblock = ("undo by hand what must be undone",) if stands else ()
+    facts = (("stands", ", ".join(stands)),) if stands else ()
+    return Part(clause, "nothing: a run that has ended never changes", unblock, since=run.ended_at, facts=facts)
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+# --- asked to end ------------------------------------------------------------------------------------
+def _to_end(seen: Seen, way: Cancel | Fail) -> Part:
+    run = seen.run
+    note = next((n for n in seen.notes if n.kind in ("cancel", "answer") and n.actor == way.by), None)
+    since = note.at if note is not None else 0
+    if way.by == ENGINE:
+        asked = f"is to be cancelled ({way.reason})"
+    else:
+        when = f" {seen.ago(since)} ago" if since else ""
+        asked = f"was asked to end by {way.by}{when} ({way.reason})"
+    open_ = [e for e in seen.effects if e.status in OPEN]
+    facts = (("open effects", ", ".join(f"{e.activity} {e.key}" for e in open_)),) if open_ else ()
+    if is_held(run):
+        clause = f"{asked}; {run.owner} heeds it before its next call"
+        return Part(clause, "its open effects are settled, then it ends", since=since, facts=facts)
+    if seen.is_due():
+        clause = f"{asked}; {taker_text(seen)}"
+        return Part(clause, "its open effects are settled, then it ends", start_one(seen), since=since, facts=facts)
+    stopping = tuple(a for a in attention_of(run) if a.reason not in OVERLAY_ONLY)
+    inner = _needs_person(seen, stopping) if stopping else waiting_part(seen)
+    return inner._replace(clause=f"{asked} and first {inner.clause}", since=since, facts=facts)
+
+
+# --- a person --------------------------------------------------------------------------------------
+def _needs_person(seen: Seen, entries: tuple[Attention, ...]) -> Part:
+    run = seen.run
+    said = [_why(seen, entry) for entry in entries]
+    untils = [u for entry in entries if (u := until_of(entry))]
+    commands = tuple(way.command for entry in entries for way in ways_of(run, entry) if _is_open(seen, entry, way))
+    ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
+    return Part(
+        f"needs a person: {'; and '.join(said)}",
+        f"ignored: {ignored}",
+        commands,
+        since=min(entry.since for entry in entries),
+        until=min(untils, default=0),
+        facts=(("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))),),
+    )
+
+
+def _is_open(seen: Seen, entry: Attention, way: Way) -> bool:
+    """Would it be accepted now? «Did not happen» is, once a call in flight can no longer land."""
+    effect = _ledger(seen).get((entry.visit, entry.key))
+    return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.quiet_until <= seen.now.real
+
+
+def _why(seen: Seen, entry: Attention) -> str:
+    detail = first_line(entry.detail)
+    effect = _ledger(seen).get((entry.visit, entry.key))
+    name = f"{effect.activity} {effect.key}" if effect is not None else entry.key
+    match entry.reason:
+        case Reason.EFFECT_UNCERTAIN:
+            when = "now"
+            if effect is not None and effect.quiet_until > seen.now.real:
+                when = f"in {seen.left_real(effect.quiet_until)}"
+            return f"{name} may or may not have happened ({detail}); «did not happen» is accepted {when}"
+        case Reason.RETRIES_EXHAUSTED:
+            return f"{name} did not happen {detail}"
+        case Reason.EXCEPTION:
+            return f"node {seen.run.node} raised {detail}"
+        case Reason.APPROVAL_TIMEOUT:
+            return f"{detail}; without an answer it is cancelled in {seen.left(until_of(entry))}"
+    return detail or entry.reason.value
+
+
+def _answered(seen: Seen, answers: tuple[Answer, ...]) -> Part:
+    said = " and ".join(_chosen(answer) for answer in answers)
+    clause = f"goes on with what people answered ({said}); {taker_text(seen)}"
+    return Part(clause, "the node is walked again, in the same visit", start_one(seen))
+
+
+def _chosen(answer: Answer) -> str:
+    if answer.attention.reason is Reason.EFFECT_UNCERTAIN:
+        return f"{answer.attention.key} is settled by {answer.by}"
+    return f"{answer.choice.value} by {answer.by}"
+
+
+# --- a worker --------------------------------------------------------------------------------------
+def _walked(seen: Seen) -> Part:
+    run = seen.run
+    taken = next((e for e in reversed(seen.events) if e.type in TAKEN), None)
+    since = taken.at if taken is not None else 0
+    worker = next((w for w in seen.workers if w.id == run.owner), None)
+    if worker is None or not is_alive(worker, seen.now):
+        return _orphaned(seen, worker, since)
+    facts = (
+        ("lease", f"for another {seen.left_real(worker.lease_until)}, renewed as long as the worker lives"),
+        ("slice", f"ends within {seen.left_real(run.due_at or 0)}"),
+    )
+    dies = f"another worker takes over once the lease of {run.owner} has expired, should it die"
+    silent = seen.now.real - worker.renewed_at
+    if silent > (worker.lease_until - worker.renewed_at) // 2:
+        clause = f"is held by {run.owner}, which has been silent for {seen.ago_real(worker.renewed_at)}"
+        clause += f": takeover in {seen.left_real(worker.lease_until)}, unless it renews its lease"
+        return Part(clause, dies, () if seen.takers() else (START_WORKER,), since=since, facts=facts)
+    ago = f", since {seen.ago(since)}" if since else ""
+    if run.status is RunStatus.RECOVERING:
+        clause = f"is held by {run.owner}, which settles what its predecessor left open in node {run.node}{ago}"
+    else:
+        clause = f"is walked by {run.owner} in node {run.node}{ago}"
+    return Part(clause, f"it goes on by itself; {dies}", since=since, facts=facts)
+
+
+def _orphaned(seen: Seen, worker: Worker | None, since: int) -> Part:
+    owner, takers = seen.run.owner, seen.takers()
+    if worker is None:
+        what = "of which nothing is known"
+    elif worker.status is LeaseStatus.CLOSED:
+        what = "which is gone"
+    else:
+        what = f"whose lease expired {seen.ago_real(worker.lease_until)} ago"
+    if takers:
+        return Part(f"was held by {owner}, {what}; {takers[0].id} takes it over now", "what was open is settled first")
+    clause = f"was held by {owner}, {what}, and no live worker serves {seen.run.lane} to take it over"
+    return Part(clause, "a worker that serves it takes it over", (START_WORKER,), since=since)

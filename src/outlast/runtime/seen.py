@@ -1,0 +1,106 @@
+"""All rows that say where a run stands, as they were at one moment, and what a sentence about them consists of."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from outlast.core.commit import Instant
+from outlast.core.events import iso
+from outlast.core.rows import Approval, Effect, Event, Hold, Note, Run, Slot, Wait, Worker
+from outlast.runtime.spans import span
+from outlast.runtime.words import is_alive
+
+
+class Seen(NamedTuple):
+    """The rows. `events`: the newest ones at least, in order; `workers`: those of the store, closed ones too."""
+
+    run: Run
+    now: Instant
+    events: Sequence[Event] = ()
+    effects: Sequence[Effect] = ()
+    waits: Sequence[Wait] = ()
+    approvals: Sequence[Approval] = ()
+    notes: Sequence[Note] = ()
+    workers: Sequence[Worker] = ()
+    holds: Sequence[Hold] = ()
+    slots: Sequence[Slot] = ()
+
+    def ago(self, at: int) -> str:
+        """How long ago a business instant was."""
+        return span(max(0, self.now.business - at))
+
+    def left(self, until: int) -> str:
+        """How long until a business instant."""
+        return span(max(0, until - self.now.business))
+
+    def left_real(self, until: int) -> str:
+        """How long until a real instant."""
+        return span(max(0, until - self.now.real))
+
+    def ago_real(self, at: int) -> str:
+        """How long ago a real instant was."""
+        return span(max(0, self.now.real - at))
+
+    def takers(self) -> list[Worker]:
+        """The live workers that serve the run's lane, but for its owner."""
+        return [
+            w for w in self.workers
+            if w.id != self.run.owner and self.run.lane in w.lanes.split() and is_alive(w, self.now)
+        ]  # fmt: skip
+
+    def is_due(self) -> bool:
+        """May a worker take it now?"""
+        return self.run.due_at is not None and self.run.due_at <= self.now.real
+
+    def instant(self, at: int) -> str:
+        """An instant for a fact: relative and exact."""
+        text = f"{self.ago(at)} ago" if at <= self.now.business else f"in {self.left(at)}"
+        return f"{text}, {iso(at)}"
+
+
+class Part(NamedTuple):
+    """What is to be said: `clause` has the run as its subject, and everything else follows from it."""
+
+    clause: str
+    next: str
+    unblock: tuple[str, ...] = ()
+    since: int = 0  # business; 0 = not known, or of no interest
+    until: int = 0
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+class Explanation(NamedTuple):
+    """Where a run stands: one sentence, its facts by name, what comes next, and the commands that would unblock it."""
+
+    sentence: str
+    facts: tuple[tuple[str, str], ...]
+    next: str
+    unblock: tuple[str, ...]
+
+    def view(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "sentence": self.sentence,
+            "facts": dict(self.facts),
+            "next": self.next,
+            "unblock": list(self.unblock),
+        }
+
+
+START_WORKER = "outlast worker MODULE"
+
+
+def taker_text(seen: Seen) -> str:
+    """Who takes the run, in a clause: a live worker by its id, or nobody."""
+    takers = seen.takers()
+    return f"{takers[0].id} takes it" if takers else f"no live worker serves {seen.run.lane}"
+
+
+def start_one(seen: Seen) -> tuple[str, ...]:
+    """The command that starts a worker, where none is there."""
+    return () if seen.takers() else (START_WORKER,)
+
+
+def first_line(text: str, width: int = 300) -> str:
+    """The first line of a text that may be a traceback."""
+    lines = text.splitlines()
+    return lines[0][:width] if lines else ""

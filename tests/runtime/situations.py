@@ -1,0 +1,199 @@
+"""A run in every state it can be in, as rows: what explanations are tried on."""
+
+import json
+from typing import Any
+
+from outlast.core.budget import HOUR, MINUTE, SECOND
+from outlast.core.commit import Instant
+from outlast.core.events import EventType, event
+from outlast.core.machine import (
+    ApprovalStatus,
+    EffectStatus,
+    LeaseStatus,
+    Reason,
+    RunStatus,
+    WaitStatus,
+)
+from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
+from outlast.core.rows import ENDED, Approval, Effect, Event, Hold, Note, Run, Slot, Wait, Worker
+from outlast.runtime.seen import Seen
+
+T = 1_767_225_600_000
+NOW = Instant(T, T, 0)
+RUN = Run(
+    tenant="t", run="r1", version=3, epoch=1, owner="", mail=0, due_at=None, lane="refund@1", queue="",
+    status=RunStatus.WAITING, workflow="refund", node="pay", label="", visit=2, entered_at=T - HOUR, seq=3, head="",
+    attention="", waiting_for="", clocks="", visits='{"look": 1, "pay": 1}', deaths=0, slots="", ceiling_at=0,
+    created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
+)  # fmt: skip
+EFFECT = Effect(
+    tenant="t", run="r1", visit=0, key="refund/A-17", version=2, status=EffectStatus.UNCERTAIN, activity="issue_refund",
+    digest="d", node="pay", args=b"{}", response=None, error="", external_id="", attempts=3, waited_ms=0, ordinal=1,
+    epoch=1, first_at=T - MINUTE, not_after=T - MINUTE, quiet_until=T - SECOND, covered_until=0, approval="",
+    allowed_by="", undo="", settled_at=0, settled_by="",
+)  # fmt: skip
+APPROVAL = Approval(
+    tenant="t", run="r1", id="ap_1", version=1, status=ApprovalStatus.PENDING, visit=2, wait="ok",
+    plans=json.dumps([{"activity": "issue_refund", "key": "refund/A-17"}]), summary="Refund 42 EUR", risk="",
+    who="finance", requested_by="local:ana", asked_at=T - HOUR, within_until=T + 95 * HOUR, valid_ms=HOUR,
+    decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="", again=0,
+)  # fmt: skip
+
+
+def worker(name: str, *, left: int = 12 * SECOND, renewed: int = 3 * SECOND, lanes: str = "refund@1") -> Worker:
+    """A worker whose lease has `left` ms and was renewed so long ago."""
+    return Worker("*", name, 4, LeaseStatus.ALIVE, T + left, lanes, "", T - HOUR, T - renewed, "")
+
+
+W1, W2 = worker("w-1"), worker("w-2")
+
+
+def waits(kind: WaitingKind, what: str, who: str = "", *, until: int = 0, then: str = "", **more: Any) -> Run:
+    """The run, waiting for one thing since an hour."""
+    waiting = dump_waiting([WaitingFor(kind, what, who, T - HOUR, until, then)])
+    return RUN._replace(waiting_for=waiting, **more)
+
+
+def flagged(reason: Reason, detail: str, *, since: int = T - HOUR, key: str = "", trigger: str = "") -> Run:
+    """The run, in attention for one reason."""
+    entry = Attention(reason, since, detail, key, 0, trigger)
+    return waits("attention", f"a person: {reason.value}", attention=dump_attention([entry]))
+
+
+def told(type_: EventType, at: int, data: dict[str, object]) -> tuple[Event, ...]:
+    """The newest event of the run."""
+    return (event(RUN, type_, at, data),)
+
+
+def note(kind: str, name: str, n: int = 1, at: int = T - 3 * SECOND, **payload: Any) -> Note:
+    """A note in the run's mailbox."""
+    return Note("t", "r1", n, kind, name, json.dumps(payload).encode(), "", "local:bo", at)
+
+
+def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> Seen:
+    """The run, over since three minutes."""
+    run = RUN._replace(status=status, owner=ENDED, ended_at=T - 3 * MINUTE)
+    data: dict[str, object] = {"outcome": None, "reason": reason, "standing": list(stands)}
+    return Seen(run, NOW, events=told(type_, T - 3 * MINUTE, data))
+
+
+HELD = RUN._replace(status=RunStatus.RUNNING, owner="w-1", due_at=T + 9 * MINUTE)
+CLAIMED = told(EventType.CLAIMED, T - 3 * MINUTE, {"worker": "w-1"})
+QUEUED = waits("worker", "a worker that serves refund@1", status=RunStatus.QUEUED, due_at=T - 5)
+ASKED = waits("approval", "ap_1 «Refund 42 EUR»", "finance", until=T + 95 * HOUR, then="REQUIRES_ATTENTION")
+COLLECT = Wait("t", "r1", 2, "bids", 1, WaitStatus.OPEN, "collect", "bids", T + 3 * HOUR, 5, "", T - HOUR)
+COLLECTING = waits("signal", "bids", until=T + 3 * HOUR, then="goes on with what has come")
+QUIET = waits("quiet", "the outcome of issue_refund refund/A-17", until=T + 3 * MINUTE, then="asks the receiver")
+UNCERTAIN = flagged(Reason.EFFECT_UNCERTAIN, "timeout: ReadTimeout", key="refund/A-17")
+EXHAUSTED = flagged(Reason.RETRIES_EXHAUSTED, "after 3 attempts: http_503: busy", key="refund/A-17")
+OVERDUE = Attention(Reason.TOTAL_TIMEOUT, T - 2 * HOUR, "r1 is 170 h old", trigger="refund_total_timeout")
+TIMED_OUT = flagged(Reason.APPROVAL_TIMEOUT, "ap_1 «Refund 42 EUR» was not decided in time by finance")
+SERVED: dict[str, Any] = {"workers": (W1,)}
+
+SITUATIONS: dict[str, Seen] = {
+    "queued, nobody serves": (Seen(QUEUED, NOW, workers=(worker("w-9", lanes="loan@1"),))),
+    "queued, a worker takes it": (Seen(QUEUED, NOW, **SERVED)),
+    "queued for a slot": (
+        Seen(
+            waits("slot", "a free slot", then="starts, first come first served", status=RunStatus.QUEUED, queue="t"),
+            NOW, slots=(Slot("t", 1, 1, "t", "r0"), Slot("t", 2, 1, "t", "r9")), **SERVED,
+        )
+    ),
+    "walked": (Seen(HELD, NOW, events=CLAIMED, workers=(W1, W2))),
+    "recovering": (
+        Seen(HELD._replace(status=RunStatus.RECOVERING, owner="w-2"), NOW, events=CLAIMED, workers=(W2,))
+    ),
+    "the owner is silent": (
+        Seen(HELD, NOW, events=CLAIMED, workers=(worker("w-1", left=6 * SECOND, renewed=9 * SECOND), W2))
+    ),
+    "the owner's lease has expired": (Seen(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND), W2))),
+    "the owner's lease has expired, nobody else": (Seen(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND),))),
+    "the owner is gone": (Seen(HELD, NOW, workers=(W1._replace(status=LeaseStatus.CLOSED), W2))),
+    "sleeping": (Seen(waits("timer", "night", until=T + 2 * HOUR, then="goes on"), NOW, **SERVED)),
+    "slept, and nobody took it": (
+        Seen(waits("timer", "night", until=T - 5 * SECOND, then="goes on", due_at=T - 5 * SECOND), NOW)
+    ),
+    "a signal, with an end": (
+        Seen(waits("signal", "paid", until=T + 24 * HOUR, then="goes on without it"), NOW, **SERVED)
+    ),
+    "a signal, without an end": (Seen(waits("signal", "paid"), NOW, **SERVED)),
+    "a signal that came": (
+        Seen(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, notes=(note("signal", "paid"),), **SERVED)
+    ),
+    "collecting": (
+        Seen(COLLECTING, NOW, waits=(COLLECT,), notes=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED)
+    ),
+    "an approval": (Seen(ASKED, NOW, approvals=(APPROVAL,), **SERVED)),
+    "an approval with another round": (Seen(ASKED, NOW, approvals=(APPROVAL._replace(again=1),), **SERVED)),
+    "decided, not taken yet": (
+        Seen(
+            ASKED._replace(due_at=T - 3 * SECOND), NOW,
+            approvals=(
+                APPROVAL._replace(status=ApprovalStatus.APPROVED, decided_by="local:bo", decided_at=T - 3 * SECOND),
+            ),
+            notes=(note("decision", "ap_1"),), **SERVED,
+        )
+    ),
+    "retry": (
+        Seen(
+            waits("retry", "attempt 3 of 3 of issue_refund", "http_503", until=T + 20 * SECOND, then="calls again"),
+            NOW, **SERVED,
+        )
+    ),
+    "quiet": (Seen(QUIET._replace(status=RunStatus.RECOVERING), NOW, **SERVED)),
+    "uncertain, too early": (
+        Seen(UNCERTAIN, NOW, effects=(EFFECT._replace(quiet_until=T + 2 * MINUTE),), **SERVED)
+    ),
+    "uncertain": (Seen(UNCERTAIN, NOW, effects=(EFFECT,), **SERVED)),
+    "uncertain, and settled": (
+        Seen(
+            UNCERTAIN._replace(due_at=T), NOW,
+            effects=(EFFECT._replace(status=EffectStatus.DONE, response=b"1", settled_at=T, settled_by="local:bo"),),
+            **SERVED,
+        )
+    ),
+    "exception": (Seen(flagged(Reason.EXCEPTION, "RuntimeError: on fire\nTraceback …"), NOW, **SERVED)),
+    "retries exhausted": (
+        Seen(EXHAUSTED, NOW, effects=(EFFECT._replace(status=EffectStatus.REFUSED, settled_at=T),), **SERVED)
+    ),
+    "answered": (
+        Seen(
+            flagged(Reason.EXCEPTION, "RuntimeError: on fire")._replace(due_at=T), NOW,
+            notes=(note("answer", "exception", choice="continue", key="", reason="mended", by_ms=0),), **SERVED,
+        )
+    ),
+    "approval timed out": (Seen(TIMED_OUT, NOW, **SERVED)),
+    "ceiling passed": (
+        Seen(waits("signal", "paid")._replace(attention=dump_attention([OVERDUE])), NOW, **SERVED)
+    ),
+    "held by an operator": (
+        Seen(
+            waits("hold", "activity/issue_refund: the bank is down", "local:bo", then="goes on when it is released"),
+            NOW, holds=(Hold("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
+            **SERVED,
+        )
+    ),
+    "asked to end, walked": (
+        Seen(
+            HELD, NOW, events=CLAIMED, notes=(note("cancel", "cancel", reason="ordered twice"),), workers=(W1,),
+            effects=(EFFECT._replace(status=EffectStatus.INTENDED),),
+        )
+    ),
+    "asked to end, nobody serves": (
+        Seen(ASKED._replace(due_at=T), NOW, notes=(note("cancel", "cancel", reason="ordered twice"),))
+    ),
+    "asked to end, still settling": (
+        Seen(QUIET, NOW, notes=(note("cancel", "cancel", reason="ordered twice"),), **SERVED)
+    ),
+    "poisoned": (
+        Seen(flagged(Reason.POISONED, "its holder died 5 times in this visit, the last 3 with nothing beside it"), NOW)
+    ),
+    "node gone": (Seen(flagged(Reason.NODE_GONE, "refund v1 has no node pay any more"), NOW, **SERVED)),
+    "completed": (ended(RunStatus.COMPLETED, EventType.FINISHED_WELL, "")),
+    "failed": (ended(RunStatus.FAILED, EventType.FAILED, "nothing to refund")),
+    "cancelled, with what stands": (
+        ended(
+            RunStatus.CANCELLED, EventType.CANCELLED, "cancelled by local:bo: ordered twice", "issue_refund refund/A-17"
+        )
+    ),
+}  # fmt: skip

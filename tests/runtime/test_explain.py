@@ -1,0 +1,183 @@
+"""One sentence for every state a run can be in, word for word; what comes next, and what would unblock it (RUN-9)."""
+
+import json
+
+import pytest
+
+from outlast.core.budget import HOUR
+from outlast.core.machine import Reason
+from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
+from outlast.runtime.explain import explain
+from outlast.runtime.seen import Explanation, Seen
+from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
+
+SENTENCES = {
+    "queued, nobody serves": "r1 is queued since 60m; no live worker serves refund@1.",
+    "queued, a worker takes it": "r1 is queued since 60m; w-1 serves refund@1 and takes it.",
+    "queued for a slot": "r1 is queued for a slot since 60m; 2 of 2 slots of tenant t are taken.",
+    "walked": "r1 is walked by w-1 in node pay, since 3m.",
+    "recovering": "r1 is held by w-2, which settles what its predecessor left open in node pay, since 3m.",
+    "the owner is silent": (
+        "r1 is held by w-1, which has been silent for 9s: takeover in 6s, unless it renews its "
+        "lease."
+    ),
+    "the owner's lease has expired": "r1 was held by w-1, whose lease expired 2s ago; w-2 takes it over now.",
+    "the owner's lease has expired, nobody else": (
+        "r1 was held by w-1, whose lease expired 2s ago, and no live worker serves refund@1 to take it "
+        "over."
+    ),
+    "the owner is gone": "r1 was held by w-1, which is gone; w-2 takes it over now.",
+    "sleeping": "r1 sleeps (night) for another 2h.",
+    "slept, and nobody took it": (
+        "r1 goes on: its time for timer night is over since 5s; no live worker serves "
+        "refund@1."
+    ),
+    "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
+    "a signal, without an end": "r1 waits for the signal paid, without an end.",
+    "a signal that came": "r1 goes on: the signal paid came 3s ago; w-1 takes it.",
+    "collecting": "r1 has 2 of 5 signals bids and waits for more, for another 3h.",
+    "an approval": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",
+    "an approval with another round": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",
+    "decided, not taken yet": "r1 goes on: ap_1 was approved by local:bo 3s ago; w-1 takes it.",
+    "retry": "r1 waits for attempt 3 of 3 of issue_refund (http_503), for another 20s.",
+    "quiet": (
+        "r1 waits until a call can no longer land, for another 3m, to know the outcome of issue_refund refund/A-17."
+    ),
+    "uncertain, too early": (
+        "r1 needs a person: issue_refund refund/A-17 may or may not have happened (timeout: ReadTimeout); "
+        "«did not happen» is accepted in 2m."
+    ),
+    "uncertain": (
+        "r1 needs a person: issue_refund refund/A-17 may or may not have happened (timeout: ReadTimeout); "
+        "«did not happen» is accepted now."
+    ),
+    "uncertain, and settled": (
+        "r1 goes on with what people answered (refund/A-17 is settled by local:bo); w-1 takes "
+        "it."
+    ),
+    "exception": "r1 needs a person: node pay raised RuntimeError: on fire.",
+    "retries exhausted": "r1 needs a person: issue_refund refund/A-17 did not happen after 3 attempts: http_503: busy.",
+    "answered": "r1 goes on with what people answered (continue by local:bo); w-1 takes it.",
+    "approval timed out": (
+        "r1 needs a person: ap_1 «Refund 42 EUR» was not decided in time by finance; without an answer it is "
+        "cancelled in 6d23h."
+    ),
+    "ceiling passed": (
+        "r1 passed its ceiling 2h ago (refund_total_timeout) and goes on: it waits for the signal paid, without an end."
+    ),
+    "held by an operator": "r1 waits while activity issue_refund is held by local:bo since 2h (the bank is down).",
+    "asked to end, walked": (
+        "r1 was asked to end by local:bo 3s ago (ordered twice); w-1 heeds it before its next "
+        "call."
+    ),
+    "asked to end, nobody serves": (
+        "r1 was asked to end by local:bo 3s ago (ordered twice); no live worker serves "
+        "refund@1."
+    ),
+    "asked to end, still settling": (
+        "r1 was asked to end by local:bo 3s ago (ordered twice) and first waits until a call can no longer "
+        "land, for another 3m, to know the outcome of issue_refund refund/A-17."
+    ),
+    "poisoned": "r1 needs a person: its holder died 5 times in this visit, the last 3 with nothing beside it.",
+    "node gone": "r1 needs a person: refund v1 has no node pay any more.",
+    "completed": "r1 completed 3m ago.",
+    "failed": "r1 failed 3m ago: nothing to refund.",
+    "cancelled, with what stands": "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect of it stands.",
+}
+
+
+@pytest.mark.req("RUN-9")
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_one_sentence_for_every_state(situation: str) -> None:
+    assert explain(SITUATIONS[situation]).sentence == SENTENCES[situation]
+
+
+def test_every_situation_has_its_sentence() -> None:
+    assert list(SENTENCES) == list(SITUATIONS) and len(SITUATIONS) >= 30
+
+
+def of(situation: str) -> Explanation:
+    """What is said of a situation."""
+    return explain(SITUATIONS[situation])
+
+
+@pytest.mark.req("RUN-9")
+@pytest.mark.parametrize(
+    ("situation", "commands"),
+    [
+        ("queued, nobody serves", ["outlast worker MODULE"]),
+        ("the owner's lease has expired, nobody else", ["outlast worker MODULE"]),
+        ("walked", []),
+        ("a signal, without an end", ["outlast signal r1 paid --data '{…}'"]),
+        (
+            "an approval with another round",
+            [
+                "outlast approvals approve ap_1 --reason …",
+                "outlast approvals reject ap_1 --reason …",
+                "outlast approvals reject ap_1 --again --reason …",
+            ],
+        ),
+        (
+            "uncertain, too early",
+            [
+                "outlast effects resolve r1 refund/A-17 --happened ID",
+                "outlast effects resolve r1 refund/A-17 --give-up --reason …",
+            ],
+        ),
+        (
+            "approval timed out",
+            ["outlast attention resolve r1 ask_again --reason …", "outlast attention resolve r1 cancel --reason …"],
+        ),
+        (
+            "ceiling passed",
+            [
+                "outlast signal r1 paid --data '{…}'",
+                "outlast attention resolve r1 extend --by 168h --reason …",
+                "outlast attention resolve r1 cancel --reason …",
+            ],
+        ),
+        ("held by an operator", ["outlast release activity issue_refund"]),
+        ("completed", []),
+    ],
+)
+def test_what_would_unblock_it_is_a_command(situation: str, commands: list[str]) -> None:
+    assert list(of(situation).unblock) == commands
+
+
+@pytest.mark.req("RUN-9")
+def test_the_facts_say_who_holds_it_and_since_and_until_when() -> None:
+    walked = dict(of("walked").facts)
+    assert walked == {
+        "node": "pay (visit 2)", "held by": "w-1", "since": "3m ago, 2025-12-31T23:57:00.000Z",
+        "lease": "for another 12s, renewed as long as the worker lives", "slice": "ends within 9m",
+    }  # fmt: skip
+    asked = of("an approval")
+    assert dict(asked.facts)["until"] == "in 95h, 2026-01-04T23:00:00.000Z"
+    assert asked.next == "in 95h an operator is called (REQUIRES_ATTENTION); nothing is approved by waiting"
+    assert of("approval timed out").next == "ignored: cancelled after 7 days"
+    assert dict(of("cancelled, with what stands").facts)["stands"] == "issue_refund refund/A-17"
+
+
+def test_it_is_plain_json() -> None:
+    for seen in SITUATIONS.values():
+        view = explain(seen).view()
+        assert json.loads(json.dumps(view)) == view
+
+
+def test_two_reasons_are_told_apart_in_the_commands() -> None:
+    entries = [Attention(Reason.EXCEPTION, T, "E: x"), OVERDUE]
+    run = waits("attention", "a person: exception", attention=dump_attention(entries))
+    explained = explain(Seen(run, NOW, workers=(W1,)))
+    assert explained.sentence == (
+        "r1 passed its ceiling 2h ago (refund_total_timeout) and goes on: it needs a person: node pay raised E: x."
+    )
+    assert "outlast attention resolve r1 continue --reason-name exception --reason …" in explained.unblock
+    assert "outlast attention resolve r1 extend --reason-name total_timeout --by 168h --reason …" in explained.unblock
+
+
+def test_several_waits_are_one_sentence() -> None:
+    both = [WaitingFor("signal", "paid", "", T), WaitingFor("timer", "night", "", T, T + HOUR, "goes on")]
+    run = RUN._replace(waiting_for=dump_waiting(both))
+    assert explain(Seen(run, NOW, workers=(W1,))).sentence == (
+        "r1 waits for the signal paid, without an end and sleeps (night) for another 60m."
+    )
