@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, ledger, people, verbs
+from outlast.core import admission, attention, ledger, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Reason, RunStatus, WaitStatus
 from outlast.core.overlay import Attention, WaitingFor
@@ -77,7 +77,7 @@ class Drive:
         if verb in ("park", "retry", "quiet"):
             commit = verbs.park(self.run, verb, mail=mail, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
         elif verb == "flag":
-            commit = verbs.flag(self.run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
+            commit = attention.flag(self.run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
         elif verb == "queue":
             commit = admission.queue(self.run, (), now=now, mapping=MAPPING)
         else:

@@ -1,17 +1,31 @@
 """What a holder does with a run it has just claimed: every reason, every mailbox, every state of its effect."""
 
+import json
 from itertools import product
 
 import pytest
 
-from outlast.core.machine import CHOICES, Choice, EffectStatus, Reason
+from outlast.core.budget import APPROVAL_STALE_AFTER
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, dump_attention
-from outlast.core.route import ANSWERED_BY_CONTINUE, Cancel, Rest, WalkOn, route
+from outlast.core.people import GIVEN_UP, REOPENED
+from outlast.core.route import (
+    ANSWERED_BY_CONTINUE,
+    ENGINE,
+    STALE_REASON,
+    Answer,
+    Cancel,
+    Fail,
+    Rest,
+    WalkOn,
+    route,
+)
 from outlast.core.rows import Effect, Note, Run
 from tests.core.drive import Drive
 
 RUN: Run = Drive().start().claim().run
 EFFECT: Effect = Drive().start().claim().intend().effect
+NOW = 2
 SEEN = 2  # the mailbox as it was read when the person was called
 MAILBOXES = [(), ("signal",), ("continue",), ("decision", "resolve"), ("cancel",), ("continue", "cancel")]
 EFFECTS = [None, *EffectStatus]
@@ -22,44 +36,99 @@ def note(n: int, kind: str) -> Note:
     return Note("t", "r", n, kind, kind, b'{"reason":"no more"}', "", "ann", 0)
 
 
+def entry(reason: Reason) -> Attention:
+    return Attention(reason, 1, "", "k", 1, seen=SEEN)
+
+
 def expected(reason: Reason | None, kinds: tuple[str, ...], status: EffectStatus | None, first: int) -> object:
     """The rule in one breath: cancel before all else, then rest while a person has not answered, else walk."""
     if "cancel" in kinds:
         return Cancel("ann", "no more")
     if reason is None:
         return WalkOn()
-    continued = reason in ANSWERED_BY_CONTINUE and "continue" in kinds and first > SEEN
-    settled = reason is Reason.EFFECT_UNCERTAIN and status is not EffectStatus.UNCERTAIN
-    if continued or settled:
-        return WalkOn(cleared=True, one_more=reason is Reason.VISITS_EXHAUSTED)
-    return Rest
+    a = entry(reason)
+    if reason in ANSWERED_BY_CONTINUE and "continue" in kinds and first > SEEN:
+        return WalkOn((), (Answer(a, ANSWERED_BY_CONTINUE[reason], "ann", "no more", 0),))
+    if reason is Reason.EFFECT_UNCERTAIN and status is not EffectStatus.UNCERTAIN:
+        return WalkOn((), (Answer(a, Choice.HAPPENED, EFFECT.settled_by if status else "", "", 0),))
+    return WalkOn((a,)) if reason in OVERLAY_ONLY else Rest((a,))
 
 
 @pytest.mark.parametrize("reason", [None, *Reason])
 def test_every_reason_mailbox_and_effect(reason: Reason | None) -> None:
     for _, kinds, status, first in (case for case in CASES if case[0] is reason):
-        run = RUN._replace(attention=dump_attention([Attention(reason, 1, "", "k", 1, SEEN)] if reason else []))
+        run = RUN._replace(attention=dump_attention([entry(reason)] if reason else []))
         notes = [note(first + i, kind) for i, kind in enumerate(kinds)]
         effects = {(1, "k"): EFFECT._replace(status=status)} if status else {}
-        found = route(run, notes, effects)
-        want = expected(reason, kinds, status, first)
-        assert found == want if not isinstance(want, type) else isinstance(found, want), (kinds, status, first)
+        assert route(run, notes, effects, NOW) == expected(reason, kinds, status, first), (kinds, status, first)
 
 
 def test_rest_names_only_what_is_still_open() -> None:
     open_, answered = Attention(Reason.EFFECT_UNCERTAIN, 1, "", "k", 1), Attention(Reason.EXCEPTION, 1, seen=SEEN)
     run = RUN._replace(attention=dump_attention([open_, answered]))
     effects = {(1, "k"): EFFECT._replace(status=EffectStatus.UNCERTAIN)}
-    assert route(run, [note(SEEN + 1, "continue")], effects) == Rest((open_,))
+    found = route(run, [note(SEEN + 1, "continue")], effects, NOW)
+    assert found == Rest((open_,), (Answer(answered, Choice.CONTINUE, "ann", "no more", 0),))
 
 
 def test_a_continue_read_before_the_person_was_called_answers_nothing() -> None:
     run = RUN._replace(attention=dump_attention([Attention(Reason.EXCEPTION, 1, seen=SEEN)]))
-    assert isinstance(route(run, [note(SEEN, "continue")], {}), Rest)
+    assert isinstance(route(run, [note(SEEN, "continue")], {}, NOW), Rest)
 
 
 def test_continue_answers_what_offers_to_go_on() -> None:
     """A reason whose choices include `continue` is answered by it, unless a later release brings that reason."""
-    later = {Reason.POISONED, Reason.RESTORED, Reason.RESULTS_MISSING}
+    later = {Reason.RESTORED, Reason.RESULTS_MISSING}
     offered = {reason for reason, choices in CHOICES.items() if Choice.CONTINUE in choices}
-    assert offered - later <= ANSWERED_BY_CONTINUE
+    assert offered - later <= set(ANSWERED_BY_CONTINUE)
+
+
+# --- answers by reason, and the week after which an approval is stale --------------------------------------
+ANSWERS = [(reason, choice) for reason in Reason for choice in CHOICES[reason] if reason is not Reason.EFFECT_UNCERTAIN]
+
+
+def said(reason: Reason, choice: Choice, *, n: int = SEEN + 1, key: str = "", by_ms: int = 0) -> Note:
+    payload = {"choice": choice.value, "key": key, "reason": "why", "by_ms": by_ms}
+    return Note("t", "r", n, "answer", reason.value, json.dumps(payload).encode(), "", "ann", 0)
+
+
+@pytest.mark.req("GATE-3", "GATE-4")
+@pytest.mark.parametrize(("reason", "choice"), ANSWERS)
+def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
+    """Cancel and fail end it, anything else lets it walk on; an old note, or one on another key, answers nothing."""
+    run = RUN._replace(attention=dump_attention([entry(reason)]))
+    want: object = WalkOn((), (Answer(entry(reason), choice, "ann", "why", 5),))
+    if choice in (Choice.CANCEL, Choice.FAIL):
+        want = {Choice.CANCEL: Cancel, Choice.FAIL: Fail}[choice]("ann", "why")
+    for key in ("", "k"):
+        assert route(run, [said(reason, choice, key=key, by_ms=5)], {}, NOW) == want
+    still = WalkOn((entry(reason),)) if reason in OVERLAY_ONLY else Rest((entry(reason),))
+    assert route(run, [said(reason, choice, n=SEEN)], {}, NOW) == still
+    assert route(run, [said(reason, choice, key="another")], {}, NOW) == still
+
+
+@pytest.mark.req("GATE-3")
+@pytest.mark.parametrize("reason", list(Reason))
+def test_only_an_approval_that_nobody_decided_goes_stale(reason: Reason) -> None:
+    """Seven days to the millisecond, counted from its own entry, whatever else stands in the set (S-21)."""
+    beside = Attention(Reason.TOTAL_TIMEOUT, -10 * APPROVAL_STALE_AFTER, seen=SEEN)
+    run = RUN._replace(attention=dump_attention([beside, entry(reason)]))
+    assert not isinstance(route(run, [], {}, APPROVAL_STALE_AFTER), Cancel)
+    stale = route(run, [], {}, 1 + APPROVAL_STALE_AFTER)
+    assert (stale == Cancel(ENGINE, STALE_REASON)) is (reason is Reason.APPROVAL_TIMEOUT)
+    if reason is Reason.APPROVAL_TIMEOUT:
+        in_time = said(reason, Choice.ASK_AGAIN)
+        assert isinstance(route(run, [in_time], {}, 1 + APPROVAL_STALE_AFTER), WalkOn), "answered is answered"
+
+
+@pytest.mark.req("EFF-2")
+@pytest.mark.parametrize(
+    ("code", "choice"),
+    [(REOPENED, Choice.DID_NOT_HAPPEN), (GIVEN_UP, Choice.GIVE_UP), ("", Choice.HAPPENED)],
+)
+def test_a_doubt_s_answer_is_told_as_it_was_given(code: str, choice: Choice) -> None:
+    run = RUN._replace(attention=dump_attention([entry(Reason.EFFECT_UNCERTAIN)]))
+    error = json.dumps({"code": code, "detail": "asked them"}) if code else ""
+    row = EFFECT._replace(status=EffectStatus.REFUSED if code else EffectStatus.DONE, error=error, settled_by="op")
+    found = route(run, [], {(1, "k"): row}, NOW)
+    assert isinstance(found, WalkOn) and (found.answers[0].choice, found.answers[0].by) == (choice, "op")

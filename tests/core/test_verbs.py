@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.core import admission, ledger, people, verbs
+from outlast.core import admission, attention, ledger, people, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
+from outlast.core.moves import Told
 from outlast.core.overlay import Attention
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
-from outlast.core.moves import Told
 from outlast.core.verbs import moved
 from outlast.errors import Corrupt, IllegalMove
 from tests.core.drive import INTENT, WAITING, Drive
@@ -92,7 +92,7 @@ def give(drive: Drive, verb: str) -> "verbs.Commit":
             now=now,
         )
     if verb == "flag":
-        return verbs.flag(run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
+        return attention.flag(run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
     if verb == "queue":
         return admission.queue(run, (), now=now, mapping=MAPPING)
     if verb == "hand_back":

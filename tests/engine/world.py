@@ -30,7 +30,7 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
-from outlast.engine import commands
+from outlast.engine import answers, commands
 from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, lookup, this_call
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.engine.process import Process, Time
@@ -112,12 +112,12 @@ class World:
         await self.settle()
 
     async def go_on(self, run: str = "r1") -> None:
-        await commands.go_on(self.store, tenant="t", run=run, actor="op", reason="looked into it")
+        await answers.go_on(self.store, tenant="t", run=run, actor="op", reason="looked into it")
         await self.settle()
 
     async def resolve(self, key: str, verb: Any, run: str = "r1", response: bytes | None = None) -> None:
-        effect = await commands.find_effect(self.store, "t", run, key)
-        await commands.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
+        effect = await answers.find_effect(self.store, "t", run, key)
+        await answers.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
         await self.settle()
 
     async def decide(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import ledger, people, verbs
+from outlast.core import attention, ledger, people, verbs
 from outlast.core.commit import Commit, Post
 from outlast.core.machine import ENDED, Reason, RunStatus
 from outlast.core.overlay import Attention, WaitingFor
@@ -180,7 +180,7 @@ def give(kind: str, view: Run, mail: int) -> Commit:
         waiting = [WaitingFor("signal", "n")]
         return verbs.park(view, "park", mail=mail, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING)
     if kind == "flag":
-        return verbs.flag(view, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=NOW, mapping=MAPPING)
+        return attention.flag(view, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=NOW, mapping=MAPPING)
     if kind == "hand_back":  # due at once, so it need not name the mail
         return verbs.hand_back(view, mail=None, now=NOW, mapping=MAPPING, why="drained")
     return verbs.finish(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import ledger, people, verbs
+from outlast.core import attention, ledger, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Attention
@@ -182,7 +182,7 @@ class Effects:
             yield self._intend(s, i, p)
         elif effect.status is EffectStatus.UNCERTAIN:
             reason = Attention(Reason.EFFECT_UNCERTAIN, 1, key="k", visit=1)
-            commit = verbs.flag(p.view, [reason], mail=run_of(s.rows).mail, now=at(s.t), mapping=MAPPING)
+            commit = attention.flag(p.view, [reason], mail=run_of(s.rows).mail, now=at(s.t), mapping=MAPPING)
             yield self._speak(s, i, commit, P("gone"), f"{name} calls a person")
         elif effect.status is EffectStatus.INTENDED:
             yield from self._settle(s, i, p, effect)

@@ -51,6 +51,8 @@ FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something w
 LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
 CHANGE_POLL: Final = 50  # SQLite: at most this often another process's commits are looked for (S-12)
 HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
+NOTICE_TIMEOUT: Final = 10 * SECOND  # a channel that has not taken a notice by then has failed (GATE-5)
+NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace, still below the 30 s of orchestrators
 STORE_RETRY: Final = 200  # a store that is away is asked again so often
 IDLE_LOOK: Final = 5 * SECOND  # the fallback look for due work when nothing else wakes the worker
 
@@ -111,6 +113,7 @@ assert execution_budget(Liveness()).ms == 600 * SECOND, "REC-2: the defaults giv
 assert Liveness().checked()
 assert HEARTBEAT_WINDOW + HEARTBEAT_EVERY < RECOVERY_TARGET, "a dead worker is replaced within the target"
 assert LOOP_STALL_MAX < HEARTBEAT_WINDOW + RECOVERY_TARGET, "a frozen loop loses its runs, not the target"
+assert DRAIN_GRACE + NOTICE_LAST_CHANCE < 30 * SECOND
 assert INLINE_WAIT_MAX < BACKOFF_CEILING < RETRY_TOTAL_WAIT
 assert QUIET_MARGIN > CLOCK_DISAGREEMENT_MAX, "the quiet time covers what the last-instant check tolerates"
 assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must be declared, not assumed (GATE-4)"

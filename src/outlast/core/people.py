@@ -156,36 +156,42 @@ REOPENED = "did_not_happen"
 """The code of a refused effect that a person re-opened: the next walk intends it anew."""
 
 
-def go_on(
-    run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant, give_up: bool = False
-) -> Commit:
-    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened.
-
-    `give_up`: they stay refused, under the code `given_up`, which a node may handle.
-    """
-    code = GIVEN_UP if give_up else REOPENED
-    reopened = tuple(
-        Put(
-            EFFECT,
-            e._replace(
-                version=e.version + 1,
-                status=effect_target("reopen", e.status),
-                error=json.dumps({"code": code, "detail": reason}),
-            ),
-            e.version,
-        )
-        for e in refused
-    )
+def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
+    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened."""
     payload = json.dumps({"reason": reason}).encode()
     note = _note(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
-    return Commit((note, *reopened), label=f"{run.run} post continue")
+    return Commit((note, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
+
+
+def _reopened(refused: Sequence[Effect], code: str, reason: str) -> tuple[Put, ...]:
+    error = json.dumps({"code": code, "detail": reason})
+    return tuple(
+        Put(EFFECT, e._replace(version=e.version + 1, status=effect_target("reopen", e.status), error=error), e.version)
+        for e in refused
+    )
 
 
 def answer(
-    run: Run, reason: Reason, choice: Choice, *, key: str, actor: str, text: str, by_ms: int, now: Instant
+    run: Run,
+    reason: Reason,
+    choice: Choice,
+    *,
+    key: str,
+    actor: str,
+    text: str,
+    by_ms: int,
+    now: Instant,
+    refused: Sequence[Effect] = (),
+    approvals: Sequence[Approval] = (),
 ) -> Commit:
-    """A person's choice for one entry of the attention set; the holder acts on it."""
+    """A person's choice for one reason of the attention set; the holder acts on it.
+
+    `refused`: effects whose attempts are used up: `retry` re-opens them, `give_up` leaves them refused under the
+    code `given_up`, which a node may handle. `approvals`: those to withdraw, because the choice ends the run (S-20).
+    """
     assert choice in CHOICES[reason]
     payload = json.dumps({"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}).encode()
     note = _note(run.tenant, run.run, "answer", reason.value, actor, payload)
-    return Commit((note,), label=f"{run.run} post answer")
+    reopened = _reopened(refused, GIVEN_UP if choice is Choice.GIVE_UP else REOPENED, text)
+    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
+    return Commit((note, *reopened, *withdrawn), label=f"{run.run} post answer")

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
+from outlast.core.people import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Note, Run
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"  # source A, REQ-G203a
@@ -28,9 +29,10 @@ class Fail(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A person has not answered yet: give the run back as it was."""
+    """A person has not answered yet: give the run back. What others were asked and have answered counts at once."""
 
-    still: tuple[Attention, ...]
+    left: tuple[Attention, ...]
+    answers: tuple["Answer", ...] = ()
 
 
 class WalkOn(NamedTuple):
@@ -100,15 +102,22 @@ def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Eff
     if any(a.reason is Reason.APPROVAL_TIMEOUT and now >= a.since + APPROVAL_STALE_AFTER for a in left):
         return Cancel(ENGINE, STALE_REASON)
     if any(a.reason not in OVERLAY_ONLY for a in left):
-        return Rest(tuple(left))
+        return Rest(tuple(left), tuple(answers))
     return WalkOn(tuple(left), tuple(answers))
+
+
+def _settled(a: Attention, effect: Effect | None) -> Answer:
+    """An effect that is no longer uncertain: what was said of it stands in its row."""
+    error = json.loads(effect.error) if effect is not None and effect.error else {"code": "", "detail": ""}
+    choice = {REOPENED: Choice.DID_NOT_HAPPEN, GIVEN_UP: Choice.GIVE_UP}.get(error["code"], Choice.HAPPENED)
+    return Answer(a, choice, effect.settled_by if effect else "", error["detail"], 0)
 
 
 def _answer_to(a: Attention, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> Answer | None:
     if a.reason is Reason.EFFECT_UNCERTAIN:
         effect = effects.get((a.visit, a.key))
         if effect is None or effect.status is not EffectStatus.UNCERTAIN:
-            return Answer(a, Choice.HAPPENED, effect.settled_by if effect else "", "", 0)
+            return _settled(a, effect)
         return None
     for note in notes:
         if note.n <= a.seen:
@@ -121,4 +130,3 @@ def _answer_to(a: Attention, notes: Sequence[Note], effects: Mapping[tuple[int, 
             if payload["key"] in ("", a.key):
                 return Answer(a, Choice(payload["choice"]), note.actor, payload["reason"], payload["by_ms"])
     return None
-

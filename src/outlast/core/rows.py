@@ -314,6 +314,11 @@ def is_over(run: Run) -> bool:
     return run.status in TERMINAL
 
 
+def is_due(run: Run, real: int) -> bool:
+    """Has the instant come at which somebody should take it?"""
+    return run.due_at is not None and run.due_at <= real
+
+
 def check_run(run: Run) -> None:
     """Assert what must hold of every run row, before it is written and after it is read. Raises Corrupt."""
     over = run.status in TERMINAL

@@ -8,22 +8,14 @@ import json
 from collections.abc import Iterable, Sequence
 
 from outlast.core.admission import SlotChange, hand_over
+from outlast.core.budget import DEATHS_THEN_ALONE
 from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.moves import Told, fence, give, move
-from outlast.core.overlay import (
-    Armed,
-    Attention,
-    WaitingFor,
-    attention_of,
-    dump_attention,
-    dump_waiting,
-    stale_clock,
-)
+from outlast.core.overlay import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.people import withdraw
-from outlast.core.route import Answer
-from outlast.core.rows import EVENT, RUN, TOKEN, Approval, Run, Token, check_run
+from outlast.core.rows import EVENT, RUN, TOKEN, Approval, Run, Token, check_run, is_due
 
 
 def moved(commit: Commit) -> Run:
@@ -89,20 +81,28 @@ def start(
     return Commit((*puts, Put(TOKEN, token, 0)) if token else puts, label=f"{run} start")
 
 
-def claim(run: Run, *, worker: str, now: Instant, budget_ms: int, closed: Sequence[str] = ()) -> Commit | None:
+def claim(
+    run: Run,
+    *,
+    worker: str,
+    now: Instant,
+    budget_ms: int,
+    closed: Sequence[str] = (),
+    alone: Sequence[str] = (),
+) -> Commit | None:
     """Take a run that is due, or whose owner's row is closed; None when it is neither (S-2).
 
-    An owned run taken so had its holder die or outlast its budget: it is claimed `recovering`.
+    An owned run taken so had its holder die or outlast its budget: it is claimed `recovering`. Deaths are counted
+    until the run is walked alone; from then on only those of owners in `alone`, which held nothing beside it (S-5).
     """
     if run.owner == ENDED:
         return None
-    due = run.due_at is not None and run.due_at <= now.real
-    if not due and run.owner not in closed:
+    if not is_due(run, now.real) and run.owner not in closed:
         return None
     data: dict[str, object] = {"worker": worker, "new_epoch": run.epoch + 1}
     if run.owner:
         data["from"] = run.owner
-    died = run.owner in closed
+    died = run.owner in closed and (run.deaths < DEATHS_THEN_ALONE or run.owner in alone)
     return Commit(
         move(
             run,
@@ -154,6 +154,7 @@ def advance(
             due_at=now.real + budget_ms,
             visits=json.dumps(visits),
             deaths=0,
+            attention=dump_attention(a for a in attention_of(run) if a.reason is not Reason.VISITS_EXHAUSTED),
             ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,
         ),
         fence(run),
@@ -197,75 +198,15 @@ def park(
     return Commit((*put, *handed), fence(run, mail=mail, mapping=mapping.version), expects, label=label)
 
 
-def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
-    """The attention set with `reasons` in it, each in place of an older entry of the same reason and key."""
-    new = {(r.reason, r.key) for r in reasons}
-    return [*(a for a in attention_of(run) if (a.reason, a.key) not in new), *reasons]
-
-
-def tripped(run: Run, reason: Attention) -> tuple[Run, Told]:
-    """The row once its ceiling was passed: a person is called, the ceiling is disarmed, nothing stops (GATE-4).
-
-    Like `answered`, no commit of its own: the holder's next move writes it, and tells of it.
-    """
-    data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
-    told = Told(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
-    return run._replace(attention=dump_attention(joined(run, [reason])), ceiling_at=0), told
-
-
-def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, Told]:
-    """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew."""
-    extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
-    said = [
-        {"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers
-    ]
-    told = Told(f"answer/{run.version}", "answered", {"answers": said}, EventType.ANSWERED)
-    poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
-    row = run._replace(
-        attention=dump_attention(left),
-        ceiling_at=now.business + extended if extended else run.ceiling_at,
-        deaths=0 if poisoned else run.deaths,
-    )
-    return row, told
-
-
-def hand_back(run: Run, *, mail: int | None, now: Instant, mapping: Mapping, why: str) -> Commit:
+def hand_back(
+    run: Run, *, mail: int | None, now: Instant, mapping: Mapping, why: str, told: Sequence[Told] = ()
+) -> Commit:
     """Give the run back, due at once: a drained worker, or a slice that has used up its budget."""
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
-    put = give(run, "hand_back", EventType.HANDED_BACK, now, {"why": why}, waiting, (), mapping, due_now=True)
-    return Commit(put, fence(run, mail=mail), label=f"{run.run} hand_back")
-
-
-def flag(
-    run: Run,
-    reasons: Sequence[Attention],
-    *,
-    mail: int,
-    now: Instant,
-    mapping: Mapping,
-    told: Sequence[Told] = (),
-) -> Commit:
-    """Call a person and give the run back; status, node and visit stay (RUN-2)."""
-    assert reasons
-    left = joined(run, reasons)
-    waiting = [
-        WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
-        for a in reasons
-    ]
-    data: dict[str, object] = {"reasons": [a.reason.value for a in reasons], "detail": reasons[0].detail}
     put = give(
-        run,
-        "flag",
-        EventType.FLAGGED,
-        now,
-        data,
-        waiting,
-        stale_clock(left),
-        mapping,
-        told=told,
-        attention=dump_attention(left),
+        run, "hand_back", EventType.HANDED_BACK, now, {"why": why}, waiting, (), mapping, told=told, due_now=True
     )
-    return Commit(put, fence(run, mail=mail, mapping=mapping.version), label=f"{run.run} flag {run.node}#{run.visit}")
+    return Commit(put, fence(run, mail=mail), label=f"{run.run} hand_back")
 
 
 _END = {

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from outlast.core import people as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence
-from outlast.core.machine import ApprovalStatus, Reason
+from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import REOPENED
 from outlast.core.rows import Approval
@@ -44,7 +44,11 @@ async def request(walk: Walk, question: Question) -> Approval | None:
 
 
 def _asked_again(walk: Walk, approval: Approval) -> bool:
-    return walk.ask_again and approval.status is ApprovalStatus.EXPIRED
+    """Did a person, since it expired, want it asked anew? The note says so to every later walk, until one has asked."""
+    if approval.status is not ApprovalStatus.EXPIRED:
+        return False
+    since = [n for n in walk.ledger.notes if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
+    return any(n.at >= approval.within_until and json.loads(n.payload)["choice"] == Choice.ASK_AGAIN for n in since)
 
 
 async def _answer(walk: Walk, approval: Approval) -> Approval | None:
@@ -91,6 +95,9 @@ async def _ask(walk: Walk, question: Question, before: int) -> Approval:
         }
         for plan in question.plans
     ]
+    within_until = now.business + question.within_ms
+    if last := walk.last_instant():
+        within_until = max(min(within_until, last), now.business + 1)  # asked too late, it is over at once
     row = Approval(
         tenant=run.tenant,
         run=run.run,
@@ -106,7 +113,7 @@ async def _ask(walk: Walk, question: Question, before: int) -> Approval:
         who=question.who,
         requested_by=run.requested_by,
         asked_at=now.business,
-        within_until=now.business + question.within_ms,
+        within_until=within_until,
         valid_ms=question.valid_ms,
         decided_at=0,
         decided_by="",

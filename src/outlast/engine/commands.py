@@ -1,4 +1,4 @@
-"""What people and programs outside a holder do to a run: start, signal, decide, cancel, continue, resolve."""
+"""What people and programs outside a holder do to a run: start, signal, cancel, decide."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -8,10 +8,8 @@ from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit
 from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import CHOICES, OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason
-from outlast.core.overlay import attention_of
-from outlast.core.route import ANSWERED_BY_CONTINUE
-from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Run, Token, is_over
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Run, Token
 from outlast.core.verbs import start as start_verb
 from outlast.engine.slots import limits_of
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
@@ -58,7 +56,7 @@ async def start(
         state=state,
         now=now,
         actor=actor,
-        ceiling_ms=int((node.ceiling or workflow.ceiling).total_seconds() * SECOND),
+        ceiling_ms=int(max(workflow.ceiling, node.ceiling or workflow.ceiling).total_seconds() * SECOND),
         limited=bool(await limits_of(store, tenant)),
         token=token,
         correlation_id=correlation_id,
@@ -98,8 +96,18 @@ async def find_run(store: Store, tenant: str, run: str) -> Run:
     return row
 
 
-def _over(run: str) -> Conflict:
-    return Conflict(f"run {run} has ended", "a run that has ended takes no note and makes no move", f"look at it with: outlast runs show {run}")
+def over(run: str) -> Conflict:
+    """The run has ended."""
+    return Conflict(
+        f"run {run} has ended",
+        "a run that has ended takes no note and makes no move",
+        f"look at it with: outlast runs show {run}",
+    )
+
+
+def busy(run: str) -> Conflict:
+    """A command lost every race."""
+    return Conflict(f"run {run} moved too often meanwhile", "other writers were faster each time", "try again")
 
 
 async def signal(
@@ -128,7 +136,7 @@ async def signal(
     try:
         await store.commit(commit)
     except Ended:
-        raise _over(run) from None
+        raise over(run) from None
     except Stale as stale:
         if stale.reason == "missing":
             await find_run(store, tenant, run)
@@ -140,23 +148,24 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
     """Ask that the run end. From here on no approval of it can be decided. Raises NotFound, Conflict (ended)."""
     if not reason.strip():
         raise InvalidInput("a cancel needs a reason", "people will read it in the run's history", "say why")
-    _check_reason(reason)
+    check_reason(reason)
     for _ in range(RACES_MAX):
         row = await find_run(store, tenant, run)
-        approvals = await _approvals(store, tenant, run)
+        asked = await approvals_of(store, tenant, run)
         try:
-            await store.commit(people.cancel(row, approvals, actor=actor, reason=reason, now=await store.now()))
+            await store.commit(people.cancel(row, asked, actor=actor, reason=reason, now=await store.now()))
             break
         except Ended:
-            raise _over(run) from None
+            raise over(run) from None
         except Stale:
             continue
     else:
-        raise _busy(run)
-    await _withdraw_late(store, tenant, run)
+        raise busy(run)
+    await withdraw_late(store, tenant, run)
 
 
-def _check_reason(reason: str) -> None:
+def check_reason(reason: str) -> None:
+    """What a person says must be storable. Raises LimitExceeded, InvalidInput."""
     if len(reason) > TEXT_CHARS_MAX:
         raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
     if not reason.isascii():
@@ -166,11 +175,11 @@ def _check_reason(reason: str) -> None:
             raise InvalidInput("the reason is not text that can be stored", str(error), "decode it properly") from None
 
 
-async def _withdraw_late(store: Store, tenant: str, run: str) -> None:
+async def withdraw_late(store: Store, tenant: str, run: str) -> None:
     """Approvals asked for between our reading and our cancel: nobody is told "accepted" after this returns (S-20)."""
     for _ in range(RACES_MAX):
         now = await store.now()
-        puts = [put for a in await _approvals(store, tenant, run) if (put := people.withdraw(a, now)) is not None]
+        puts = [put for a in await approvals_of(store, tenant, run) if (put := people.withdraw(a, now)) is not None]
         if not puts:
             return
         try:
@@ -179,7 +188,8 @@ async def _withdraw_late(store: Store, tenant: str, run: str) -> None:
             continue
 
 
-async def _approvals(store: Store, tenant: str, run: str) -> list[Approval]:
+async def approvals_of(store: Store, tenant: str, run: str) -> list[Approval]:
+    """Every approval of a run."""
     return [row for row in await store.rows(APPROVAL, (tenant, run)) if isinstance(row, Approval)]
 
 
@@ -189,7 +199,9 @@ async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
     for row in page.rows:
         if isinstance(row, Approval):
             return row
-    raise NotFound(f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls")
+    raise NotFound(
+        f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls"
+    )
 
 
 async def decide(
@@ -203,7 +215,7 @@ async def decide(
     reason: str,
 ) -> Approval:
     """Decide, once. Raises Conflict naming who decided first, or that it has expired or was withdrawn."""
-    _check_reason(reason)
+    check_reason(reason)
     if approval.status is not ApprovalStatus.PENDING:
         raise _decided(approval)
     if verb == "again" and not approval.again:
@@ -234,160 +246,3 @@ def _decided(approval: Approval) -> Conflict:
     else:
         why = f"it is {approval.status}"
     return Conflict(f"approval {approval.id} cannot be decided any more", why, f"outlast runs show {approval.run}")
-
-
-async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str) -> None:
-    """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer."""
-    _check_reason(reason)
-    for _ in range(RACES_MAX):
-        row = await find_run(store, tenant, run)
-        if is_over(row):
-            raise _over(run)
-        reasons = attention_of(row)
-        if not reasons:
-            raise Conflict(f"run {run} needs no attention", "continue answers a run that waits for an operator", f"outlast runs show {run}")
-        other = [a for a in reasons if a.reason not in ANSWERED_BY_CONTINUE and a.reason not in OVERLAY_ONLY]
-        if other:
-            raise Conflict(f"continue does not answer {other[0].reason}", other[0].detail, _answer_to(other[0].reason, run))
-        refused = await _refused(store, row)
-        commit = people.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
-        try:
-            await store.commit(commit)
-            return
-        except Ended:
-            raise _over(run) from None
-        except Stale:
-            continue
-    raise _busy(run)
-
-
-async def answer(
-    store: Store,
-    *,
-    tenant: str,
-    run: str,
-    reason: Reason,
-    choice: Choice,
-    actor: str,
-    text: str,
-    key: str = "",
-    by_ms: int = 0,
-) -> None:
-    """A person's choice for one reason of a run's attention. Raises NotFound, Conflict (not flagged so, not offered)."""
-    row = await find_run(store, tenant, run)
-    if is_over(row):
-        raise _over(run)
-    entries = [a for a in attention_of(row) if a.reason is reason and key in ("", a.key)]
-    if not entries:
-        now = ", ".join(a.reason.value for a in attention_of(row)) or "none"
-        raise Conflict(f"run {run} is not flagged {reason.value}", f"its attention: {now}", f"outlast runs show {run}")
-    if choice not in CHOICES[reason]:
-        offered = ", ".join(c.value for c in CHOICES[reason])
-        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
-    if reason is Reason.EFFECT_UNCERTAIN:
-        raise Conflict(
-            "an uncertain effect is resolved by its key", entries[0].detail, _answer_to(Reason.EFFECT_UNCERTAIN, run)
-        )
-    if reason is Reason.RETRIES_EXHAUSTED and choice in (Choice.RETRY, Choice.GIVE_UP):
-        await _reopen(store, row, actor=actor, text=text, give_up=choice is Choice.GIVE_UP)
-        return
-    commit = people.answer(
-        row, reason, choice, key=key, actor=actor, text=text, by_ms=by_ms, now=await store.now()
-    )
-    try:
-        await store.commit(commit)
-    except Ended:
-        raise _over(run) from None
-
-
-async def _reopen(store: Store, run: Run, *, actor: str, text: str, give_up: bool) -> None:
-    for _ in range(RACES_MAX):
-        refused = await _refused(store, run)
-        commit = people.go_on(run, refused, actor=actor, reason=text, now=await store.now(), give_up=give_up)
-        try:
-            await store.commit(commit)
-            return
-        except Ended:
-            raise _over(run.run) from None
-        except Stale:
-            continue
-    raise _busy(run.run)
-
-
-async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
-    """Give a run that has passed its ceiling more time, and arm the ceiling anew. Raises NotFound, Conflict."""
-    await answer(
-        store,
-        tenant=tenant,
-        run=run,
-        reason=Reason.TOTAL_TIMEOUT,
-        choice=Choice.EXTEND,
-        actor=actor,
-        text=text,
-        by_ms=by_ms,
-    )
-
-
-async def _refused(store: Store, run: Run) -> list[Effect]:
-    """Effects whose attempts are used up, which `continue` re-opens."""
-    keys = {(a.visit, a.key) for a in attention_of(run) if a.reason is Reason.RETRIES_EXHAUSTED}
-    rows = [await store.load(EFFECT, (run.tenant, run.run, visit, key)) for visit, key in keys]
-    return [row for row in rows if isinstance(row, Effect) and row.status is EffectStatus.REFUSED]
-
-
-def _answer_to(reason: Reason, run: str) -> str:
-    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
-        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
-    if reason is Reason.EFFECT_UNCERTAIN:
-        return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
-    return f"outlast runs cancel {run} --reason …"
-
-
-def _busy(run: str) -> Conflict:
-    return Conflict(f"run {run} moved too often meanwhile", "other writers were faster each time", "try again")
-
-
-async def find_effect(store: Store, tenant: str, run: str, key: str) -> Effect:
-    """The effect of this key: the open one, else the one of the latest visit. Raises NotFound."""
-    await find_run(store, tenant, run)
-    rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
-    if not rows:
-        raise NotFound(f"run {run} has no effect {key}", "keys are spelt as the ledger shows them", f"outlast runs effects {run}")
-    return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
-
-
-async def resolve_effect(
-    store: Store,
-    effect: Effect,
-    verb: Literal["happened", "did_not_happen", "give_up"],
-    *,
-    actor: str,
-    reason: str,
-    response: bytes | None = None,
-    external_id: str = "",
-) -> None:
-    """A person's answer on an uncertain effect, once. Raises Conflict (not uncertain, resolved by another, too early)."""
-    _check_reason(reason)
-    if effect.status is not EffectStatus.UNCERTAIN:
-        raise _resolved(effect)
-    commit = people.resolve_effect(
-        effect, verb, by=actor, reason=reason, now=await store.now(), response=response, external_id=external_id
-    )
-    try:
-        await store.commit(commit)
-    except Ended:
-        raise _over(effect.run) from None
-    except Stale as stale:
-        if stale.reason == "quiet":
-            left = (effect.quiet_until - (await store.now()).real) / SECOND
-            raise Conflict(
-                f"{effect.key}: it is too early to say that it did not happen",
-                f"a call that is still under way could land for another {max(left, 0):.0f} s",
-                "look again at the receiver after that, then resolve it",
-            ) from None
-        raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None
-
-
-def _resolved(effect: Effect) -> Conflict:
-    by = f", settled by {effect.settled_by}" if effect.settled_by else ""
-    return Conflict(f"effect {effect.key} is not uncertain", f"it is {effect.status}{by}", f"outlast runs effects {effect.run}")

@@ -19,7 +19,7 @@ from outlast.engine.effects import perform
 from outlast.engine.lookups import look_up
 from outlast.engine.waits import Named
 from outlast.engine.walk import Walk
-from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
+from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.context import Context
 from outlast.flow.outcomes import ActivityFailed
@@ -134,9 +134,7 @@ class WalkContext(Context[Any]):
         """See Context."""
         await self._wait(Named(self._walk, "sleep", name, until=until))
 
-    async def receive(
-        self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None
-    ) -> Any:
+    async def receive(self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None) -> Any:
         """See Context."""
         wait = Named(self._walk, "receive", name, until=until, model=model)
         notes = await self._wait(wait)

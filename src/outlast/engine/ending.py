@@ -4,9 +4,9 @@ from typing import Any
 
 from outlast.core import ledger as moves
 from outlast.core.machine import EffectStatus, RunStatus
+from outlast.core.moves import Told
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Effect
-from outlast.core.moves import Told
 from outlast.core.verbs import finish
 from outlast.engine import slots
 from outlast.engine.effects import CANCELLED, reconcile, uncertain
@@ -46,7 +46,9 @@ async def _settle(walk: Walk, effect: Effect) -> Parked | None:
         ledger.submit(moves.doubt(run, effect, "activity_gone", error.what, now=ledger.now))
         return None
     if activity.mode != "reconcile":
-        ledger.submit(moves.doubt(run, effect, "interrupted", "its outcome is not known and the run ends", now=ledger.now))
+        ledger.submit(
+            moves.doubt(run, effect, "interrupted", "its outcome is not known and the run ends", now=ledger.now)
+        )
         return None
     asked_at = ledger.now.real  # an answer speaks of the moment it was asked for
     answer = await _ask(walk, activity, effect)
@@ -104,5 +106,3 @@ async def end(
         told=told,
     )
     await ledger.land(commit)
-
-

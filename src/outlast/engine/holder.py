@@ -6,14 +6,15 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from outlast.core.admission import admit, queue
+from outlast.core.admission import SlotChange, admit, queue
+from outlast.core.attention import answered, flag, tripped
 from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.core.machine import OVERLAY_ONLY, Choice, Reason, RunStatus
 from outlast.core.moves import Told
 from outlast.core.overlay import Armed, Attention, WaitingFor, stale_clock
-from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, cancel_of, route
-from outlast.core.verbs import advance, answered, flag, hand_back, park, tripped
+from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, route
+from outlast.core.verbs import advance, hand_back, park
 from outlast.engine import slots
 from outlast.engine.context import WalkContext
 from outlast.engine.effects import EXHAUSTED, EffectRefused, held_up
@@ -22,7 +23,7 @@ from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
-from outlast.errors import NotStorable, OutlastError, Rejected, StoreError
+from outlast.errors import NotStorable, OutlastError, Rejected, StoreError, Unavailable
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Failed, Stopped
 from outlast.flow.workflow import Workflow
@@ -72,14 +73,12 @@ class Holder:
     async def _turn(self) -> bool:
         """One turn; True when this holder keeps the run."""
         try:
-            self._pending = self._check_ceiling()
-            if await self._needs_slot() and not await self._admitted():
-                return False
+            self._check_ceiling()
             return await self._step()
         except Moved:
             await self._reload()
             return True
-        except StoreAway:
+        except (StoreAway, Unavailable):
             await self._around.clock.sleep(INLINE_WAIT_MAX)
             await self._reload()
             return True
@@ -90,6 +89,7 @@ class Holder:
             try:
                 await self.ledger.settled()
                 await self.ledger.reload()
+                self._pending, self._called = [], []  # what was to be said of rows that are no more
                 return
             except StoreError as error:
                 log.warning("run %s: the store does not answer: %s", self.ledger.run.run, error.reason)
@@ -111,30 +111,33 @@ class Holder:
             return await self._end(walk, RunStatus.CANCELLED, reason, self._told(()))
         if isinstance(way, Fail):
             return await self._end(walk, RunStatus.FAILED, f"failed by {way.by}: {way.reason}", self._told(()))
-        if isinstance(way, Rest):
-            return await self._rest(way)
         if way.answers:
             ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
             self._pending.append(said)
-            walk.ask_again = way.chose(Reason.APPROVAL_TIMEOUT, Choice.ASK_AGAIN)
+        if isinstance(way, Rest):
+            return await self._rest(way)
+        if way.chose(Reason.POISONED, Choice.CONTINUE):  # written before it can kill its holder again
+            return await self.give_back("a person let it go on")
+        if await self._needs_slot() and not await self._admitted():
+            return False
         node = self._workflow.nodes.get(ledger.run.node)
         if node is None:
             detail = f"{self._workflow.title} has no node {ledger.run.node} any more"
             return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
         return await self._walk(walk, node, way)
 
-    def _check_ceiling(self) -> list[Told]:
+    def _check_ceiling(self) -> None:
         """The tripwire: passed, it calls a person with the next move, disarmed, and the run goes on (GATE-4)."""
         ledger = self.ledger
         run = ledger.run
         if not 0 < run.ceiling_at <= ledger.now.business:
-            return []
+            return
         age = (ledger.now.business - run.created_at) / HOUR
         detail = f"{run.run} is {age:.0f} h old and has not ended"
         reason = self._attention(Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
         ledger.run, said = tripped(run, reason)
         self._called.append(reason)
-        return [said]
+        self._pending.append(said)
 
     def _told(self, told: Iterable[Told]) -> tuple[Told, ...]:
         """What the next move of the run row tells: what the engine has to say, then what the node said."""
@@ -143,7 +146,7 @@ class Holder:
     # --- walking -----------------------------------------------------------------------------------
     async def _walk(self, walk: Walk, node: Node, way: WalkOn) -> bool:
         ledger = self.ledger
-        if (stop := self._stopped()) is not None:
+        if (stop := await self._stopped()) is not None:
             return await stop
         try:
             state = self._workflow.state_codec.load(ledger.last.snapshot or b"{}")
@@ -155,14 +158,14 @@ class Holder:
         told = self._told(context.told.values())
         return await self._conclude(walk, node, context, verdict, told, way)
 
-    def _stopped(self) -> Coroutine[Any, Any, bool] | None:
+    async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
         """A reason not to walk at all: an operator's stop sign, or holders that die of this run (S-5, S-23)."""
         ledger = self.ledger
         run = ledger.run
         if run.deaths >= DEATHS_THEN_ALONE + DEATHS_ALONE_MAX:
-            detail = f"its holder died {run.deaths} times in this visit, the last {DEATHS_ALONE_MAX} with nothing beside it"
+            detail = f"its holder died {run.deaths} times in this visit, at last {DEATHS_ALONE_MAX} times with nothing beside it"
             return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
-        hold = self._around.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
+        hold = await self._around.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:
             return self._park(Resting((held_up(hold, ledger.now.real),)), self._told(()))
         return None
@@ -206,7 +209,9 @@ class Holder:
         except Exception as error:  # the author's state or outcome function: a person must look
             return await self._exception(error, told)
         if target not in node.exits.targets:
-            return await self._exception(TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told)
+            return await self._exception(
+                TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told
+            )
         return await self._advance(target, state, told, way)
 
     async def _advance(self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn) -> bool:
@@ -243,7 +248,9 @@ class Holder:
         if exhausted:
             return await self._flag(
                 tuple(
-                    self._attention(Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(visit=e.ident[0], key=e.ident[1])
+                    self._attention(Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(
+                        visit=e.ident[0], key=e.ident[1]
+                    )
                     for e in exhausted
                 ),
                 told,
@@ -272,7 +279,11 @@ class Holder:
         ledger = self.ledger
         mapping = ledger.store.mapping()
         reasons = tuple(a._replace(detail=_storable(a.detail)) for a in reasons)
-        await ledger.land(flag(ledger.run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told))
+        freed = await self._slots_given_back()
+        commit = flag(
+            ledger.run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told, freed=freed
+        )
+        await ledger.land(commit)
         self._called += reasons
         self._notify()
         return False
@@ -286,17 +297,19 @@ class Holder:
     async def _rest(self, way: Rest) -> bool:
         """Mail has come that does not answer what a person is asked: wait again, as before."""
         ledger = self.ledger
-        waiting = [WaitingFor("attention", f"a person: {a.reason.value}", since=a.since) for a in way.still]
+        still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
+        waiting = [WaitingFor("attention", f"a person: {a.reason.value}", since=a.since) for a in still]
         await ledger.land(
             park(
                 ledger.run,
                 "park",
                 mail=ledger.mail_read,
                 waiting=waiting,
-                clocks=stale_clock(way.still),
+                clocks=stale_clock(still),
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
                 told=self._told(()),
+                freed=await self._slots_given_back(),
             )
         )
         self._notify()
@@ -319,7 +332,6 @@ class Holder:
         verbs = {p.verb for p in verdict.parked}
         verb = next(v for v in ("quiet", "retry", "park") if v in verbs)
         clocks: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
-        held = await slots.held_by(ledger.store, ledger.run) if self._gives_slot_back(verb) else ()
         await ledger.land(
             park(
                 ledger.run,
@@ -330,30 +342,32 @@ class Holder:
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
                 told=told,
-                freed=await slots.heirs(ledger.store, held),
+                freed=await self._slots_given_back() if verb == "park" else (),
             )
         )
         self._notify()
         return False
 
-    def _gives_slot_back(self, verb: str) -> bool:
-        return verb == "park" and bool(self.ledger.run.slots) and not self._workflow.slot_while_waiting
+    async def _slots_given_back(self) -> tuple[SlotChange, ...]:
+        """The slots of a run that waits, each with its heir, where its workflow keeps none while it waits (RUN-6)."""
+        ledger = self.ledger
+        if self._workflow.slot_while_waiting or not ledger.run.slots:
+            return ()
+        return await slots.heirs(ledger.store, await slots.held_by(ledger.store, ledger.run))
 
     async def give_back(self, why: str) -> bool:
         """Hand the run to whoever takes it next, due at once."""
         ledger = self.ledger
         await ledger.settled()
-        await ledger.land(
-            hand_back(ledger.run, mail=None, now=ledger.now, mapping=ledger.store.mapping(), why=why)
-        )
+        mapping, told = ledger.store.mapping(), self._told(())
+        await ledger.land(hand_back(ledger.run, mail=None, now=ledger.now, mapping=mapping, why=why, told=told))
+        self._notify()
         return False
 
     # --- admission --------------------------------------------------------------------------------------
     async def _needs_slot(self) -> bool:
         """Before its first walk, or, where the workflow gives slots back while it waits, before any."""
         run = self.ledger.run
-        if cancel_of(self.ledger.notes) is not None:
-            return False
         if run.queue:
             return True
         gives_back = not self._workflow.slot_while_waiting and not run.slots

@@ -20,25 +20,32 @@ def held_key(what: str, name: str = "") -> str:
         return TENANT
     if what in ("activity", "workflow") and name:
         return f"{what}/{name}"
-    raise InvalidInput(f"{what} {name} cannot be held", "an activity, a workflow or the tenant can", "hold activity NAME")
+    raise InvalidInput(
+        f"{what} {name} cannot be held", "an activity, a workflow or the tenant can", "hold activity NAME"
+    )
 
 
 class Holds:
-    """The stop signs as this worker last read them."""
+    """The stop signs as this worker last read them; one that seems to be up is read again before it stops a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._up: dict[tuple[str, str], Hold] = {}
 
-    async def refresh(self, store: Store) -> None:
-        """Read them anew."""
-        rows = await store.rows(HOLD, ())
+    async def refresh(self) -> None:
+        """Read them anew. Raises StoreError."""
+        rows = await self._store.rows(HOLD, ())
         self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Hold) and h.up}
 
-    def first(self, tenant: str, keys: Sequence[str]) -> Hold | None:
-        """The first of these that is up."""
-        if not self._up:
-            return None
-        return next((h for key in keys if (h := self._up.get((tenant, key))) is not None), None)
+    async def first(self, tenant: str, keys: Sequence[str]) -> Hold | None:
+        """The first of these that is up. Raises StoreError."""
+        for key in keys if self._up else ():
+            if (tenant, key) in self._up:
+                row = await self._store.load(HOLD, (tenant, key))
+                if isinstance(row, Hold) and row.up:
+                    return row
+                self._up.pop((tenant, key), None)  # released since: a run it woke goes on at once
+        return None
 
 
 def waiting_for(hold: Hold) -> WaitingFor:
@@ -55,7 +62,9 @@ async def put_up(store: Store, tenant: str, key: str, *, actor: str, reason: str
     found = await store.load(HOLD, (tenant, key))
     version = found.version if isinstance(found, Hold) else 0
     if isinstance(found, Hold) and found.up:
-        raise Conflict(f"{key} is held already", f"{found.by}: {found.reason}", f"outlast release {key.replace('/', ' ')}")
+        raise Conflict(
+            f"{key} is held already", f"{found.by}: {found.reason}", f"outlast release {key.replace('/', ' ')}"
+        )
     row = Hold(tenant, key, version + 1, 1, actor, reason, now.business)
     try:
         await store.commit(Commit((Put(HOLD, row, version),), label=f"hold {key}"))

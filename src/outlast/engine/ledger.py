@@ -13,8 +13,8 @@ from outlast.core.budget import SECOND, STORE_RETRY
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import NOTE, Approval, Effect, Event, Evidence, Memo, Note, Run, Wait
 from outlast.core.moves import Told, told_key
+from outlast.core.rows import NOTE, Approval, Effect, Event, Evidence, Memo, Note, Run, Wait
 from outlast.errors import Ended, Rejected, Stale, StoreError
 from outlast.store.port import RunRows, Store
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from outlast.core.budget import NOTICE_LAST_CHANCE, NOTICE_TIMEOUT, SECOND
 from outlast.core.overlay import Attention
 from outlast.core.rows import Run
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
@@ -37,12 +38,21 @@ class Notices:
 
     async def _send(self, notifier: Notifier, run: Run, reasons: Sequence[Attention]) -> None:
         try:
-            await notifier.notify(run, reasons)
+            await asyncio.wait_for(notifier.notify(run, reasons), NOTICE_TIMEOUT / SECOND)
         except Exception as error:  # whatever the channel raised: the attention stands all the same
-            self._counters.add(DLQ_PUBLISH_FAILED)
-            log.warning("run %s needs attention, and telling people failed: %s", run.run, error)
+            self._failed(run, repr(error))
+        except asyncio.CancelledError:
+            self._failed(run, "the worker stopped before it was told")
+            raise
 
-    async def flush(self, seconds: float) -> None:
-        """Give notices under way a last chance."""
+    def _failed(self, run: Run, why: str) -> None:
+        self._counters.add(DLQ_PUBLISH_FAILED)
+        log.warning("run %s needs attention, and telling people failed: %s", run.run, why)
+
+    async def flush(self) -> None:
+        """Give notices under way a last chance; what is left then has failed."""
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=seconds)
+            _, left = await asyncio.wait(set(self._tasks), timeout=NOTICE_LAST_CHANCE / SECOND)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)

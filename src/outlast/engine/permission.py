@@ -44,7 +44,9 @@ async def permission(
         return Permission(by)
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
     if (approval := usable_approval(walk, plan)) is not None:
-        return Permission(f"{approval.id} approved by {approval.decided_by}", approval, mapping.real(approval.valid_until))
+        return Permission(
+            f"{approval.id} approved by {approval.decided_by}", approval, mapping.real(approval.valid_until)
+        )
     if isinstance(verdict, NeedsApproval):
         return await _ask_person(walk, verdict, plan)
     _deny(
@@ -57,9 +59,7 @@ async def permission(
 
 def was_put_to_person(walk: Walk, activity: str) -> bool:
     """Was a plan of this activity put to a person in this run?"""
-    return any(
-        plan["activity"] == activity for a in walk.ledger.approvals.values() for plan in json.loads(a.plans)
-    )
+    return any(plan["activity"] == activity for a in walk.ledger.approvals.values() for plan in json.loads(a.plans))
 
 
 def usable_approval(walk: Walk, plan: Plan[Any]) -> Approval | None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from outlast.core.admission import SlotChange, hand_over
 from outlast.core.commit import Commit
 from outlast.core.machine import LeaseStatus
-from outlast.core.admission import SlotChange, hand_over
 from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_over
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store

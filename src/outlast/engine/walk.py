@@ -35,8 +35,8 @@ class Surroundings(NamedTuple):
     live: Liveness
     notify: Callable[[Run, Sequence[Attention]], None]
     """Tell people, after the row says it; never raises, never waits (GATE-5)."""
-    held: Callable[[str, Sequence[str]], Hold | None]
-    """The stop sign that is up for a tenant under one of these keys, if any."""
+    held: Callable[[str, Sequence[str]], Awaitable[Hold | None]]
+    """The stop sign that is up for a tenant under one of these keys, if any; raises StoreError."""
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
 
@@ -49,7 +49,6 @@ class Walk:
         self.workflow = workflow
         self.around = around
         self.closing = False
-        self.ask_again = False  # a person wants approvals that were not decided in time to be asked for anew
         self.flights: dict[EffectKey, list[asyncio.Future[Any]]] = {}  # who waits for each call under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
@@ -67,6 +66,11 @@ class Walk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stirs = 0
         self._signal = self._loop.create_future()
+
+    def last_instant(self) -> int:
+        """Business: where the node declares `within`, no wait of its visit lasts beyond it; 0 = it declares none."""
+        node = self.workflow.nodes[self.ledger.run.node]
+        return self.ledger.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
 
     # --- what effects and waits say ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:

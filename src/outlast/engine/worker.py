@@ -5,12 +5,20 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from outlast.core.budget import CHANGE_POLL, DEATHS_THEN_ALONE, IDLE_LOOK, SECOND, ExecutionBudget, Liveness, execution_budget
+from outlast.core.budget import (
+    CHANGE_POLL,
+    DEATHS_THEN_ALONE,
+    IDLE_LOOK,
+    SECOND,
+    ExecutionBudget,
+    Liveness,
+    execution_budget,
+)
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import STORE, WORKER, Run, Worker
-from outlast.core.verbs import claim, hand_back
+from outlast.core.verbs import claim, hand_back, moved
 from outlast.engine import slots
 from outlast.engine.calls import Caller
 from outlast.engine.effects import millis
@@ -77,7 +85,7 @@ class WorkerProcess:
         self._heartbeat = Heartbeat(store, clock, self.live, self._lease, self._on_lost)
         self.counters = Counters()
         self._notices = Notices(notifier, self.counters)
-        self._holds = Holds()
+        self._holds = Holds(store)
         self._around = Surroundings(
             clock=clock,
             caller=Caller(clock, self._pool),
@@ -87,7 +95,7 @@ class WorkerProcess:
             held=self._holds.first,
             chance=chance,
         )
-        self._lonely: list[Ledger] = []  # runs whose holders died too often: each is walked with nothing beside it
+        self._lonely: Ledger | None = None  # a run whose holders died too often, until nothing is held beside it
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._alone: tuple[str, str] | None = None
         self._declined: set[tuple[str, str]] = set()
@@ -99,7 +107,7 @@ class WorkerProcess:
     async def run(self) -> None:
         """Serve. Raises StoreError if the store cannot be reached at the start."""
         await self._heartbeat.open(self._name, " ".join(self._workflows))
-        await self._holds.refresh(self._store)
+        await self._holds.refresh()
         unsubscribe = self._store.on_change(self._wake.set)
         if self._threads:
             self._heartbeat.start_thread()
@@ -135,7 +143,9 @@ class WorkerProcess:
             await asyncio.wait(tasks, timeout=self.live.drain_grace / SECOND)
         for task in self._holders.values():
             task.cancel()
-        await self._notices.flush(self.live.drain_grace / SECOND)
+        if self._lonely is not None:  # never begun: no death of ours is its doing
+            await self._give_back([self._lonely.run], "the worker drains")
+        await self._notices.flush()
         await self._heartbeat.close()
         self._pool.close()
 
@@ -144,6 +154,9 @@ class WorkerProcess:
         """Take what is due; sleep until something may be."""
         self._wake.clear()
         try:
+            if self._is_lonely():
+                await self._wake.wait()
+                return
             taken = await self._take(())
             free = self._concurrency - len(self._holders)
             if free > 0 and taken < min(free, TAKE_MAX):
@@ -166,11 +179,15 @@ class WorkerProcess:
             for task in pending:
                 task.cancel()
 
-    async def _take(self, owners: tuple[str, ...]) -> int:
-        """Claim due runs, or those of closed workers, and begin to hold them. Answers how many."""
+    async def _take(self, owners: tuple[str, ...], alone: tuple[str, ...] = ()) -> int:
+        """Claim due runs, or those of closed workers, and begin to hold them. Answers how many.
+
+        `alone`: those of the owners that held one run when they died. Of runs that must be walked alone one is taken.
+        """
         free = self._concurrency - len(self._holders)
         if free <= 0 or self._draining or self._lease.lost or self._is_lonely():
             return 0
+        lonely: list[str] = []
 
         def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
             key = (run.tenant, run.run)
@@ -179,7 +196,12 @@ class WorkerProcess:
                 return None
             if run.lane not in self._workflows:  # of a dead worker that served more than we do
                 return None
-            return claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners)
+            commit = claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners, alone=alone)
+            if commit is not None and moved(commit).deaths >= DEATHS_THEN_ALONE:
+                if lonely:
+                    return None
+                lonely.append(run.run)
+            return commit
 
         self._taking += 1
         try:
@@ -198,15 +220,15 @@ class WorkerProcess:
         if ledger.run.deaths < DEATHS_THEN_ALONE:
             self._hold(ledger)
         else:
-            self._lonely.append(ledger)
-            self._hold_next_alone()
+            self._lonely = ledger
+            self._hold_alone()
 
     def _is_lonely(self) -> bool:
-        return bool(self._lonely) or self._alone is not None
+        return self._lonely is not None or self._alone is not None
 
-    def _hold_next_alone(self) -> None:
-        if self._lonely and not self._holders:
-            ledger = self._lonely.pop(0)
+    def _hold_alone(self) -> None:
+        if self._lonely is not None and not self._holders and not self._draining:
+            ledger, self._lonely = self._lonely, None
             self._alone = (ledger.run.tenant, ledger.run.run)
             self._hold(ledger)
 
@@ -222,7 +244,7 @@ class WorkerProcess:
         if key == self._alone:
             self._alone = None
             self._wake.set()
-        self._hold_next_alone()
+        self._hold_alone()
         if self._concurrency - len(self._holders) == 1 or self._draining or key in self._declined:
             self._declined.discard(key)
             self._wake.set()
@@ -237,7 +259,7 @@ class WorkerProcess:
                 if not self._threads and not self._heartbeat.renew():
                     self._on_lost()
                     return
-                await self._holds.refresh(self._store)
+                await self._holds.refresh()
                 await self._compare()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
             except StoreError as error:
@@ -248,17 +270,21 @@ class WorkerProcess:
         if self._take_is_open():
             return
         mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
-        walked = set(self._holders) | {(ledger.run.tenant, ledger.run.run) for ledger in self._lonely}
+        walked = set(self._holders)
+        if self._lonely is not None:
+            walked.add((self._lonely.run.tenant, self._lonely.run.run))
         if self._take_is_open():
             return
-        mapping = self._store.mapping()
-        now = await self._store.now()
-        for run in mine:
-            if (run.tenant, run.run) not in walked:
-                try:
-                    await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why="nobody walked it"))
-                except StoreError:
-                    pass  # it has moved on: somebody else holds it
+        await self._give_back([run for run in mine if (run.tenant, run.run) not in walked], "nobody walked it")
+
+    async def _give_back(self, runs: Sequence[Run], why: str) -> None:
+        """Give back runs as their rows were read, due at once."""
+        for run in runs:
+            try:
+                now, mapping = await self._store.now(), self._store.mapping()
+                await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why=why))
+            except StoreError:
+                pass  # it has moved on: somebody else holds it
 
     def _take_is_open(self) -> bool:
         return self._taking > 0
@@ -279,6 +305,7 @@ class WorkerProcess:
         now = await self._store.now()
         next_ms = self.live.heartbeat_every
         dead: list[str] = []
+        alone: list[str] = []
         for row in rows:
             if row.id == self.id:
                 continue
@@ -286,14 +313,16 @@ class WorkerProcess:
                 if row.lease_until + self.budget.ms > now.real:  # what it owned is due by itself after that
                     dead.append(row.id)
             elif row.lease_until <= now.real:
+                held = len(await self._store.owned(row.id))
                 try:
                     await self._store.commit(closed(row))
                     dead.append(row.id)
+                    alone += [row.id] if held == 1 else []
                 except StoreError:  # it renewed, or another worker closed it
                     self.counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
             else:
                 next_ms = min(next_ms, row.lease_until - now.real)
         orphaned = [owner for owner in dead if await self._store.owned(owner)]
-        while orphaned and await self._take(tuple(orphaned)):
+        while orphaned and await self._take(tuple(orphaned), tuple(alone)):
             pass
         return next_ms

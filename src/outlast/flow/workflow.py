@@ -105,7 +105,8 @@ class Workflow(Generic[S]):
         """Declares an async function as a node; its return annotation says where it can lead.
 
         `start`: runs begin here. `status`: the business status shown while a run stands here. `max_visits`: a
-        further visit goes to attention. `within`: the deadline of a visit; `ceiling`: its tripwire (business time).
+        further visit goes to attention. `within`: no wait of a visit (sleep, receive or collect with `until`,
+        approval) lasts beyond its entry plus this, and a `receive` without `until` is not bounded by it; `ceiling`: its tripwire (business time).
         The function is returned unchanged, so a test may await it. Raises DefinitionError.
         """
         names = locals_of_caller(1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, TOKEN, Run
+from outlast.core.rows import KINDS, META, RUN, STORE, TOKEN, Run, is_due
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.session import Session
@@ -23,7 +23,7 @@ def set_mapping(
     moved: list[tuple[int | None, str, str]] = []
     for values in session.db.execute(sql.UNOWNED):
         run = sql.run_of(values)
-        due_at = rearm(run, stored)
+        due_at = run.due_at if is_due(run, batch.now.real) else rearm(run, stored)
         if due_at != run.due_at:
             moved.append((due_at, run.tenant, run.run))
     session.db.executemany(sql.REARM, moved)

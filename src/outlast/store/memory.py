@@ -31,6 +31,7 @@ from outlast.core.rows import (
     Writer,
     check_effect,
     check_run,
+    is_due,
     key_of,
 )
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
@@ -170,7 +171,7 @@ class MemoryStore:
             stored = successor(core.mapping(), mapping, core.ticker.real())
             for row in core.shelf.under(RUN, ()):
                 assert isinstance(row, Run)
-                if row.owner == "":
+                if row.owner == "" and not is_due(row, core.ticker.real()):
                     core.shelf.put(RUN, row[:2], row._replace(due_at=rearm(row, stored)))
             core.shelf.put(META, MAPPING_ROW, mapping_row(stored))
             core.wakes.fire()

@@ -98,7 +98,7 @@ class Store(Protocol):
 
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """Replace the clock mapping and, in the same transaction, the due_at of every unowned unfinished run by
-        `rearm(run, mapping)`, spending no version. Never backwards: the new mapping starts at the present business
+        `rearm(run, mapping)`, spending no version; one that is due already stays so. Never backwards: the new mapping starts at the present business
         instant or later. Answers the mapping as stored, with its new version."""
 
     def mapping(self) -> Mapping:

@@ -1,0 +1,88 @@
+"""Calling a person, and what his answer changes: the attention set of a run row, and its ceiling (GATE-3…5, S-21)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from outlast.core.admission import SlotChange, hand_over
+from outlast.core.codec import digest
+from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.events import EventType
+from outlast.core.machine import Choice, Reason
+from outlast.core.moves import Told, fence, give
+from outlast.core.overlay import Attention, WaitingFor, attention_of, dump_attention, stale_clock
+from outlast.core.route import Answer
+from outlast.core.rows import Run
+
+KEPT: Final = frozenset({Choice.ONE_MORE})
+"""Answers that stay in the set until the move they allow: a walk that parks, or dies, before it gets there keeps them."""
+
+
+def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
+    """The attention set with `reasons` in it, each in place of an older entry of the same reason and key."""
+    new = {(r.reason, r.key) for r in reasons}
+    return [*(a for a in attention_of(run) if (a.reason, a.key) not in new), *reasons]
+
+
+def tripped(run: Run, reason: Attention) -> tuple[Run, Told]:
+    """The row once its ceiling was passed: a person is called, the ceiling is disarmed, nothing stops (GATE-4).
+
+    Like `answered`, no commit of its own: the holder's next move writes it, and tells of it.
+    """
+    data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
+    told = Told(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
+    return run._replace(attention=dump_attention(joined(run, [reason])), ceiling_at=0), told
+
+
+def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, Told]:
+    """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew.
+
+    As with `tripped`, the holder's next move writes it; should that move be lost, the notes give the same answers again.
+    """
+    extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
+    said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]
+    names = digest(*(f"{a.attention.reason}/{a.attention.key}/{a.attention.seen}" for a in answers))
+    told = Told(f"answer/{names[:16]}", "answered", {"answers": said}, EventType.ANSWERED)
+    kept = [a.attention for a in answers if a.choice in KEPT]
+    poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
+    row = run._replace(
+        attention=dump_attention([*left, *kept]),
+        ceiling_at=now.business + extended if extended else run.ceiling_at,
+        deaths=0 if poisoned else run.deaths,
+    )
+    return row, told
+
+
+def flag(
+    run: Run,
+    reasons: Sequence[Attention],
+    *,
+    mail: int,
+    now: Instant,
+    mapping: Mapping,
+    told: Sequence[Told] = (),
+    freed: Sequence[SlotChange] = (),
+) -> Commit:
+    """Call a person and give the run back; status, node and visit stay (RUN-2). `freed`: see `park`."""
+    assert reasons
+    left = joined(run, reasons)
+    waiting = [
+        WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
+        for a in reasons
+    ]
+    data: dict[str, object] = {"reasons": [a.reason.value for a in reasons], "detail": reasons[0].detail}
+    put = give(
+        run,
+        "flag",
+        EventType.FLAGGED,
+        now,
+        data,
+        waiting,
+        [c for c in stale_clock(left) if c.at > now.business],  # one that has struck is acted upon already
+        mapping,
+        told=told,
+        attention=dump_attention(left),
+        slots="" if freed else None,
+    )
+    handed, expects = hand_over(freed)
+    under = fence(run, mail=mail, mapping=mapping.version)
+    return Commit((*put, *handed), under, expects, label=f"{run.run} flag {run.node}#{run.visit}")

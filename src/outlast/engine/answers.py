@@ -1,0 +1,210 @@
+"""What people answer when a run calls them: a reason of its attention, or an effect of which nobody knows the outcome."""
+
+import json
+from typing import Literal
+
+from outlast.core import people
+from outlast.core.budget import SECOND
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
+from outlast.core.overlay import Attention, attention_of
+from outlast.core.route import ANSWERED_BY_CONTINUE
+from outlast.core.rows import EFFECT, Effect, Run, is_over
+from outlast.engine.commands import (
+    RACES_MAX,
+    approvals_of,
+    busy,
+    cancel,
+    check_reason,
+    find_run,
+    over,
+    withdraw_late,
+)
+from outlast.errors import Conflict, Ended, InvalidInput, NotFound, Stale
+from outlast.store.port import Store
+
+EXHAUSTED = Reason.RETRIES_EXHAUSTED
+ENDS = (Choice.CANCEL, Choice.FAIL)
+
+
+async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str) -> None:
+    """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer."""
+    check_reason(reason)
+    for _ in range(RACES_MAX):
+        row = await _unfinished(store, tenant, run)
+        reasons = attention_of(row)
+        if not reasons:
+            raise Conflict(
+                f"run {run} needs no attention",
+                "continue answers a run that waits for an operator",
+                f"outlast runs show {run}",
+            )
+        stops = [a for a in reasons if a.reason not in OVERLAY_ONLY] or list(reasons)
+        other = next((a for a in stops if a.reason not in ANSWERED_BY_CONTINUE), None)
+        if other is not None:
+            raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other.reason, run))
+        refused = await _refused(store, row, [a for a in reasons if a.reason is EXHAUSTED])
+        commit = people.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
+        try:
+            await store.commit(commit)
+            return
+        except Ended:
+            raise over(run) from None
+        except Stale:
+            continue
+    raise busy(run)
+
+
+async def answer(
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    reason: Reason,
+    choice: Choice,
+    actor: str,
+    text: str,
+    key: str = "",
+    by_ms: int = 0,
+) -> None:
+    """A person's choice for one reason of a run's attention. Raises NotFound, InvalidInput, Conflict (ended, not
+    flagged so, not offered, answered before)."""
+    check_reason(text)
+    if choice is Choice.EXTEND and by_ms <= 0:
+        raise InvalidInput("an extension needs a length", f"{by_ms} ms is none", "say by how much")
+    for _ in range(RACES_MAX):
+        row = await _unfinished(store, tenant, run)
+        entries = _entries(row, reason, choice, key)
+        if choice is Choice.CANCEL:
+            await cancel(store, tenant=tenant, run=run, actor=actor, reason=text.strip() or reason.value)
+            return
+        commit = people.answer(
+            row,
+            reason,
+            choice,
+            key=key,
+            actor=actor,
+            text=text,
+            by_ms=by_ms,
+            now=await store.now(),
+            refused=await _refused(store, row, entries) if reason is EXHAUSTED else (),
+            approvals=await approvals_of(store, tenant, run) if choice in ENDS else (),
+        )
+        try:
+            await store.commit(commit)
+            break
+        except Ended:
+            raise over(run) from None
+        except Stale:
+            continue
+    else:
+        raise busy(run)
+    if choice in ENDS:
+        await withdraw_late(store, tenant, run)
+
+
+async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
+    """Give a run that has passed its ceiling more time, and arm the ceiling anew. Raises NotFound, Conflict."""
+    await answer(
+        store,
+        tenant=tenant,
+        run=run,
+        reason=Reason.TOTAL_TIMEOUT,
+        choice=Choice.EXTEND,
+        actor=actor,
+        text=text,
+        by_ms=by_ms,
+    )
+
+
+async def _unfinished(store: Store, tenant: str, run: str) -> Run:
+    row = await find_run(store, tenant, run)
+    if is_over(row):
+        raise over(run)
+    return row
+
+
+def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attention]:
+    """The entries that a choice answers. Raises Conflict."""
+    entries = [a for a in attention_of(run) if a.reason is reason and key in ("", a.key)]
+    if not entries:
+        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in attention_of(run)) or "none"
+        what = f"{reason.value} {key}".strip()
+        raise Conflict(f"run {run.run} is not flagged {what}", f"its attention: {now}", f"outlast runs show {run.run}")
+    if choice not in CHOICES[reason]:
+        offered = ", ".join(c.value for c in CHOICES[reason])
+        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if reason is Reason.EFFECT_UNCERTAIN:
+        fix = _answer_to(Reason.EFFECT_UNCERTAIN, run.run)
+        raise Conflict("an uncertain effect is resolved by its key", entries[0].detail, fix)
+    return entries
+
+
+async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Effect]:
+    """The effects of these entries, refused with their attempts used up. Raises Conflict once they were answered."""
+    keys = {(a.visit, a.key) for a in entries}
+    rows = [await store.load(EFFECT, (run.tenant, run.run, visit, key)) for visit, key in sorted(keys)]
+    refused = [row for row in rows if isinstance(row, Effect) and row.status is EffectStatus.REFUSED]
+    answered = next((e for e in refused if json.loads(e.error)["code"] != EXHAUSTED), None)
+    if answered is not None:
+        said = json.loads(answered.error)
+        why = f"{said['code']}: {said['detail']}"
+        raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {run.run}")
+    return refused
+
+
+def _answer_to(reason: Reason, run: str) -> str:
+    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
+        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
+    if reason is Reason.EFFECT_UNCERTAIN:
+        return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
+    return f"outlast runs cancel {run} --reason …"
+
+
+async def find_effect(store: Store, tenant: str, run: str, key: str) -> Effect:
+    """The effect of this key: the open one, else the one of the latest visit. Raises NotFound."""
+    await find_run(store, tenant, run)
+    rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
+    if not rows:
+        raise NotFound(
+            f"run {run} has no effect {key}", "keys are spelt as the ledger shows them", f"outlast runs effects {run}"
+        )
+    return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
+
+
+async def resolve_effect(
+    store: Store,
+    effect: Effect,
+    verb: Literal["happened", "did_not_happen", "give_up"],
+    *,
+    actor: str,
+    reason: str,
+    response: bytes | None = None,
+    external_id: str = "",
+) -> None:
+    """A person's answer on an uncertain effect, once. Raises Conflict (not uncertain, resolved by another, too early)."""
+    check_reason(reason)
+    if effect.status is not EffectStatus.UNCERTAIN:
+        raise _resolved(effect)
+    commit = people.resolve_effect(
+        effect, verb, by=actor, reason=reason, now=await store.now(), response=response, external_id=external_id
+    )
+    try:
+        await store.commit(commit)
+    except Ended:
+        raise over(effect.run) from None
+    except Stale as stale:
+        if stale.reason == "quiet":
+            left = (effect.quiet_until - (await store.now()).real) / SECOND
+            raise Conflict(
+                f"{effect.key}: it is too early to say that it did not happen",
+                f"a call that is still under way could land for another {max(left, 0):.0f} s",
+                "look again at the receiver after that, then resolve it",
+            ) from None
+        raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None
+
+
+def _resolved(effect: Effect) -> Conflict:
+    by = f", settled by {effect.settled_by}" if effect.settled_by else ""
+    return Conflict(
+        f"effect {effect.key} is not uncertain", f"it is {effect.status}{by}", f"outlast runs effects {effect.run}"
+    )
