@@ -18,19 +18,16 @@ SENTENCES = {
     "walked": "r1 is walked by w-1 in node pay, since 3m.",
     "recovering": "r1 is held by w-2, which settles what its predecessor left open in node pay, since 3m.",
     "the owner is silent": (
-        "r1 is held by w-1, which has been silent for 9s: takeover in 6s, unless it renews its "
-        "lease."
+        "r1 is held by w-1, which has been silent for 9s: takeover in 6s, unless it renews its lease."
     ),
     "the owner's lease has expired": "r1 was held by w-1, whose lease expired 2s ago; w-2 takes it over now.",
     "the owner's lease has expired, nobody else": (
-        "r1 was held by w-1, whose lease expired 2s ago, and no live worker serves refund@1 to take it "
-        "over."
+        "r1 was held by w-1, whose lease expired 2s ago, and no live worker serves refund@1 to take it over."
     ),
     "the owner is gone": "r1 was held by w-1, which is gone; w-2 takes it over now.",
     "sleeping": "r1 sleeps (night) for another 2h.",
     "slept, and nobody took it": (
-        "r1 goes on: its time for timer night is over since 5s; no live worker serves "
-        "refund@1."
+        "r1 goes on: its time for timer night is over since 5s; no live worker serves refund@1."
     ),
     "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
     "a signal, without an end": "r1 waits for the signal paid, without an end.",
@@ -52,8 +49,7 @@ SENTENCES = {
         "«did not happen» is accepted now."
     ),
     "uncertain, and settled": (
-        "r1 goes on with what people answered (refund/A-17 is settled by local:bo); w-1 takes "
-        "it."
+        "r1 goes on with what people answered (refund/A-17 is settled by local:bo); w-1 takes it."
     ),
     "exception": "r1 needs a person: node pay raised RuntimeError: on fire.",
     "retries exhausted": "r1 needs a person: issue_refund refund/A-17 did not happen after 3 attempts: http_503: busy.",
@@ -67,12 +63,10 @@ SENTENCES = {
     ),
     "held by an operator": "r1 waits while activity issue_refund is held by local:bo since 2h (the bank is down).",
     "asked to end, walked": (
-        "r1 was asked to end by local:bo 3s ago (ordered twice); w-1 heeds it before its next "
-        "call."
+        "r1 was asked to end by local:bo 3s ago (ordered twice); w-1 heeds it before its next call."
     ),
     "asked to end, nobody serves": (
-        "r1 was asked to end by local:bo 3s ago (ordered twice); no live worker serves "
-        "refund@1."
+        "r1 was asked to end by local:bo 3s ago (ordered twice); no live worker serves refund@1."
     ),
     "asked to end, still settling": (
         "r1 was asked to end by local:bo 3s ago (ordered twice) and first waits until a call can no longer "
