@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from outlast.core.budget import Liveness
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.rows import Run
+from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow
@@ -231,6 +232,7 @@ class Process:
         workflows: Sequence[Workflow[Any]],
         live: Liveness | None,
         concurrency: int,
+        notifier: Notifier | None = None,
     ) -> None:
         self.name = name
         self.clock = ProcessClock(time)
@@ -244,6 +246,7 @@ class Process:
             live=live,
             threads=False,
             concurrency=concurrency,
+            notifier=notifier,
         )
         self.task = asyncio.get_running_loop().create_task(self.worker.run())
 

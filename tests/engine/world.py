@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from outlast.core.budget import Liveness
+from outlast.core.machine import Choice, Reason
 from outlast.core.overlay import Attention, attention_of, waiting_of
 from outlast.core.rows import (
     APPROVAL,
@@ -30,7 +31,8 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
-from outlast.engine import answers, commands
+from outlast.engine import answers, commands, holds
+from outlast.engine.notices import Notifier
 from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, lookup, this_call
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.engine.process import Process, Time
@@ -68,10 +70,30 @@ class World:
                     break
 
     def worker(
-        self, *workflows: Workflow[Any], name: str = "", live: Liveness | None = None, concurrency: int = 100
+        self,
+        *workflows: Workflow[Any],
+        name: str = "",
+        live: Liveness | None = None,
+        concurrency: int = 100,
+        notifier: Notifier | None = None,
     ) -> Process:
-        process = Process(self.core, self.time, name or f"wk-{len(self.processes) + 1}", workflows, live, concurrency)
+        name = name or f"wk-{len(self.processes) + 1}"
+        process = Process(self.core, self.time, name, workflows, live, concurrency, notifier)
         self.processes.append(process)
+        return process
+
+    async def off_duty(self) -> None:
+        """Every worker stops as it should; nothing but rows is left."""
+        for process in self.processes:
+            process.worker.drain()
+        await self.settle()
+
+    async def nights(self, *workflows: Workflow[Any], until: int, **options: Any) -> Process:
+        """Business goes on at `until`: no process lives meanwhile, and one is started ten seconds before."""
+        await self.off_duty()
+        await self.pass_(until - 10 * SECOND - self.time.wall())
+        process = self.worker(*workflows, **options)
+        await self.pass_(10 * SECOND)
         return process
 
     async def start(self, workflow: Workflow[Any], run: str = "r1", *, tenant: str = "t", **given: Any) -> str:
@@ -114,6 +136,32 @@ class World:
     async def go_on(self, run: str = "r1") -> None:
         await answers.go_on(self.store, tenant="t", run=run, actor="op", reason="looked into it")
         await self.settle()
+
+    async def answer(
+        self, reason: str, choice: str, run: str = "r1", *, key: str = "", by_ms: int = 0, settle: bool = True
+    ) -> None:
+        await answers.answer(
+            self.store,
+            tenant="t",
+            run=run,
+            reason=Reason(reason),
+            choice=Choice(choice),
+            actor="op",
+            text="looked into it",
+            key=key,
+            by_ms=by_ms,
+        )
+        if settle:
+            await self.settle()
+
+    async def hold(self, key: str) -> None:
+        await holds.put_up(self.store, "t", key, actor="op", reason="an outage")
+        await self.pass_(6 * SECOND)
+
+    async def release(self, key: str) -> int:
+        woken = await holds.take_down(self.store, "t", key, actor="op")
+        await self.settle()
+        return woken
 
     async def resolve(self, key: str, verb: Any, run: str = "r1", response: bytes | None = None) -> None:
         effect = await answers.find_effect(self.store, "t", run, key)

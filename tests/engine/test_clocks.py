@@ -1,0 +1,412 @@
+"""What time brings: approvals nobody decides, ceilings, more time, and how people hear of it (GATE-3…5, S-3, S-21)."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from outlast.core.budget import DAY, HOUR, NOTICE_TIMEOUT
+from outlast.core.commit import Mapping
+from outlast.core.overlay import Attention, attention_of, clocks_of, rearmed
+from outlast.core.rows import Run
+from outlast.errors import Conflict, InvalidInput
+from outlast.flow import Context, NotNow, Perhaps, Workflow, role
+from tests.engine.world import MINUTE, SECOND, Acts, Go, Receiver, State, World, one_node, write
+
+Ctx = Context[State]
+STALE = "approval_stale_7day_limit_exceeded"
+
+
+def negotiation(shop: Receiver, **options: Any) -> Workflow[State]:
+    """Asks a person, under the source's 96 hours, and does what was approved."""
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        plan = order.plan("a")
+        decision = await ctx.approval(
+            plan, summary="Order a", by=role("boss"), within=timedelta(hours=96), valid_for=timedelta(hours=2)
+        )
+        ctx.state.said.append(decision.outcome)
+        if decision.chosen:
+            ctx.state.said.append(await ctx.do_plan(decision.chosen))
+
+    return one_node(body, name="negotiation", **options)
+
+
+def waiting(**options: Any) -> Workflow[State]:
+    """Waits for a signal without end."""
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said = [(await ctx.receive("go", Go)).word]
+
+    return one_node(body, name="negotiation", **options)
+
+
+async def begun(world: World, flow: Workflow[State]) -> int:
+    """A run that waits; answers the instant of its start."""
+    world.worker(flow)
+    await world.start(flow)
+    assert world.status() == "waiting"
+    return world.run().created_at
+
+
+def flags(world: World, trigger: str = "") -> int:
+    """How often a person was called."""
+    found = [e for e in world.events() if e.type.endswith("attention")]
+    return sum(trigger.encode() in e.body for e in found)
+
+
+# --- approvals ---------------------------------------------------------------------------------------------
+@pytest.mark.req("GATE-3", "FAIL-5")
+async def test_96_hours_then_a_person_then_7_days_then_cancelled(world: World) -> None:
+    """To the second; never decided by itself; a late decision is refused with a sentence, before and after the end."""
+    shop = Receiver()
+    flow = negotiation(shop, ceiling=timedelta(days=60))
+    start = await begun(world, flow)
+    approval = world.pending()
+    await world.nights(flow, until=start + 96 * HOUR - SECOND)
+    assert (world.reasons(), world.approvals()[0].status.value) == ([], "pending")
+    await world.pass_(SECOND)
+    (entry,) = world.attention()
+    assert (entry.reason.value, entry.since, entry.trigger) == (
+        "approval_timeout",
+        start + 96 * HOUR,
+        "approval_timeout",
+    )
+    assert (world.status(), world.approvals()[0].status.value) == ("waiting", "expired")
+    with pytest.raises(Conflict, match="has expired"):
+        await world.decide(approval)
+    await world.nights(flow, until=start + 96 * HOUR + 7 * DAY - SECOND)
+    assert (world.status(), world.reasons()) == ("waiting", ["approval_timeout"])
+    await world.pass_(SECOND)
+    assert (world.status(), world.last_event()["reason"]) == ("cancelled", STALE)
+    with pytest.raises(Conflict):
+        await world.decide(approval)
+    assert (shop.attempts, flags(world)) == ([], 1)
+
+
+@pytest.mark.req("GATE-3", "GATE-9")
+async def test_asked_again_it_is_another_request_with_its_own_96_hours(world: World) -> None:
+    """At the last moment: the week ends with the answer, and the new request counts from its own asking."""
+    shop = Receiver()
+    flow = negotiation(shop, ceiling=timedelta(days=60))
+    start = await begun(world, flow)
+    await world.nights(flow, until=start + 96 * HOUR + 7 * DAY - SECOND)
+    first = world.approvals()[0]
+    await world.answer("approval_timeout", "ask_again")
+    second = world.pending()
+    asked = second.asked_at
+    assert (world.reasons(), second.id != first.id) == ([], True)
+    assert second.within_until == asked + 96 * HOUR
+    await world.nights(flow, until=asked + 96 * HOUR - SECOND)
+    assert (world.status(), world.reasons()) == ("waiting", [])
+    await world.pass_(SECOND)
+    assert world.reasons() == ["approval_timeout"]
+    await world.answer("approval_timeout", "ask_again")
+    with pytest.raises(Conflict):
+        await world.decide(first)
+    await world.decide(world.pending())
+    assert world.outcome()["said"] == ["approved", "did order/a"]
+
+
+@pytest.mark.req("GATE-3")
+@pytest.mark.parametrize("place", ["before ask", "after ask", "after take"])
+async def test_ask_again_survives_the_death_of_who_heard_it(world: World, place: str) -> None:
+    """The answer stands in the mailbox until somebody has asked."""
+    flow = negotiation(Receiver(), ceiling=timedelta(days=60))
+    start = await begun(world, flow)
+    process = await world.nights(flow, until=start + 96 * HOUR)
+    when, at = place.split()
+    getattr(process.wire, when)(at, process.kill)
+    await world.answer("approval_timeout", "ask_again")
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert (world.reasons(), len(world.approvals())) == ([], 2)
+    assert world.pending().status.value == "pending"
+
+
+@pytest.mark.req("GATE-3")
+async def test_ask_again_survives_a_stop_sign(world: World) -> None:
+    """Answered in time, held beyond the week, released: it is asked anew, not cancelled."""
+    flow = negotiation(Receiver(), ceiling=timedelta(days=60))
+    start = await begun(world, flow)
+    await world.nights(flow, until=start + 96 * HOUR + 7 * DAY - MINUTE)
+    await world.hold("tenant")
+    await world.answer("approval_timeout", "ask_again")
+    assert world.waiting()[0][0] == "hold"
+    await world.pass_(5 * MINUTE)
+    assert await world.release("tenant") == 1
+    await world.pass_(SECOND)
+    assert world.pending().asked_at > start + 96 * HOUR + 7 * DAY
+
+
+@pytest.mark.req("GATE-3", "GATE-4")
+async def test_each_reason_has_its_own_clock_and_only_the_approval_s_goes_stale(world: World) -> None:
+    """Flagged at 50 h for its age, at 96 h for its approval; more time counts at once; the week counts from 96 h."""
+    flow = negotiation(Receiver(), ceiling=timedelta(hours=50))
+    start = await begun(world, flow)
+    await world.nights(flow, until=start + 96 * HOUR)
+    assert sorted(world.reasons()) == ["approval_timeout", "total_timeout"]
+    with pytest.raises(Conflict, match="continue does not answer approval_timeout"):
+        await world.go_on()
+    await world.answer("total_timeout", "extend", by_ms=10 * HOUR)
+    assert (world.reasons(), world.run().ceiling_at - world.time.wall()) == (["approval_timeout"], 10 * HOUR)
+    await world.nights(flow, until=start + 96 * HOUR + 7 * DAY - SECOND)
+    assert (world.status(), sorted(world.reasons())) == ("waiting", ["approval_timeout", "total_timeout"])
+    await world.pass_(SECOND)
+    assert (world.status(), world.last_event()["reason"]) == ("cancelled", STALE)
+
+
+@pytest.mark.req("GATE-3", "EFF-2")
+async def test_a_stale_run_with_an_open_doubt_waits_for_its_answer_and_spins_in_no_circle(world: World) -> None:
+    """It cannot end while nobody knows what it did; once a person has said, it ends for the reason it had."""
+    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=30)), Acts(Perhaps("lost")))
+    order, mail = write(shop), write(shop, name="mail")
+
+    async def body(ctx: Ctx) -> None:
+        plan = order.plan("b")
+        asked = ctx.approval(plan, summary="b", by=role("boss"), within=timedelta(seconds=30))
+        await asyncio.gather(ctx.do(mail, "a"), asked)
+
+    flow = one_node(body, ceiling=timedelta(days=60))
+    start = await begun(world, flow)
+    await world.pass_(MINUTE)
+    assert sorted(world.reasons()) == ["approval_timeout", "effect_uncertain"]
+    await world.nights(flow, until=start + 7 * DAY + MINUTE)
+    assert (world.status(), sorted(world.reasons())) == ("waiting", ["approval_timeout", "effect_uncertain"])
+    await world.resolve("mail/a", "happened", response=b'"x"')
+    assert (world.status(), world.last_event()["reason"]) == ("cancelled", STALE)
+
+
+# --- ceilings ------------------------------------------------------------------------------------------------
+@pytest.mark.req("GATE-4")
+async def test_168_hours_flag_once_under_the_trigger_s_name_and_never_kill(world: World) -> None:
+    """To the second; the run goes on as before, and no later look flags it again."""
+    flow = waiting()
+    start = await begun(world, flow)
+    await world.nights(flow, until=start + 168 * HOUR - SECOND)
+    assert world.reasons() == []
+    await world.pass_(SECOND)
+    (entry,) = world.attention()
+    assert (entry.reason.value, entry.trigger) == ("total_timeout", "negotiation_total_timeout")
+    assert (entry.since, world.run().ceiling_at) == (start + 168 * HOUR, 0)
+    assert (world.status(), world.waiting()) == ("waiting", [("signal", "go")])
+    await world.signal("another")
+    await world.nights(flow, until=start + 60 * DAY)
+    assert (world.status(), flags(world), flags(world, "negotiation_total_timeout")) == ("waiting", 1, 1)
+    await world.signal("go", word="at last")
+    assert (world.status(), world.outcome()["said"]) == ("completed", ["at last"])
+
+
+@pytest.mark.req("GATE-4")
+async def test_more_time_arms_the_ceiling_anew_and_it_flags_again(world: World) -> None:
+    """From the moment it counts; refused while the run is not flagged, and without a length."""
+    flow = waiting()
+    start = await begun(world, flow)
+    with pytest.raises(Conflict, match="not flagged total_timeout"):
+        await world.answer("total_timeout", "extend", by_ms=DAY)
+    await world.nights(flow, until=start + 170 * HOUR)
+    for by in (0, -DAY):
+        with pytest.raises(InvalidInput, match="needs a length"):
+            await world.answer("total_timeout", "extend", by_ms=by)
+    with pytest.raises(Conflict, match="continue does not answer total_timeout"):
+        await world.go_on()
+    await world.answer("total_timeout", "extend", by_ms=DAY)
+    assert (world.reasons(), world.run().ceiling_at) == ([], start + 170 * HOUR + DAY)
+    await world.nights(flow, until=start + 170 * HOUR + DAY - SECOND)
+    assert world.reasons() == []
+    await world.pass_(SECOND)
+    assert (world.reasons(), flags(world)) == (["total_timeout"], 2)
+
+
+@pytest.mark.req("GATE-4", "GATE-9")
+async def test_a_person_cancels_what_takes_too_long_and_no_approver_is_told_accepted(world: World) -> None:
+    """Answering `cancel` withdraws what is asked in the commit that posts it (S-20)."""
+    flow = negotiation(Receiver(), ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    process = await world.nights(flow, until=start + 2 * HOUR)
+    approval = world.pending()
+    process.freeze()
+    await world.answer("total_timeout", "cancel")
+    with pytest.raises(Conflict, match="withdrawn"):
+        await world.decide(approval)
+    process.thaw()
+    await world.pass_(MINUTE)
+    assert (world.status(), world.approvals()[0].status.value) == ("cancelled", "withdrawn")
+    assert "looked into it" in world.last_event()["reason"]
+
+
+@pytest.mark.req("GATE-4")
+async def test_an_approval_decided_while_the_run_is_too_old_is_honoured(world: World) -> None:
+    shop = Receiver()
+    flow = negotiation(shop, ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    await world.nights(flow, until=start + 3 * HOUR)
+    assert (world.reasons(), world.waiting()[0][0]) == (["total_timeout"], "approval")
+    await world.decide(world.pending())
+    assert (world.status(), len(shop.did), world.reasons()) == ("completed", 1, [])
+
+
+@pytest.mark.req("GATE-4")
+@pytest.mark.parametrize("days", [14, 28])
+@pytest.mark.parametrize("at_start", [True, False])
+async def test_a_node_outlives_the_workflow_s_ceiling_by_design(world: World, days: int, at_start: bool) -> None:
+    """14 days of the bottleneck route, 28 of the strategic one, wherever it stands; a smaller one lowers nothing."""
+    flow = Workflow("negotiation", state=State)
+    small, large = timedelta(hours=1), timedelta(days=days)
+
+    @flow.node(start=True, ceiling=large if at_start else small)
+    async def one(ctx: Ctx) -> Literal["two"]:
+        return "two"
+
+    @flow.node(ceiling=small if at_start else large)
+    async def two(ctx: Ctx) -> None:
+        await ctx.receive("go", Go)
+
+    start = await begun(world, flow.validate())
+    await world.nights(flow, until=start + days * DAY - SECOND)
+    assert (world.run().node, world.reasons()) == ("two", [])
+    await world.pass_(SECOND)
+    assert world.attention()[0].trigger == "negotiation_total_timeout"
+
+
+@pytest.mark.req("GATE-4", "RUN-6")
+async def test_a_run_that_waits_for_a_slot_is_flagged_too_and_starts_when_one_is_free(world: World) -> None:
+    world.add_slots("t", 1)
+    flow = waiting(ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    await world.start(flow, "r2")
+    assert (world.status("r2"), [c.what for c in clocks_of(world.run("r2"))]) == ("queued", ["ceiling"])
+    await world.nights(flow, until=start + 2 * HOUR + SECOND)
+    assert (world.status("r2"), world.reasons("r2"), world.reasons()) == (
+        "queued",
+        ["total_timeout"],
+        ["total_timeout"],
+    )
+    await world.signal("go")
+    assert (world.status(), world.status("r2"), world.reasons("r2")) == ("completed", "waiting", ["total_timeout"])
+
+
+@pytest.mark.req("GATE-4")
+async def test_a_ceiling_that_passes_during_a_death_flags_once(world: World) -> None:
+    """The holder dies before its park lands: nothing was told; the next holder tells it, once."""
+    flow = waiting(ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    await world.off_duty()
+    await world.pass_(2 * HOUR - SECOND)
+    process = world.worker(flow)
+    process.wire.before("r1 park", process.kill)
+    await world.pass_(2 * SECOND)
+    assert (process.wire.dead, world.reasons(), world.run().ceiling_at) == (True, [], start + 2 * HOUR)
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert (world.reasons(), flags(world)) == (["total_timeout"], 1)
+
+
+@pytest.mark.req("GATE-4")
+async def test_another_scale_of_time_forgets_no_wake(world: World) -> None:
+    """A note, then another mapping before anybody looks: the run is due still, ceiling or not (S-4)."""
+    flow = waiting()
+    await begun(world, flow)
+    await world.off_duty()
+    await world.signal("go", word="kept")
+    now = world.core.now()
+    await world.store.set_mapping(Mapping(0, now.real, now.business, 10.0), rearmed)
+    world.worker(flow)
+    await world.settle()
+    assert world.status() == "completed"
+
+
+# --- telling people ----------------------------------------------------------------------------------------------
+class Channel:
+    """A way to reach people; it notes what the rows said when it was used."""
+
+    def __init__(self, world: World, behaviour: str = "works") -> None:
+        self.world = world
+        self.behaviour = behaviour
+        self.told: list[tuple[str, list[str], str]] = []
+
+    async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
+        stored = self.world.run(run.run)
+        shown = ",".join(a.reason.value for a in attention_of(stored))
+        self.told.append((run.run, [a.trigger or a.reason.value for a in reasons], shown))
+        if self.behaviour == "raises":
+            raise ConnectionRefusedError("no queue")
+        if self.behaviour == "hangs":
+            await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.req("GATE-5", "FAIL-9")
+@pytest.mark.parametrize("behaviour", ["works", "raises", "hangs"])
+async def test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world: World, behaviour: str) -> None:
+    """One authoritative write, then the notice; what fails, or takes too long, is counted, and other runs go on."""
+    channel = Channel(world, behaviour)
+    flow = waiting(ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    process = await world.nights(flow, until=start + 2 * HOUR, notifier=channel)
+    assert channel.told == [("r1", ["negotiation_total_timeout"], "total_timeout")]
+    assert (world.reasons(), world.status()) == (["total_timeout"], "waiting")
+    await world.start(flow, "r2")
+    await world.signal("go", "r2")
+    assert world.status("r2") == "completed"
+    await world.pass_(NOTICE_TIMEOUT)
+    assert process.worker.counters["dlq_publish_failed"] == (0 if behaviour == "works" else 1)
+
+
+@pytest.mark.req("GATE-5")
+async def test_a_notice_under_way_does_not_keep_a_worker_from_stopping(world: World) -> None:
+    channel = Channel(world, "hangs")
+    flow = waiting(ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    process = await world.nights(flow, until=start + 2 * HOUR, notifier=channel)
+    process.worker.drain()
+    await world.pass_(3 * SECOND)
+    assert (process.task.done(), process.worker.counters["dlq_publish_failed"]) == (True, 1)
+
+
+@pytest.mark.req("GATE-5")
+async def test_a_refused_flag_is_told_to_nobody(world: World) -> None:
+    """Mail comes as the run is flagged: it walks again, and people hear once, of what stands."""
+    channel = Channel(world)
+
+    async def body(ctx: Ctx) -> None:
+        raise ValueError("a mistake")
+
+    flow = one_node(body, ceiling=timedelta(seconds=1))
+    process = world.worker(flow, notifier=channel)
+    process.wire.before("r1 flag", lambda: world.signal_now("go"))
+    await world.start(flow)
+    assert [told for _, told, _ in channel.told] == [["exception"]]
+
+
+# --- within -----------------------------------------------------------------------------------------------------------
+@pytest.mark.req("RUN-1", "GATE-3")
+async def test_no_wait_of_a_visit_outlasts_its_within(world: World) -> None:
+    """Sleep, collect, receive with `until`, approval: all end at entry + within; a receive without end has none."""
+    order = write(Receiver())
+    flow = Workflow("bounded", state=State)
+    day = timedelta(days=1)
+
+    @flow.node(start=True, within=timedelta(hours=1))
+    async def one(ctx: Ctx) -> None:
+        await asyncio.gather(
+            ctx.sleep("s", until=day),
+            ctx.receive("r", Go, until=day),
+            ctx.collect("c", Go, until=timedelta(minutes=5)),
+            ctx.receive("free", Go),
+            ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=day),
+        )
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    entered = world.run().entered_at
+    ends = {w.name: w.deadline - entered for w in world.waits()}
+    assert ends == {"s": HOUR, "r": HOUR, "c": 5 * MINUTE, "free": 0 - entered}
+    assert world.pending().within_until == entered + HOUR
+    await world.pass_(HOUR)
+    assert world.reasons() == ["approval_timeout"]
+    await world.answer("approval_timeout", "ask_again")
+    await world.pass_(1)
+    assert (len(world.approvals()), world.approvals()[-1].status.value) == (2, "expired"), "the visit is over its time"
