@@ -46,10 +46,9 @@ def inbox_app(signal: Signal) -> Starlette:
             bid = Bid.model_validate_json(body)
         except ValidationError as refused:
             return JSONResponse({"detail": "this is no bid", "problems": _problems(refused)}, 422)
+        said = bid.model_dump(mode="json", exclude_unset=True)  # a field added later makes no old bid another one
         try:
-            posted = await signal(
-                request.path_params["run"], bid_signal(bid.cycle, bid.round), bid.model_dump(mode="json"), bid.bid_id
-            )
+            posted = await signal(request.path_params["run"], bid_signal(bid.cycle, bid.round), said, bid.bid_id)
         except OSError:  # TimeoutError and ConnectionError are OSErrors: the store is away
             posted = "unavailable"
         status, detail = _ANSWERS[posted]

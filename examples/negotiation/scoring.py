@@ -95,7 +95,7 @@ def why_first(scores: list[Score]) -> str:
         by = f"as much as {second.supplier_id}, delivered sooner ({first.lead_days} against {second.lead_days} days)"
     else:
         by = f"as much as {second.supplier_id} in every respect; the supplier id decides"
-    risk = " with its risk" if first.weighed_cents != first.total_cents else ""
+    risk = " with its risk" if any(s.weighed_cents != s.total_cents for s in scores) else ""
     return f"{first.supplier_id} costs {money(first.weighed_cents)}{risk}, {by}"
 
 

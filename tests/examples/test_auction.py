@@ -83,6 +83,9 @@ def test_a_purchase_is_auctioned_approved_and_awarded(tmp_path: Path, monkeypatc
     assert f"ordered: {s.order_id} (approved by local)" in told(s)
     assert {kind: count.sent for kind, count in counts.items()} == {
         "invitations": 5 + 4 * 4,
+        "quotes": 0,
+        "inquiries": 0,
+        "proposals": 0,
         "feedback": 4 * 4,
         "orders": 1,
         "messages": 4,

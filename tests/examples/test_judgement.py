@@ -31,10 +31,15 @@ def test_the_threshold_itself_is_high() -> None:
     assert kraljic.classify(above).quadrant == "SPOT"
 
 
-def test_the_router_takes_leverage_and_refuses_the_others_in_words() -> None:
-    assert routing.refusal("LEVERAGE") is None
-    for other in ("SPOT", "BOTTLENECK", "STRATEGIC"):
-        assert "comes with the complete negotiation" in (routing.refusal(other) or "")
+def test_every_quadrant_has_a_strategy_and_a_node() -> None:
+    assert set(routing.STRATEGIES) == set(routing.ROUTES) == set(kraljic.QUADRANTS.values())
+
+
+def test_a_bottleneck_holds_nobody_back_for_having_too_little() -> None:
+    asked = purchase("bottleneck")
+    alone = routing.delivery_gate(asked, asked.requested_on, "LEVERAGE")
+    assert "elmtree" in [d.supplier_id for d in alone.discarded]
+    assert "elmtree" in routing.delivery_gate(asked, asked.requested_on, "BOTTLENECK").supplier_ids
 
 
 def test_the_gate_holds_back_who_cannot_deliver_and_says_every_reason() -> None:

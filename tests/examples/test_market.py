@@ -240,4 +240,5 @@ def test_an_unknown_scenario_is_named_with_those_there_are(tmp_path: Path) -> No
     command = [sys.executable, "-m", "examples.negotiation.market", "--record", str(tmp_path / "r"), "--scenario", "x"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == "market: there is no scenario 'x'; give the path of one, or one of: calm, demo, trouble\n"
+    known = ", ".join(sorted(path.stem for path in (ROOT / "examples" / "negotiation" / "scenarios").glob("*.json")))
+    assert ended.stderr == f"market: there is no scenario 'x'; give the path of one, or one of: {known}\n"

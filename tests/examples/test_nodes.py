@@ -159,11 +159,18 @@ def test_below_the_threshold_nobody_is_asked(negotiate: Negotiate) -> None:
     assert (seen["invitations"]["sent"], seen["feedback"]["sent"]) == (5, 0)
 
 
-@pytest.mark.parametrize("name", ["spot", "bottleneck", "strategic"])
-def test_other_quadrants_are_refused_by_the_router(name: str) -> None:
-    walk = Walk(negotiation.first_state(sample(name)), Inbox())
-    with pytest.raises(Failed, match=f"this purchase is {name.upper()}, .* comes with the complete negotiation"):
-        asyncio.run(walk.to_the_end())
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [("spot", "spot"), ("leverage", "auction"), ("bottleneck", "bottleneck"), ("strategic", "strategic")],
+)
+def test_the_router_leads_to_the_node_of_each_quadrant(name: str, node: str) -> None:
+    async def routed() -> str | None:
+        walk = Walk(negotiation.first_state(sample(name)), Inbox())
+        for before in ("ingest", "classify"):
+            await negotiation.nodes[before].fn(walk)
+        return await negotiation.nodes["route"].fn(walk)
+
+    assert asyncio.run(routed()) == node
 
 
 def test_a_purchase_nobody_can_deliver_fails_with_every_reason() -> None:
