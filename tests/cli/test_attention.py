@@ -133,7 +133,7 @@ def test_one_answer_for_many_runs(raised: Terminal) -> None:
     assert "not answered" in raised(*command, stdin="n\n").out
     assert "Continue for 3 runs flagged exception?" in raised(*command, stdin="").err
     answer = raised(*command, "--yes", "-o", "json")
-    assert answer.code == 0 and answer.json == {"answered": 3, "failed": []}
+    assert answer.code == 0 and answer.json == {"answered": 3, "not_answered": []}
     for run in ("r1", "r2", "r3"):
         raised.serve(run, is_over)
         assert raised.see(run)["shown"] == "COMPLETED"

@@ -48,7 +48,7 @@ def test_the_whole_way_of_a_run_that_has_ended(outlast: Terminal) -> None:
     lines = [" ".join(line.split()[1:]) for line in answer.out.splitlines()]
     assert lines[0].startswith("1 started check#1 by local:")
     assert "check#1" in lines[1] and "claimed" in lines[1] and " by w-" in lines[1]
-    assert lines[2].endswith("checkpoint review#2 check done → review")
+    assert lines[2].endswith("checkpoint review#2 saved; next is review")
     assert any(
         f"parked review#2 waits for approval {approval} «Refund 4200 cents of A-17» until 20" in x for x in lines
     )

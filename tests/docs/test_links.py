@@ -10,13 +10,14 @@ import pytest
 from outlast import errors
 from outlast.cli import failure
 from outlast.cli.root import cli
-from outlast.core.machine import Reason
+from outlast.core.machine import CHOICES, Reason
 from outlast.runtime.open import is_there
 from tests.docs.pages import ROOT, anchors, blocks, pages, prose
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ERRORS = ROOT / "docs/errors.md"
 OPERATING = ROOT / "docs/operating.md"
+ATTENTION = ROOT / "docs/attention.md"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -77,10 +78,10 @@ def spelt_out(codes: str) -> Iterator[str]:
 
 
 def test_the_reasons_for_attention_are_those_of_the_table() -> None:
-    section = OPERATING.read_text(encoding="utf-8").partition("## Attention")[2].partition("\n## ")[0]
-    named = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
-    assert named <= {reason.value for reason in Reason}
-    assert len(named) >= 9
+    section = ATTENTION.read_text(encoding="utf-8").partition("## Reasons")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", section, re.MULTILINE)
+    offered = {reason: choices.split(" · ") for reason, choices in rows}
+    assert offered == {reason.value: [choice.value for choice in CHOICES[reason]] for reason in Reason}
 
 
 # --- the command line --------------------------------------------------------------------------

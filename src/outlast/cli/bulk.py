@@ -30,7 +30,7 @@ async def answer_many(
     n = await _count(ops, reason, workflow)
     of = f" of {workflow}" if workflow else ""
     if not n:
-        if not screen.data({"answered": 0, "failed": []}):
+        if not screen.data({"answered": 0, "not_answered": []}):
             screen.line(f"no run{of} is flagged {reason.value}")
         return OK
     runs = "1 run" if n == 1 else f"{n} runs"
@@ -39,7 +39,7 @@ async def answer_many(
         return code
     done, failed = await _answer(ops, reason, choice, text, workflow, by)
     listed = [{"run": run, "why": why} for run, why in failed]
-    if not screen.data({"answered": done, "failed": listed}):
+    if not screen.data({"answered": done, "not_answered": listed}):
         many = "1 run is answered" if done == 1 else f"{done} runs are answered"
         screen.line(f"{many}: {choice.value.replace('_', ' ')}, says {ops.actor.name}")
         for run, why in failed[:FAILURES_SHOWN]:

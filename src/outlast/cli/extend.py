@@ -11,11 +11,12 @@ from outlast.cli.session import on_store
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
 from outlast.core.budget import RUN_CEILING
+from outlast.core.machine import Choice
 from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
 
 
-@click.command("extend", cls=Command)
+@click.command(Choice.EXTEND.value, cls=Command)
 @click.argument("run")
 @click.option("--by", type=duration, metavar="DURATION", default=None, help="From now on [168h].")
 @click.option("--reason", required=True, help="For the history; people will read it.")

@@ -96,7 +96,7 @@ WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     EventType.STARTED: lambda data: f"by {data['by']}",
     EventType.CLAIMED: lambda data: f"by {data['worker']}",
     EventType.TAKEN_OVER: lambda data: f"by {data['worker']} from {data['from']}",
-    EventType.CHECKPOINT: lambda data: f"{data['completed']} done → {data['next']}",
+    EventType.CHECKPOINT: lambda data: f"saved; next is {data['next']}",
     EventType.PARKED: _parked,
     EventType.FLAGGED: _flagged,
     EventType.ANSWERED: _answers,

@@ -75,7 +75,11 @@ def _part(seen: Seen) -> Part:
 
 
 # --- over ------------------------------------------------------------------------------------------
-_ENDED = {RunStatus.COMPLETED: "completed", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
+_ENDED = {
+    RunStatus.COMPLETED: RunStatus.COMPLETED.value,
+    RunStatus.FAILED: RunStatus.FAILED.value,
+    RunStatus.CANCELLED: f"was {RunStatus.CANCELLED.value}",
+}
 assert set(_ENDED) == set(TERMINAL)
 
 

@@ -9,9 +9,9 @@ from outlast.core.rows import Approval, Slot
 from outlast.runtime.seen import Part, Seen, start_one, taker_text
 
 DECIDED = {
-    ApprovalStatus.APPROVED: "approved",
-    ApprovalStatus.REJECTED: "rejected",
-    ApprovalStatus.AGAIN: "rejected, with another round,",
+    ApprovalStatus.APPROVED: ApprovalStatus.APPROVED.value,
+    ApprovalStatus.REJECTED: ApprovalStatus.REJECTED.value,
+    ApprovalStatus.AGAIN: f"{ApprovalStatus.REJECTED.value}, with another round,",
 }
 
 
