@@ -210,9 +210,9 @@ class WorkerProcess:
             rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
         finally:
             self._taking -= 1
-        for run, each in zip(runs, rows, strict=True):
-            if each is not None and each.run.epoch == run.epoch:
-                self._begin(Ledger(self._store, each, self._clock))
+        taken = [each for run, each in zip(runs, rows, strict=True) if each is not None and each.run.epoch == run.epoch]
+        for each in sorted(taken, key=lambda rows: rows.run.deaths >= DEATHS_THEN_ALONE):  # the lonely one comes last
+            self._begin(Ledger(self._store, each, self._clock))
         return len(runs)
 
     def _begin(self, ledger: Ledger) -> None:

@@ -1,0 +1,495 @@
+"""Operators: stop signs, runs that kill their holders, answers by reason, nodes that are gone (S-5, S-21, S-23)."""
+
+import asyncio
+import json
+from typing import Literal
+
+import pytest
+
+from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, Liveness
+from outlast.engine import holds
+from outlast.engine.holds import held_key
+from outlast.errors import Conflict, InvalidInput, NotFound
+from outlast.flow import ActivityFailed, Context, NotSent, Retry, Workflow
+from tests.engine.process import Process
+from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
+
+Ctx = Context[State]
+POISONED = DEATHS_THEN_ALONE + DEATHS_ALONE_MAX
+
+
+async def for_ever(ctx: Ctx) -> None:
+    """Never done, and never at rest."""
+    await asyncio.get_running_loop().create_future()
+
+
+# --- runs that kill their holders ----------------------------------------------------------------------
+class Killer:
+    """A node that takes its process down, until it is cured; it notes what else its worker held."""
+
+    def __init__(self, world: World, name: str = "killer") -> None:
+        self.world = world
+        self.cured = False
+        self.beside: list[int] = []
+
+        async def body(ctx: Ctx) -> None:
+            process = next(p for p in reversed(world.processes) if p.name == world.run(ctx.run_id).owner)
+            self.beside.append(process.worker.held - 1)
+            if not self.cured:
+                process.kill()
+            await ctx.receive("go", Go)
+
+        self.flow = one_node(body, name=name)
+
+
+async def lives(world: World, killer: Killer, n: int, *more: Workflow[State]) -> Process:
+    """`n` workers, one after the other, each of which meets the run."""
+    for _ in range(n):
+        process = world.worker(killer.flow, *more)
+        await world.pass_(MINUTE)
+    return process
+
+
+@pytest.mark.req("REC-1")
+async def test_two_deaths_then_alone_three_more_then_a_person(world: World) -> None:
+    """The worker that meets it after that lives on; `continue` counts anew, and survives the next death."""
+    killer = Killer(world)
+    await world.start(killer.flow)
+    process = await lives(world, killer, POISONED)
+    assert (process.wire.dead, world.run().deaths, world.reasons()) == (True, POISONED - 1, [])
+    process = await lives(world, killer, 1)
+    assert (process.wire.dead, world.run().deaths, world.reasons()) == (False, POISONED, ["poisoned"])
+    assert len(killer.beside) == POISONED
+    await world.go_on()
+    await world.pass_(MINUTE)
+    assert (process.wire.dead, world.reasons(), world.run().deaths) == (True, [], 0)
+    process = await lives(world, killer, POISONED)
+    assert (process.wire.dead, world.reasons(), world.run().deaths) == (False, ["poisoned"], POISONED)
+    killer.cured = True
+    await world.go_on()
+    assert (world.reasons(), world.run().deaths, world.waiting()) == ([], 0, [("signal", "go")])
+
+
+@pytest.mark.req("REC-1")
+async def test_walked_alone_means_with_nothing_beside_it(world: World) -> None:
+    """It waits until its worker holds nothing else, and nothing else is taken until it is done."""
+    killer = Killer(world)
+    slow = Slow()
+    other = ordering(write(Receiver(slow)), "a", name="other")
+    await world.start(killer.flow)
+    await lives(world, killer, 2)
+    process = world.worker(killer.flow, other)
+    await world.start(other, "r2")
+    await world.pass_(MINUTE)
+    assert (len(killer.beside), process.worker.held, world.run().owner) == (2, 1, process.name)
+    await world.start(other, "r3")
+    assert world.status("r3") == "queued"
+    killer.cured = True
+    slow.go.set()
+    await world.settle()
+    assert (killer.beside[2:], world.status("r2"), world.status("r3")) == ([0], "completed", "completed")
+
+
+@pytest.mark.req("REC-1")
+async def test_a_death_while_it_only_waited_to_be_alone_is_not_its_own(world: World) -> None:
+    """S-5: only deaths while alone count towards calling a person."""
+    killer = Killer(world)
+    await world.start(killer.flow)
+    await lives(world, killer, 2)
+    other = one_node(for_ever, name="other")
+    process = world.worker(killer.flow, other)
+    await world.start(other, "r2")
+    await world.pass_(MINUTE)
+    assert (world.run().owner, process.worker.held) == (process.name, 1)
+    process.kill()
+    last = world.worker(killer.flow, other)
+    await world.pass_(MINUTE)
+    assert (world.run().owner, world.run().deaths, world.run("r2").deaths) == (last.name, 2, 1)
+    assert (len(killer.beside), last.worker.held) == (2, 1), "taken together, it still waits for the other to end"
+
+
+@pytest.mark.req("REC-1")
+async def test_of_many_lonely_runs_one_is_taken_at_a_time(world: World) -> None:
+    """Ten runs share two deaths of their holders; the next worker holds one of them at a time."""
+    busy = one_node(for_ever, name="busy")
+    for i in range(10):
+        await world.start(busy, f"b{i}")
+    for _ in range(2):
+        process = world.worker(busy)
+        await world.pass_(SECOND)
+        process.kill()
+        await world.pass_(MINUTE)
+    assert {world.run(f"b{i}").deaths for i in range(10)} == {1}
+    process = world.worker(busy)
+    await world.pass_(20 * SECOND)
+    owned = [i for i in range(10) if world.run(f"b{i}").owner == process.name]
+    assert (len(owned), process.worker.held) == (1, 1)
+
+
+@pytest.mark.req("REC-1")
+async def test_an_advance_forgives(world: World) -> None:
+    """Deaths are counted since the last advance."""
+    flow = Workflow("two", state=State)
+
+    @flow.node(start=True)
+    async def one(ctx: Ctx) -> Literal["two"]:
+        await ctx.receive("go", Go)
+        return "two"
+
+    @flow.node
+    async def two(ctx: Ctx) -> None:
+        await ctx.receive("end", Go)
+
+    flow.validate()
+    process = world.worker(flow)
+    process.wire.before("park", process.kill)
+    await world.start(flow)
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert world.run().deaths == 1
+    await world.signal("go")
+    assert (world.run().node, world.run().deaths) == ("two", 0)
+
+
+@pytest.mark.req("REC-1")
+async def test_a_lonely_run_that_was_never_begun_is_given_back_by_a_worker_that_stops(world: World) -> None:
+    killer = Killer(world)
+    slow = Slow()
+    other = ordering(write(Receiver(slow)), "a", name="other")
+    await world.start(killer.flow)
+    await lives(world, killer, 2)
+    process = world.worker(killer.flow, other, live=Liveness(drain_grace=2 * SECOND))
+    await world.start(other, "r2")
+    await world.pass_(MINUTE)
+    process.worker.drain()
+    await world.pass_(5 * SECOND)
+    assert (world.run().owner, world.status(), world.run().deaths) == ("", "queued", 2)
+
+
+# --- stop signs ---------------------------------------------------------------------------------------------
+@pytest.mark.req("RUN-9")
+@pytest.mark.parametrize("key", ["activity/order", "workflow/flow", "tenant"])
+async def test_while_it_is_held_nothing_is_intended_and_runs_wait_visibly(world: World, key: str) -> None:
+    """One release makes all of them due, and each does its work once."""
+    shop = Receiver()
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.hold(key)
+    for i in range(3):
+        await world.start(flow, f"r{i}")
+    await world.pass_(5 * MINUTE)
+    assert [world.waiting(f"r{i}") for i in range(3)] == [[("hold", f"{key}: an outage")]] * 3
+    assert (shop.attempts, world.effects("r0")) == ([], [])
+    assert await world.release(key) == 3
+    assert [world.status(f"r{i}") for i in range(3)] == ["completed"] * 3
+    assert len(shop.did) == len(shop.attempts) == 3
+
+
+@pytest.mark.req("RUN-9")
+async def test_a_stop_sign_stops_what_it_names_and_nothing_else(world: World) -> None:
+    """Another activity, another workflow, another tenant go on."""
+    shop = Receiver()
+    flow, other = ordering(write(shop), "a"), ordering(write(shop, name="mail"), "m", name="other")
+    world.worker(flow, other)
+    await world.hold("activity/order")
+    await world.start(other, "r2")
+    await world.start(flow, tenant="another")
+    assert world.status("r2") == world.run(tenant="another").status.value == "completed"
+    await world.release("activity/order")
+    await world.hold("workflow/flow")
+    await world.start(other, "r3")
+    assert world.status("r3") == "completed"
+
+
+@pytest.mark.req("EFF-2")
+@pytest.mark.parametrize("answer", ["answers", "breaks"])
+async def test_an_effect_under_way_finishes_and_no_further_attempt_begins(world: World, answer: str) -> None:
+    slow = Slow(None if answer == "answers" else NotSent("refused"))
+    shop = Receiver(slow)
+    flow = ordering(write(shop), "a", "b")
+    world.worker(flow)
+    await world.start(flow)
+    await world.hold("activity/order")
+    slow.go.set()
+    await world.pass_(MINUTE)
+    assert (len(shop.attempts), world.waiting()[0][0]) == (1, "hold")
+    assert world.effect("order/a").status.value == ("done" if answer == "answers" else "intended")
+    await world.release("activity/order")
+    await world.pass_(MINUTE)
+    assert (world.status(), len(shop.did)) == ("completed", 2)
+
+
+@pytest.mark.req("RUN-9")
+async def test_a_run_that_parked_behind_the_release_looks_again_within_a_minute(world: World) -> None:
+    """It had read the sign while it was up, and parks after the release has looked for whom to wake."""
+    flow = ordering(write(Receiver()), "a")
+    process = world.worker(flow)
+    await world.hold("tenant")
+
+    def released() -> None:
+        world._now(holds.take_down(world.store, "t", "tenant", actor="op"))
+
+    process.wire.before("r1 park", released)
+    await world.start(flow)
+    assert world.waiting()[0][0] == "hold"
+    await world.pass_(MINUTE)
+    assert world.status() == "completed"
+
+
+@pytest.mark.req("RUN-9")
+async def test_a_worker_that_remembers_a_released_sign_reads_it_again(world: World) -> None:
+    """Between two heartbeats; the sign in its memory alone stops nobody."""
+    flow = ordering(write(Receiver()), "a")
+    world.worker(flow)
+    await world.hold("tenant")
+    await world.start(flow)
+    await world.release("tenant")
+    assert world.status() == "completed"
+
+
+@pytest.mark.req("RUN-9")
+async def test_a_hold_is_put_up_once_with_a_reason_and_taken_down_once(world: World) -> None:
+    await world.hold("tenant")
+    with pytest.raises(Conflict, match="held already"):
+        await world.hold("tenant")
+    await world.release("tenant")
+    with pytest.raises(NotFound, match="not held"):
+        await world.release("tenant")
+    await world.hold("tenant")
+    await world.release("tenant")
+
+
+@pytest.mark.req("RUN-6", "RUN-9")
+async def test_a_run_that_ends_while_its_tenant_is_released_spoils_nothing(world: World) -> None:
+    """Waking a run that has just ended, or been taken, is no error."""
+    flow = ordering(write(Receiver()), "a")
+    world.worker(flow)
+    await world.hold("tenant")
+    for i in range(200):
+        await world.start(flow, f"r{i}")
+    await world.cancel("r7")
+    assert await world.release("tenant") == 199
+    await world.pass_(SECOND)
+    assert {world.status(f"r{i}") for i in range(200)} == {"completed", "cancelled"}
+
+
+@pytest.mark.req("EFF-8")
+async def test_a_held_run_can_be_cancelled(world: World) -> None:
+    flow = ordering(write(Receiver()), "a")
+    world.worker(flow)
+    await world.hold("workflow/flow")
+    await world.start(flow)
+    await world.cancel()
+    assert world.status() == "cancelled"
+
+
+# --- answers by reason -----------------------------------------------------------------------------------------
+def exhausting(shop: Receiver, *what: str) -> Workflow[State]:
+    """Each call has one attempt; what a person gave up is handled, anything else is not."""
+    order = write(shop, retry=Retry(attempts=1))
+
+    async def body(ctx: Ctx) -> None:
+        plans = {each: order.plan(each) for each in what}
+        answers = await ctx.do_all(plans, refused="return")
+        codes = {each: getattr(answer, "code", "done") for each, answer in answers.items()}
+        if "retries_exhausted" in codes.values():
+            for each in what:
+                await ctx.do(order, each) if codes[each] == "retries_exhausted" else None
+        ctx.state.said = [f"{each} {code}" for each, code in codes.items()]
+
+    return one_node(body)
+
+
+@pytest.mark.req("EFF-4", "RUN-2")
+@pytest.mark.parametrize("choice", ["retry", "give_up", "cancel"])
+async def test_attempts_used_up_are_answered_in_three_ways(world: World, choice: str) -> None:
+    """Retry calls once more; what is given up is an answer a node may handle; cancel ends the run."""
+    shop = Receiver(NotSent("down"))
+    flow = exhausting(shop, "a")
+    world.worker(flow)
+    await world.start(flow)
+    assert world.reasons() == ["retries_exhausted"]
+    await world.answer("retries_exhausted", choice)
+    if choice == "cancel":
+        assert world.status() == "cancelled"
+        return
+    assert world.outcome()["said"] == [{"retry": "a done", "give_up": "a given_up"}[choice]]
+    assert len(shop.attempts) == {"retry": 2, "give_up": 1}[choice]
+
+
+@pytest.mark.req("EFF-4", "RUN-2")
+async def test_an_answer_names_its_effect_and_is_given_once(world: World) -> None:
+    """Two calls whose attempts are used up: each gets its own answer, and another one is told what was said."""
+    shop = Receiver(NotSent("down"), NotSent("down"))
+    order = write(shop, retry=Retry(attempts=1))
+
+    async def body(ctx: Ctx) -> None:
+        async def handled(what: str) -> None:
+            try:
+                ctx.state.said.append(await ctx.do(order, what))
+            except ActivityFailed as failed:
+                if failed.refusal.code != "given_up":
+                    raise
+                ctx.state.said.append(f"without {what}")
+
+        results = await asyncio.gather(handled("a"), handled("b"), return_exceptions=True)
+        errors = [r for r in results if isinstance(r, Exception)]
+        if errors:
+            raise ExceptionGroup("both", errors)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.reasons() == ["retries_exhausted"] * 2
+    await world.answer("retries_exhausted", "give_up", key="order/a")
+    assert (world.status(), [a.key for a in world.attention()]) == ("waiting", ["order/b"])
+    with pytest.raises(Conflict, match="not flagged retries_exhausted order/a"):
+        await world.answer("retries_exhausted", "retry", key="order/a")
+    await world.answer("retries_exhausted", "retry", key="order/b")
+    assert sorted(world.outcome()["said"]) == ["did order/b", "without a"]
+
+
+@pytest.mark.req("EFF-4")
+async def test_two_people_answer_and_the_second_is_told_what_the_first_said(world: World) -> None:
+    flow = exhausting(Receiver(NotSent("down")), "a")
+    process = world.worker(flow)
+    await world.start(flow)
+    process.freeze()
+    await world.answer("retries_exhausted", "give_up")
+    with pytest.raises(Conflict, match="answered before"):
+        await world.answer("retries_exhausted", "retry")
+    process.thaw()
+    await world.pass_(MINUTE)
+    assert world.outcome()["said"] == ["a given_up"]
+
+
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize(("choice", "end"), [("fail", "failed"), ("cancel", "cancelled")])
+async def test_a_person_ends_a_run_that_broke(world: World, choice: str, end: str) -> None:
+    async def body(ctx: Ctx) -> None:
+        raise ValueError("a mistake")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.answer("exception", choice)
+    assert world.status() == end
+    assert "looked into it" in world.last_event()["reason"]
+    with pytest.raises(Conflict, match="has ended"):
+        await world.answer("exception", "continue")
+
+
+@pytest.mark.req("RUN-2")
+async def test_what_is_not_asked_or_not_offered_cannot_be_answered(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        raise ValueError("a mistake")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    with pytest.raises(Conflict, match="not flagged poisoned"):
+        await world.answer("poisoned", "continue")
+    with pytest.raises(Conflict, match="does not offer extend"):
+        await world.answer("exception", "extend", by_ms=1)
+
+
+@pytest.mark.req("RUN-1", "RUN-2")
+@pytest.mark.parametrize("choice", ["one_more", "fail", "cancel"])
+async def test_a_node_entered_too_often_is_answered_in_three_ways(world: World, choice: str) -> None:
+    """One more is exactly one, and it outlasts a death before the move it allows."""
+    flow = Workflow("loop", state=State)
+
+    @flow.node(start=True, max_visits=2)
+    async def again(ctx: Ctx) -> Literal["again"] | None:
+        ctx.state.n += 1
+        return "again"
+
+    process = world.worker(flow.validate())
+    await world.start(flow)
+    assert (world.reasons(), world.run().visit) == (["visits_exhausted"], 2)
+    process.wire.before("advance", process.kill)
+    await world.answer("visits_exhausted", choice)
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    want = {"one_more": ("waiting", 3), "fail": ("failed", 2), "cancel": ("cancelled", 2)}
+    assert (world.status(), world.run().visit) == want[choice]
+    assert world.reasons() == (["visits_exhausted"] if choice == "one_more" else [])
+
+
+@pytest.mark.req("RUN-1", "RUN-2")
+async def test_one_more_outlasts_a_stop_sign_and_is_told_once(world: World) -> None:
+    flow = Workflow("loop", state=State)
+
+    @flow.node(start=True, max_visits=1)
+    async def again(ctx: Ctx) -> Literal["again"] | None:
+        return "again"
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    await world.hold("workflow/loop")
+    await world.answer("visits_exhausted", "one_more")
+    await world.pass_(3 * MINUTE)
+    assert world.waiting()[0][0] == "hold"
+    await world.release("workflow/loop")
+    assert (world.run().visit, world.reasons()) == (2, ["visits_exhausted"])
+    told = [json.loads(e.body)["data"]["answers"] for e in world.events() if e.type.endswith("answered")]
+    assert told == [[{"reason": "visits_exhausted", "choice": "one_more", "by": "op", "text": "looked into it"}]]
+
+
+# --- nodes that are gone ------------------------------------------------------------------------------------------
+def whole() -> Workflow[State]:
+    """The workflow as it was, and will be again."""
+    flow = Workflow("flow", state=State)
+
+    @flow.node(start=True)
+    async def one(ctx: Ctx) -> Literal["two"]:
+        return "two"
+
+    @flow.node
+    async def two(ctx: Ctx) -> None:
+        await ctx.receive("go", Go)
+
+    return flow.validate()
+
+
+def cut() -> Workflow[State]:
+    """A deployment that lost a node."""
+    flow = Workflow("flow", state=State)
+
+    @flow.node(start=True)
+    async def one(ctx: Ctx) -> None:
+        return None
+
+    return flow.validate()
+
+
+@pytest.mark.req("RUN-8")
+async def test_a_node_that_is_gone_is_adopted_by_a_worker_that_has_it_again(world: World) -> None:
+    """Nothing is lost or guessed: the run stands where it stood, with a sentence, until a deployment has the node."""
+    process = world.worker(whole())
+    await world.start(whole())
+    process.worker.drain()
+    await world.settle()
+    lacking = world.worker(cut())
+    await world.signal("go")
+    assert (world.reasons(), world.run().node) == (["node_gone"], "two")
+    assert "has no node two any more" in world.attention()[0].detail
+    await world.answer("node_gone", "adopt")
+    assert world.reasons() == ["node_gone"], "this worker has it still not"
+    lacking.worker.drain()
+    await world.settle()
+    world.worker(whole())
+    await world.answer("node_gone", "adopt")
+    assert (world.status(), world.reasons()) == ("completed", [])
+
+
+@pytest.mark.req("RUN-2")
+def test_these_tests_know_what_is_held(world: World) -> None:
+    assert [held_key("tenant"), held_key("activity", "a"), held_key("workflow", "w")] == [
+        "tenant",
+        "activity/a",
+        "workflow/w",
+    ]
+    for what in (("tenant", "x"), ("activity", ""), ("node", "n")):
+        with pytest.raises(InvalidInput):
+            held_key(*what)
