@@ -1,0 +1,109 @@
+"""One answer for many runs: page by page, each run once, what fails listed and the rest answered all the same."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from outlast.core.commit import Commit, Put
+from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
+from outlast.core.rows import NOTE, RUN, Run
+from outlast.errors import Conflict
+from outlast.runtime import board
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.store.port import Store
+from tests.runtime.situations import RUN as ROW
+
+RUNS = 7
+
+
+def flagged(n: int, reason: Reason, workflow: str = "refund") -> Run:
+    """A run of the tenant that a person must look at."""
+    return ROW._replace(
+        tenant="default", run=f"r{n}", version=1, seq=1, status=RunStatus.WAITING, workflow=workflow,
+        created_at=1_000 + n, waiting_for=dump_waiting([WaitingFor("attention", f"a person: {reason.value}")]),
+        attention=dump_attention([Attention(reason, 1_000 + n, "it broke")]),
+    )  # fmt: skip
+
+
+async def opened(*rows: Run) -> Operations:
+    """A store with these rows."""
+    store: Store = await open_store("memory:")
+    for row in rows:
+        await store.commit(Commit((Put(RUN, row, 0),)))
+    return Operations(store, tenant="default", actor=Actor("local:ana"), workflows={})
+
+
+async def whole(ops: Operations, reason: Reason, choice: Choice, workflow: str = "") -> tuple[Counter[str], int]:
+    """How often each run was answered, and in how many pages."""
+    done: Counter[str] = Counter()
+    cursor, pages = "", 0
+    while True:
+        page = await ops.answer_all(reason, choice, text="mended", workflow=workflow, cursor=cursor)
+        done.update(page.done)
+        cursor, pages = page.cursor, pages + 1
+        assert page.failed == ()
+        if not cursor:
+            return done, pages
+
+
+def test_page_by_page_each_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "PAGE", 2)
+
+    async def go() -> None:
+        others = [flagged(20, Reason.POISONED), flagged(21, Reason.EXCEPTION, "loan")]
+        ops = await opened(*(flagged(n, Reason.EXCEPTION) for n in range(RUNS)), *others)
+        done, pages = await whole(ops, Reason.EXCEPTION, Choice.CONTINUE, "refund")
+        assert done == {f"r{n}": 1 for n in range(RUNS)} and pages == 4
+        for n in range(RUNS):
+            assert len(await ops.store.rows(NOTE, ("default", f"r{n}"))) == 1
+        assert await ops.store.rows(NOTE, ("default", "r20")) == ()
+        assert await ops.store.rows(NOTE, ("default", "r21")) == ()
+        await ops.store.close()
+
+    asyncio.run(go())
+
+
+def test_what_fails_is_listed_and_the_rest_is_answered() -> None:
+    async def go() -> None:
+        ops = await opened(*(flagged(n, Reason.EXCEPTION) for n in range(RUNS)))
+
+        async def one(run: str, key: str) -> None:
+            if run == "r3":
+                raise Conflict("run r3 has ended", "it takes no note")
+
+        page = await board.answer_page(ops.store, "default", Reason.EXCEPTION, "", "", one)
+        assert sorted(page.done) == [f"r{n}" for n in range(RUNS) if n != 3]
+        assert page.failed == (("r3", "run r3 has ended: it takes no note"),)
+        await ops.store.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("reason", "choice"), [(Reason.EXCEPTION, Choice.EXTEND), (Reason.EFFECT_UNCERTAIN, Choice.HAPPENED)]
+)
+def test_what_cannot_be_said_of_many(reason: Reason, choice: Choice) -> None:
+    async def go() -> None:
+        ops = await opened(flagged(1, reason))
+        with pytest.raises(Conflict):
+            await ops.answer_all(reason, choice, text="x")
+        await ops.store.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.req("RUN-5")
+def test_no_board_shows_another_tenants_runs() -> None:
+    async def go() -> None:
+        ops = await opened(flagged(1, Reason.EXCEPTION))
+        other = Operations(ops.store, tenant="other", actor=Actor("mallory"), workflows={})
+        assert await other.flagged() == ((), "") and await other.held_up() == {}
+        answered = await other.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="x")
+        assert answered == board.Answered((), (), "")
+        await ops.store.close()
+
+    asyncio.run(go())
