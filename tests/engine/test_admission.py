@@ -1,5 +1,7 @@
 """Admission: a slot is a row that names its run, handed on in the commit that frees it (S-6, RUN-6)."""
 
+from typing import Any
+
 import pytest
 
 from outlast.core.rows import SLOT, STORE, Slot
@@ -211,3 +213,119 @@ async def test_a_newcomer_leaves_a_free_slot_to_the_older_run_that_sleeps_for_it
     await world.start(flow, "r2")
     await world.pass_(10)
     assert [world.status(f"r{i}") for i in (1, 2)] == ["waiting", "queued"]
+
+
+# --- slots that are given back while a run waits ---------------------------------------------------------------
+def giving() -> Any:
+    return one_node(holds, name="giving", slot_while_waiting=False)
+
+
+@pytest.mark.req("RUN-6")
+@pytest.mark.parametrize("tenant", ["t", STORE])
+async def test_a_workflow_may_give_its_slots_back_while_it_waits(world: World, tenant: str) -> None:
+    """Five runs wait for people at once under a limit of one; each takes a slot to end, and gives it back."""
+    world.add_slots(tenant, 1)
+    flow = giving()
+    world.worker(flow)
+    for i in range(5):
+        await world.start(flow, f"r{i}")
+        await world.pass_(10)
+    assert [(world.status(f"r{i}"), world.run(f"r{i}").slots) for i in range(5)] == [("waiting", "")] * 5
+    assert holders(world, tenant) == [""]
+    for i in range(5):
+        await world.signal("end", f"r{i}")
+    assert {world.status(f"r{i}") for i in range(5)} == {"completed"}
+    assert holders(world, tenant) == [""]
+
+
+@pytest.mark.req("RUN-6")
+async def test_what_it_waited_for_has_come_and_it_queues_in_its_old_place(world: World) -> None:
+    """No slot is free: it sleeps for one, before every younger run."""
+    world.add_slots("t", 1)
+    flow, keeping = giving(), one_node(holds, name="keeping")
+    world.worker(flow, keeping)
+    for each, run in ((flow, "r0"), (keeping, "r1"), (keeping, "r2")):
+        await world.start(each, run)
+        await world.pass_(10)
+    assert [world.status(r) for r in ("r0", "r1", "r2")] == ["waiting", "waiting", "queued"]
+    await world.signal("end", "r0")
+    assert (world.status("r0"), world.waiting("r0")) == ("queued", [("slot", "a free slot")])
+    await world.signal("end", "r1")
+    assert [world.status(r) for r in ("r0", "r1", "r2")] == ["completed", "completed", "waiting"]
+    await world.signal("end", "r2")
+    assert holders(world) == [""]
+
+
+@pytest.mark.req("RUN-6", "RUN-2")
+async def test_a_run_that_waits_for_an_operator_gives_it_back_too(world: World) -> None:
+    """And is answered, rests and is cancelled without one."""
+    world.add_slots("t", 1)
+
+    async def breaks(ctx: Ctx) -> None:
+        if (await ctx.receive("end", Go)).word:
+            raise ValueError("a mistake")
+
+    flow, keeping = one_node(breaks, name="giving", slot_while_waiting=False), one_node(holds, name="keeping")
+    world.worker(flow, keeping)
+    await world.start(flow, "r0")
+    await world.signal("end", "r0", word="break")
+    assert (world.reasons("r0"), holders(world)) == (["exception"], [""])
+    await world.start(keeping, "r1")
+    await world.signal("unasked", "r0")
+    assert (world.status("r0"), world.reasons("r0"), holders(world)) == ("waiting", ["exception"], ["r1"])
+    await world.answer("exception", "cancel", "r0")
+    assert (world.status("r0"), holders(world)) == ("cancelled", ["r1"])
+
+
+@pytest.mark.req("RUN-6", "REC-1")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("place", ["r0 admit", "r0 park", "r0 queue", "r0 complete"])
+async def test_a_slot_is_given_back_exactly_once_whoever_dies(world: World, when: str, place: str) -> None:
+    """At each commit that takes one, gives one back or falls asleep for one."""
+    world.add_slots("t", 1)
+    flow, keeping = giving(), one_node(holds, name="keeping")
+    process = world.worker(flow, keeping)
+    if "queue" not in place and "complete" not in place:
+        getattr(process.wire, when)(place, process.kill)
+    await world.start(flow, "r0")
+    world.worker(flow, keeping)
+    await world.pass_(MINUTE)
+    await world.start(keeping, "r1")
+    for each in world.processes:
+        getattr(each.wire, when)(place, each.kill)
+    await world.signal("end", "r0")
+    world.worker(flow, keeping)
+    await world.pass_(MINUTE)
+    assert holders(world) == ["r1"]
+    await world.signal("end", "r1")
+    await world.pass_(MINUTE)
+    assert [world.status(r) for r in ("r0", "r1")] == ["completed", "completed"]
+    assert holders(world) == [""]
+
+
+@pytest.mark.req("RUN-6")
+async def test_held_and_poisoned_runs_keep_their_slots_and_give_them_back_once(world: World) -> None:
+    """A stop sign and an operator's attention are waits like any other; the end frees the slot."""
+    world.add_slots("t", 2)
+
+    async def kills(ctx: Ctx) -> None:
+        next(p for p in reversed(world.processes) if p.name == world.run(ctx.run_id).owner).kill()
+        await ctx.receive("end", Go)
+
+    killer, keeping = one_node(kills, name="killer"), one_node(holds, name="keeping")
+    await world.start(killer, "r0")
+    for _ in range(6):
+        world.worker(killer, keeping)
+        await world.pass_(MINUTE)
+    assert world.reasons("r0") == ["poisoned"]
+    await world.hold("workflow/keeping")
+    for i in (1, 2):
+        await world.start(keeping, f"r{i}")
+        await world.pass_(10)
+    assert (holders(world), world.waiting("r1")[0][0], world.status("r2")) == (["r0", "r1"], "hold", "queued")
+    await world.answer("poisoned", "fail", "r0")
+    assert (holders(world), world.status("r0"), world.waiting("r2")[0][0]) == (["r2", "r1"], "failed", "hold")
+    await world.release("workflow/keeping")
+    for i in (1, 2):
+        await world.signal("end", f"r{i}")
+    assert holders(world) == ["", ""]

@@ -32,7 +32,7 @@ async def request(walk: Walk, question: Question) -> Approval | None:
     """The decided approval (approved and usable or already used, or rejected); None once the walk waits for a person."""
     ledger = walk.ledger
     asked = [a for a in ledger.approvals.values() if a.visit == ledger.run.visit and a.wait == question.name]
-    latest = max(asked, key=lambda a: (a.asked_at, a.id), default=None)
+    latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)
     if latest is not None and not _same(latest, question, walk):
         await _withdraw(walk, latest)
         latest = None

@@ -1,4 +1,8 @@
-"""Schema 2: what operators need when time passes: deaths of holders, another round, stop signs."""
+"""Schema 2: what operators need when time passes: deaths of holders, another round, stop signs, ceilings that count.
+
+Runs that sleep since schema 1 have no clock armed for their ceiling, so each of them is made due, once: its next
+holder finds nothing new, and arms it as it gives the run back.
+"""
 
 from typing import Final
 
@@ -17,4 +21,5 @@ CREATE TABLE hold (
     PRIMARY KEY (tenant, key)
 ) {clustered}
 """,
+    "UPDATE run SET due_at = 0 WHERE owner = '' AND ceiling_at > 0",
 )
