@@ -163,7 +163,7 @@ def test_two_reasons_are_told_apart_in_the_commands() -> None:
     run = waits("attention", "a person: exception", attention=dump_attention(entries))
     explained = explain(Seen(run, NOW, workers=(W1,)))
     assert explained.sentence == (
-        "r1 passed its ceiling 2h ago (refund_total_timeout) and goes on: it needs a person: node pay raised E: x."
+        "r1 passed its ceiling 2h ago (refund_total_timeout); it needs a person: node pay raised E: x."
     )
     assert "outlast attention resolve r1 continue --reason-name exception --reason …" in explained.unblock
     assert "outlast attention resolve r1 extend --reason-name total_timeout --by 168h --reason …" in explained.unblock

@@ -31,7 +31,7 @@ def attention() -> None:
 
 
 @attention.command("ls")
-@click.option("--reason-name", type=REASONS, help="Only this reason.")
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Only this reason.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Stop after about so many runs [200].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
@@ -68,9 +68,11 @@ async def show(ops: Operations, screen: Screen, run: str) -> int:
 
 @attention.command("resolve")
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] CHOICE")
-@click.option("--all", "every", type=REASONS, help="Answer every run flagged so, instead of one RUN.")
+@click.option("--all", "every", type=REASONS, metavar="REASON", help="Answer every run flagged so, instead of one RUN.")
 @click.option("--workflow", default="", metavar="NAME", help="With --all: only runs of this workflow.")
-@click.option("--reason-name", type=REASONS, help="Which reason is answered; needed where RUN has several.")
+@click.option(
+    "--reason-name", type=REASONS, metavar="REASON", help="Which reason is answered; needed where RUN has several."
+)
 @click.option("--key", default="", metavar="KEY", help="Which effect's, where the same reason stands for several.")
 @click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: by how much [168h].")
 @click.option("--reason", required=True, help="For the history; people will read it.")

@@ -31,8 +31,9 @@ def explain(seen: Seen) -> Explanation:
     tripped = () if is_over(run) else _overlays(seen)
     clause = part.clause
     unblock = list(part.unblock)
+    stops = any(a.reason not in OVERLAY_ONLY for a in attention_of(run))
     for entry in tripped:
-        clause = f"{_overlay(seen, entry)} and goes on: it {clause}"
+        clause = f"{_overlay(seen, entry)}{'; it' if stops else ' and goes on: it'} {clause}"
         unblock += [way.command for way in ways_of(run, entry)]
     facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "nobody")]
     if part.since:
