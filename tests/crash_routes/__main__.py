@@ -1,0 +1,84 @@
+"""`scripts/crash-routes [--seeds N] [--route NAME] [--jobs N]`: a line a run, then a table; 1 when one went wrong."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.crash_routes.cases import CASES
+from tests.crash_routes.route import Told, tell
+
+Ran = tuple[str, int, bool, "Told | str"]
+
+
+def one(route: str, seed: int, kill: bool, folder: str) -> Ran:
+    place = Path(folder) / f"{route}-{seed}-{'killed' if kill else 'plain'}"
+    try:
+        return route, seed, kill, asyncio.run(tell(CASES[route], seed, place, kill=kill))
+    except BaseException:
+        return route, seed, kill, traceback.format_exc()
+
+
+def wrong(told: Told, plain: Told) -> list[str]:
+    """What is not as it must be."""
+    found = [] if told.end == plain.end else [f"another end\n    {told.end}\n    {plain.end}"]
+    if told.repeated:
+        found.append(f"{told.repeated} effects repeated")
+    if told.slots or told.unsettled:
+        found.append(f"{told.slots} slots held, {told.unsettled} effects unsettled")
+    return found
+
+
+def main() -> int:
+    cli = argparse.ArgumentParser(prog="scripts/crash-routes", description=__doc__)
+    cli.add_argument("--seeds", type=int, default=50)
+    cli.add_argument("--first", type=int, default=0)
+    cli.add_argument("--route", choices=list(CASES), action="append")
+    cli.add_argument("--jobs", type=int, default=2)
+    given = cli.parse_args()
+    routes = given.route or list(CASES)
+    seeds = range(given.first, given.first + given.seeds)
+    with tempfile.TemporaryDirectory(prefix="outlast-routes-") as folder, ProcessPoolExecutor(given.jobs) as pool:
+        plain = {}
+        for ran in as_completed([pool.submit(one, r, parity, False, folder) for r in routes for parity in (0, 1)]):
+            route, seed, _, told = ran.result()
+            if isinstance(told, str):
+                print(f"{route} without kills: {told}")
+                return 1
+            plain[route, seed] = told
+        rows: dict[str, list[Told]] = {route: [] for route in routes}
+        bad = 0
+        for ran in as_completed([pool.submit(one, r, seed, True, folder) for seed in seeds for r in routes]):
+            route, seed, _, told = ran.result()
+            problems = [told] if isinstance(told, str) else wrong(told, plain[route, seed % 2])
+            bad += bool(problems)
+            if not isinstance(told, str):
+                rows[route].append(told)
+                print(f"{route:<11} seed {seed:>3}  {told.kills:>3} kills  {told.seconds:5.1f} s", flush=True)
+            for problem in problems:
+                print(f"  WRONG {route} seed {seed}: {problem}", flush=True)
+        _table(rows)
+    return 1 if bad else 0
+
+
+def _table(rows: dict[str, list[Told]]) -> None:
+    print(
+        f"\n{'route':<11}{'runs':>6}{'kills':>7}{'sent':>7}{'repeated':>10}{'unsettled':>11}{'slots':>7}{'calls':>7}{'median s':>10}"
+    )
+    for route, told in rows.items():
+        if told:
+            median = sorted(t.seconds for t in told)[len(told) // 2]
+            sums = [
+                sum(getattr(t, name) for t in told)
+                for name in ("kills", "sent", "repeated", "unsettled", "slots", "calls")
+            ]
+            print(
+                f"{route:<11}{len(told):>6}{sums[0]:>7}{sums[1]:>7}{sums[2]:>10}{sums[3]:>11}{sums[4]:>7}{sums[5]:>7}{median:>10.1f}"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

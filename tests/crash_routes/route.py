@@ -1,0 +1,210 @@
+"""One purchase from start to end, its worker process killed every 0.3 to 3 s; then what the suppliers' record says."""
+
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from examples.negotiation import record
+from examples.negotiation.inbox import Posted, inbox_app
+from examples.negotiation.loopback import serve
+from examples.negotiation.samples import sample
+from examples.negotiation.state import Negotiation
+from examples.negotiation.workflow import negotiation
+from outlast.core.commit import Mapping
+from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.overlay import rearmed, waiting_of
+from outlast.core.rows import Run, is_over
+from outlast.errors import Conflict, NotFound, StoreError
+from outlast.runtime.in_process import state_of
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from tests.crash_routes.cases import Answer, Case
+from tests.examples.helpers import Market, market
+
+KILLS_S = (0.3, 3.0)
+GIVE_UP_S = 240
+LOOK_S = 0.02
+
+
+class Told(NamedTuple):
+    """How one run went."""
+
+    end: str
+    """What must come out the same however often its worker dies."""
+    kills: int
+    calls: int
+    """How often a person had to say "go on" because its holder had died so often."""
+    sent: int
+    repeated: int
+    unsettled: int
+    slots: int
+    seconds: float
+
+
+class Nursery:
+    """The process that forks workers."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def ask(self, **what: Any) -> dict[str, Any]:
+        """One question, one answer."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(what).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(await self._process.stdout.readline())
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def nursery() -> AsyncIterator[Nursery]:
+    """A nursery that ends with the block, and its workers with it."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.crash_routes.nursery", stdin=pipe, stdout=pipe
+    )
+    try:
+        yield Nursery(process)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+class Route:
+    """One run under fire."""
+
+    def __init__(self, case: Case, seed: int, folder: Path, fork: Nursery, ops: Operations, m: Market) -> None:
+        self._case, self._folder, self._fork, self._ops, self._m = case, folder, fork, ops, m
+        self._dice = random.Random(f"{case.route}-{seed}")
+        self._answers: list[Answer] = list(case.answers[seed % 2])
+        self._pid = self._kills = self._calls = 0
+        self._inbox = self._run = ""
+
+    async def play(self, *, kill: bool) -> Told:
+        """From start to end; without `kill`, what it has to be like."""
+        began = time.monotonic()
+        async with serve(inbox_app(self._signal)) as self._inbox, asyncio.timeout(GIVE_UP_S):
+            await self._ops.set_slots(1)
+            purchase = sample(self._case.sample, market=self._m.url, today=datetime.now(UTC).date())
+            self._run = (await self._ops.start("negotiation", purchase, idempotency_key="one")).run
+            await self._hire()
+            await self._until_over(kill=kill)
+            await self._end_worker()
+        return await self._told(time.monotonic() - began)
+
+    async def _until_over(self, *, kill: bool) -> None:
+        due = time.monotonic() + self._dice.uniform(*KILLS_S)
+        while not is_over(run := await self._ops.run(self._run)):
+            if kill and time.monotonic() >= due:
+                await self._end_worker()
+                self._kills += 1
+                await self._hire()
+                due = time.monotonic() + self._dice.uniform(*KILLS_S)
+            elif (await self._fork.ask(op="left", pid=self._pid))["died"]:
+                await self._hire()  # it had stood still for too long and was replaced
+            await self._person(run)
+            await asyncio.sleep(LOOK_S)
+
+    async def _person(self, run: Run) -> None:
+        pending, _ = await self._ops.approvals(status=ApprovalStatus.PENDING.value)
+        if run.attention:
+            await self._answer(run)
+        elif pending:
+            again = self._answers.pop(0) == "again"
+            with contextlib.suppress(Conflict):
+                if again:
+                    await self._ops.reject(pending[0].id, reason="once more", again=True)
+                else:
+                    await self._ops.approve(pending[0].id, reason="fine")
+        elif not run.owner and (until := self._silence(run)):
+            now = await self._ops.store.now()
+            wanted = Mapping(0, now.real, max(until, now.business) + 60, 1.0)
+            await self._ops.store.set_mapping(wanted, rearmed)
+
+    async def _answer(self, run: Run) -> None:
+        """Two things call a person here: that holders died so often, and that two cycles take more than 168 hours."""
+        with contextlib.suppress(Conflict):
+            if "total_timeout" in run.attention:
+                await self._ops.extend(self._run, by=timedelta(days=14), reason="it is on its way")
+            elif "poison" in run.attention:
+                self._calls += 1
+                await self._ops.go_on(self._run, reason="we kill it on purpose")
+            else:
+                raise AssertionError(f"{self._case.route}: {run.attention}")
+
+    def _silence(self, run: Run) -> int:
+        """When the wait of a parked run ends, if every bid that will come has been taken in; else 0."""
+        until = min((w.until for w in waiting_of(run) if w.kind != "approval" and w.until), default=0)
+        entries = self._m.entries(self._run)
+        acted = {e.n for e in entries if isinstance(e, record.Executed)}
+        asked = [e for e in entries if isinstance(e, record.Arrived) and e.kind in record.APPROACHES and e.n in acted]
+        delivered = {e.bid_id for e in entries if isinstance(e, record.Offered) and e.status == 202}
+        return until if len(delivered) == sum(1 for e in asked if self._case.will_bid(e)) else 0
+
+    async def _hire(self) -> None:
+        name, log = f"w-{self._kills}", f"{self._folder / 'workers.log'}"
+        url = f"{self._ops.store.url}"
+        self._pid = (await self._fork.ask(op="hire", store=url, inbox=self._inbox, name=name, log=log))["pid"]
+
+    async def _end_worker(self) -> None:
+        died = (await self._fork.ask(op="kill", pid=self._pid))["died"]
+        assert died == -signal.SIGKILL, f"it was to die by SIGKILL and ended with {died}"
+
+    async def _signal(self, run: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
+        try:
+            await self._ops.signal(run, name, payload, signal_id=signal_id)
+        except NotFound:
+            return "unknown"
+        except Conflict:
+            return "ended"
+        except StoreError:
+            return "unavailable"
+        return "accepted"
+
+    async def _told(self, seconds: float) -> Told:
+        state = await state_of(self._ops, self._run)
+        s = Negotiation.model_validate(state.state)
+        counts = record.summary(self._m.entries(self._run), self._run)
+        effects = await self._ops.effects(self._run)
+        done = [e for e in effects if e.status is EffectStatus.DONE]
+        end = {
+            "status": state.shown,
+            "reason": state.reason,
+            "outcome": state.outcome,
+            "bids": sorted((b.bid_id, b.cents, b.status) for b in s.bids),
+            "done": sorted((e.visit, e.key) for e in done),
+            "declined": s.declined,
+        }
+        known = {(e.visit, e.key) for e in done}
+        assert len(known) == sum(count.executed for count in counts.values()), "store and suppliers agree"
+        return Told(
+            end=json.dumps(end, sort_keys=True),
+            kills=self._kills,
+            calls=self._calls,
+            sent=sum(count.sent for count in counts.values()),
+            repeated=sum(count.repeated + count.executed_twice for count in counts.values()),
+            unsettled=sum(1 for e in effects if not e.settled_at),
+            slots=sum(1 for slot in await self._ops.slots() if slot.holder),
+            seconds=seconds,
+        )
+
+
+async def tell(case: Case, seed: int, folder: Path, *, kill: bool) -> Told:
+    """One run in a folder of its own."""
+    folder.mkdir(parents=True)
+    store = await open_store(f"sqlite:{folder / 'outlast.db'}")
+    try:
+        ops = Operations(store, tenant="default", actor=Actor("person"), workflows={"negotiation": negotiation})
+        with market(folder, case.suppliers) as m:
+            async with nursery() as fork:
+                return await Route(case, seed, folder, fork, ops, m).play(kill=kill)
+    finally:
+        await store.close()
