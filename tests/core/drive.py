@@ -139,7 +139,8 @@ class Drive:
     def ask(self) -> "Drive":
         row = Approval(
             tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans="[]",
-            summary="", risk="", again=0, who="", requested_by="", asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
+            summary="", risk="", again=0, who="", requested_by="",
+            asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
             decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
         )  # fmt: skip
         return self.speak(people.ask(row, fence=ledger.fence(self.run, mail=self.run.mail)))

@@ -304,7 +304,8 @@ def _standing(a: Approval) -> bool:
 def _question(t: int) -> Approval:
     return Approval(
         tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans="[]",
-        summary="", risk="", again=0, who="", requested_by="", asked_at=t, within_until=t + WITHIN, valid_ms=VALID, decided_at=0,
+        summary="", risk="", again=0, who="", requested_by="",
+        asked_at=t, within_until=t + WITHIN, valid_ms=VALID, decided_at=0,
         decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
     )  # fmt: skip
 

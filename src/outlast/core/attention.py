@@ -14,7 +14,7 @@ from outlast.core.route import Answer
 from outlast.core.rows import Run
 
 KEPT: Final = frozenset({Choice.ONE_MORE})
-"""Answers that stay in the set until the move they allow: a walk that parks, or dies, before it gets there keeps them."""
+"""Answers that stay in the set until the move they allow: a walk that parks or dies before it keeps them."""
 
 
 def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
@@ -36,7 +36,7 @@ def tripped(run: Run, reason: Attention) -> tuple[Run, Told]:
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, Told]:
     """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew.
 
-    As with `tripped`, the holder's next move writes it; should that move be lost, the notes give the same answers again.
+    As with `tripped`, the holder's next move writes it; should it be lost, the notes give the same answers again.
     """
     extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
     said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]

@@ -1,4 +1,4 @@
-"""What people answer when a run calls them: a reason of its attention, or an effect of which nobody knows the outcome."""
+"""What people answer when a run calls them: a reason of its attention, or an effect whose outcome nobody knows."""
 
 import json
 from typing import Literal
@@ -181,7 +181,7 @@ async def resolve_effect(
     response: bytes | None = None,
     external_id: str = "",
 ) -> None:
-    """A person's answer on an uncertain effect, once. Raises Conflict (not uncertain, resolved by another, too early)."""
+    """A person's answer on an uncertain effect, once. Raises Conflict (settled, resolved before, too early)."""
     check_reason(reason)
     if effect.status is not EffectStatus.UNCERTAIN:
         raise _resolved(effect)

@@ -29,7 +29,7 @@ class Question(NamedTuple):
 
 
 async def request(walk: Walk, question: Question) -> Approval | None:
-    """The decided approval (approved and usable or already used, or rejected); None once the walk waits for a person."""
+    """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person."""
     ledger = walk.ledger
     asked = [a for a in ledger.approvals.values() if a.visit == ledger.run.visit and a.wait == question.name]
     latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)

@@ -23,9 +23,8 @@ async def settle_for_end(walk: Walk) -> Flagged | Resting | None:
     parked: list[Parked] = []
     flagged: list[Attention] = []
     for effect in walk.ledger.open_effects():
-        if effect.status is EffectStatus.INTENDED:
-            if (wait := await _settle(walk, effect)) is not None:
-                parked.append(wait)
+        if effect.status is EffectStatus.INTENDED and (wait := await _settle(walk, effect)) is not None:
+            parked.append(wait)
         left = walk.ledger.effects[effect.visit, effect.key]
         if left.status is EffectStatus.UNCERTAIN:
             flagged.append(uncertain(walk, left))

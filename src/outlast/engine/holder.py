@@ -163,7 +163,8 @@ class Holder:
         ledger = self.ledger
         run = ledger.run
         if run.deaths >= DEATHS_THEN_ALONE + DEATHS_ALONE_MAX:
-            detail = f"its holder died {run.deaths} times in this visit, at last {DEATHS_ALONE_MAX} times with nothing beside it"
+            alone = f"at last {DEATHS_ALONE_MAX} times with nothing beside it"
+            detail = f"its holder died {run.deaths} times in this visit, {alone}"
             return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
         hold = await self._around.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:

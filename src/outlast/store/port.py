@@ -98,8 +98,8 @@ class Store(Protocol):
 
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """Replace the clock mapping and, in the same transaction, the due_at of every unowned unfinished run by
-        `rearm(run, mapping)`, spending no version; one that is due already stays so. Never backwards: the new mapping starts at the present business
-        instant or later. Answers the mapping as stored, with its new version."""
+        `rearm(run, mapping)`, spending no version; one that is due already stays so. Never backwards: the new mapping
+        starts at the present business instant or later. Answers the mapping as stored, with its new version."""
 
     def mapping(self) -> Mapping:
         """The clock mapping as this process last saw it."""

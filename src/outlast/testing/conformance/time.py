@@ -114,6 +114,15 @@ async def a_mapping_moves_the_due_of_unowned_runs(s: Subject) -> None:
     assert taken.run == "asleep"
 
 
+async def a_run_that_is_due_stays_due_whatever_the_mapping(s: Subject) -> None:
+    """A wake that nobody has acted upon yet outlives a change of the mapping."""
+    a, b = await two(s)
+    await a.commit(start(run_row("woken", due_at=T0, clocks=str(T0 + 96 * HOUR))))
+    s.clock.time = T0 + HOUR
+    await b.set_mapping(Mapping(0, T0 + HOUR, T0 + HOUR, 2.0), _due_in_business_time)
+    assert (await the_run(a, "woken")).due_at == T0
+
+
 async def an_instant_of_an_old_mapping_is_refused(s: Subject) -> None:
     """A commit that names the mapping its instants were converted with is stale after a change."""
     a, b = await two(s)
