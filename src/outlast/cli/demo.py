@@ -23,16 +23,19 @@ TITLE = "demo: a supplier auction that survives a crash and a human"
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the story is kept; one broken off goes on.")
 @click.option("--keep/--no-keep", default=None, help="Keep a temporary folder [keep; with --json: no].")
 @click.option("--speed", type=click.IntRange(1, 100_000), default=15_000, help="Of time while bids come in [15000].")
-def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int) -> None:
+@click.option("--sample", metavar="NAME", help="Play another purchase; an unknown name lists them [leverage].")
+def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int, sample: str | None) -> None:
     """A supplier auction whose worker is killed in round 3, and which then waits for a person.
 
     Real processes on a SQLite file in a temporary folder: another worker takes over, nobody is invited twice, and
-    nothing runs while the order waits for approval. The end is proven from the store and the suppliers' own record.
+    nothing runs while the order waits for approval. The end is proven from the store and the suppliers' own record,
+    and told in a report beside the store. --sample plays one of the other purchases, without a kill.
     """
     given = folder is not None
+    sample = None if sample == "leverage" else sample
     place = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
     try:
-        holds = _play(place, approve=approve, as_json=as_json, speed=speed)
+        holds = _play(place, approve=approve, as_json=as_json, speed=speed, sample=sample)
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo(_broken_off(place, approve=approve), err=True)
         sys.exit(BROKEN_OFF)
@@ -41,7 +44,7 @@ def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, s
     sys.exit(0 if holds else 1)
 
 
-def _play(place: Path, *, approve: bool, as_json: bool, speed: int) -> bool:
+def _play(place: Path, *, approve: bool, as_json: bool, speed: int, sample: str | None) -> bool:
     from outlast.cli.story import notes as kept
     from outlast.cli.story.stage import stage
 
@@ -49,17 +52,18 @@ def _play(place: Path, *, approve: bool, as_json: bool, speed: int) -> bool:
     notes = kept.read(place)
     notes.save(place)
     with stage(json=as_json) as shown:
-        shown.say(f"\noutlast · {TITLE}\n")
-        proof = asyncio.run(_perform(place, notes, shown, approve=approve, speed=speed))
+        shown.say(f"\noutlast · {f'demo: {sample}' if sample else TITLE}\n")
+        proof = asyncio.run(_perform(place, notes, shown, approve=approve, speed=speed, sample=sample))
     if as_json:
         click.echo(json.dumps(proof.facts, ensure_ascii=False))
     return bool(proof.holds)
 
 
-async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed: int) -> Any:
+async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed: int, sample: str | None) -> Any:
     """The story, which SIGINT, SIGTERM and SIGHUP break off in good order."""
     from outlast.cli.story.example import locate
     from outlast.cli.story.play import Play
+    from outlast.cli.story.sample import Sample
     from outlast.runtime.open import open_store
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -74,6 +78,8 @@ async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed:
         loop.add_signal_handler(number, stop)
     store = await open_store(f"sqlite:{place / 'outlast.db'}")
     try:
+        if sample:
+            return await Sample(store, place, notes, shown, locate(), name=sample, alone=approve).perform()
         return await Play(store, place, notes, shown, locate(), alone=approve, speed=speed).perform()
     finally:
         await store.close()

@@ -27,13 +27,14 @@ SHORT = (
 class Cast:
     """The processes of one telling, their files in the story's folder."""
 
-    def __init__(self, folder: Path, example: Example, notes: Notes) -> None:
+    def __init__(self, folder: Path, example: Example, notes: Notes, scenario: str = SCENARIO) -> None:
         self.folder = folder
         self.store_url = f"sqlite:{folder / 'outlast.db'}"
         self.record = folder / "market.jsonl"
         self.workers: list[Child] = []
         self._example = example
         self._notes = notes
+        self._scenario = scenario
         self._market: Child | None = None
         self._hired = 0
 
@@ -41,7 +42,7 @@ class Cast:
         """Start it; on the port it had, for its address is in the purchase."""
         module = f"{self._example.package}.market"
         port, record = f"{self._notes.market_port}", f"{self.record}"
-        command = [sys.executable, "-m", module, "--record", record, "--scenario", SCENARIO, "--port", port]
+        command = [sys.executable, "-m", module, "--record", record, "--scenario", self._scenario, "--port", port]
         self._market = Child("the market", command, self.folder / "market.log", self._example.environment())
 
     async def market(self) -> str:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from outlast.cli.story import proof
+from outlast.cli.story import ending, proof
 from outlast.cli.story.cast import Cast
 from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
@@ -109,6 +109,8 @@ class Play:
         stage.now("")
         stage.say(f"\n  {facts['outcome']} in {facts['seconds']}s {facts['reason']}".rstrip())
         stage.say("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in shown.claims))
+        told = await ending.report(scene.ops, facts["run"], self._example, shown)
+        stage.say(f"\n  Report: {ending.write(told, scene.cast.folder, self._example)}")
         stage.say(f"\n  Proof: {scene.cast.command('runs', 'effects', facts['run'])}\n")
         return shown
 

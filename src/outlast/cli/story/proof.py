@@ -32,13 +32,23 @@ class Proof(NamedTuple):
         return all(claim.holds for claim in self.claims)
 
 
-async def prove(operations: Operations, notes: Notes, record: ModuleType, entries: list[Any]) -> Proof:
+WELL = (RunStatus.COMPLETED, RunStatus.CANCELLED)
+
+
+async def prove(
+    operations: Operations,
+    notes: Notes,
+    record: ModuleType,
+    entries: list[Any],
+    ends: tuple[RunStatus, ...] = WELL,
+) -> Proof:
     """Compute it from nothing but the store, the market's record, and when the kill was."""
     run = await operations.run(notes.run)
     history = await operations.history(notes.run)
     effects = await operations.effects(notes.run)
     counts = record.summary(entries, notes.run)
-    invitations = counts["invitations"]
+    approaches = [counts[kind] for kind in record.APPROACHES]
+    invitations = {name: sum(getattr(count, name) for count in approaches) for name in ("sent", "distinct", "repeated")}
     taken = [event for event in history if event.type == EventType.TAKEN_OVER.value]
     killed = {kill.worker for kill in notes.kills}
     crashed = [event for event in taken if json.loads(event.body)["data"]["from"] in killed]
@@ -50,7 +60,7 @@ async def prove(operations: Operations, notes: Notes, record: ModuleType, entrie
         "store": operations.store.url,
         "order": (end.get("outcome") or {}).get("order_id", ""),
         "reason": end.get("reason", ""),
-        "invitations": {"sent": invitations.sent, "distinct": invitations.distinct, "repeated": invitations.repeated},
+        "invitations": invitations,
         "all_requests_repeated": sum(count.repeated for count in counts.values()),
         "crashes": len(crashed),
         "takeovers": len(taken),
@@ -66,12 +76,17 @@ async def prove(operations: Operations, notes: Notes, record: ModuleType, entrie
         "slots_in_use": len(slots),
         "seconds": round((notes.real(run.ended_at) - notes.begun_at) / 1000, 1),
     }
-    claims = _claims(run, facts, notes, effects, counts)
+    claims = _claims(run, facts, notes, effects, counts, ends)
     return Proof({**facts, "proven": all(claim.holds for claim in claims)}, claims)
 
 
 def _claims(
-    run: Run, facts: dict[str, Any], notes: Notes, effects: tuple[Effect, ...], counts: dict[str, Any]
+    run: Run,
+    facts: dict[str, Any],
+    notes: Notes,
+    effects: tuple[Effect, ...],
+    counts: dict[str, Any],
+    ends: tuple[RunStatus, ...],
 ) -> tuple[Claim, ...]:
     sent, repeated = facts["invitations"], facts["all_requests_repeated"]
     known = {kind: sum(1 for e in effects if _KIND.get(e.activity) == kind) for kind in counts}
@@ -95,16 +110,20 @@ def _claims(
             executed["unsettled"] == 0,
         ),
         Claim(
-            f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over after {facts['takeover_seconds']}s",
+            f"{crashes} crash{'' if crashes == 1 else 'es'}"
+            + (f", taken over after {facts['takeover_seconds']}s" if notes.kills else ""),
             crashes == len(notes.kills),
         ),
         Claim(f"{slots} slots in use", slots == 0),
-        Claim(f"the run is {facts['outcome']}", run.status in (RunStatus.COMPLETED, RunStatus.CANCELLED)),
+        Claim(f"the run is {facts['outcome']}", run.status in ends),
     )
 
 
 _KIND = {
     INVITE: "invitations",
+    "request_quote": "quotes",
+    "inquire": "inquiries",
+    "propose": "proposals",
     "send_feedback": "feedback",
     "place_order": "orders",
     "send_message": "messages",
