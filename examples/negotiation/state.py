@@ -79,6 +79,8 @@ class Negotiation(BaseModel):
     declined: dict[str, str] = {}
     """Suppliers that left the auction, and what they said."""
     bids: list[HeldBid] = []
+    why_nothing: str = ""
+    """Why no bid stands; the run fails with it in the next node, so that what was heard is kept."""
     scores: list[ScoreLine] = []
     winner: str = ""
     """The id of the bid to be ordered."""

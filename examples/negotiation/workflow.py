@@ -51,6 +51,8 @@ async def route(ctx: Context[Negotiation]) -> Route:
 async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
     """Node 5. Ranks the standing bids as the strategy does; what could not be ordered as it stands is left out."""
     s = ctx.state
+    if not s.standing():
+        raise Failed(s.why_nothing)
     for bid in s.standing():
         if why := routing.objections(s.purchase, bid, ctx.entered_at.date()):
             s.drop(bid.bid_id, "UNFIT", "; ".join(why))

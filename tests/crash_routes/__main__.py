@@ -14,8 +14,18 @@ from tests.crash_routes.route import Told, tell
 Ran = tuple[str, int, bool, "Told | str"]
 
 
+SUMS = ("kills", "sent", "repeated", "unsettled", "slots", "calls")
+
+
+def say(text: str) -> None:
+    """A line now, also where it is piped."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def one(route: str, seed: int, kill: bool, folder: str) -> Ran:
     place = Path(folder) / f"{route}-{seed}-{'killed' if kill else 'plain'}"
+    place.mkdir(parents=True)
     try:
         return route, seed, kill, asyncio.run(tell(CASES[route], seed, place, kill=kill))
     except BaseException:
@@ -46,7 +56,7 @@ def main() -> int:
         for ran in as_completed([pool.submit(one, r, parity, False, folder) for r in routes for parity in (0, 1)]):
             route, seed, _, told = ran.result()
             if isinstance(told, str):
-                print(f"{route} without kills: {told}")
+                say(f"{route} without kills: {told}")
                 return 1
             plain[route, seed] = told
         rows: dict[str, list[Told]] = {route: [] for route in routes}
@@ -57,27 +67,20 @@ def main() -> int:
             bad += bool(problems)
             if not isinstance(told, str):
                 rows[route].append(told)
-                print(f"{route:<11} seed {seed:>3}  {told.kills:>3} kills  {told.seconds:5.1f} s", flush=True)
+                say(f"{route:<11} seed {seed:>3}  {told.kills:>3} kills  {told.seconds:5.1f} s")
             for problem in problems:
-                print(f"  WRONG {route} seed {seed}: {problem}", flush=True)
+                say(f"  WRONG {route} seed {seed}: {problem}")
         _table(rows)
     return 1 if bad else 0
 
 
 def _table(rows: dict[str, list[Told]]) -> None:
-    print(
-        f"\n{'route':<11}{'runs':>6}{'kills':>7}{'sent':>7}{'repeated':>10}{'unsettled':>11}{'slots':>7}{'calls':>7}{'median s':>10}"
-    )
+    say(f"\n{'route':<11}{'runs':>6}" + "".join(f"{name:>11}" for name in (*SUMS, "median s")))
     for route, told in rows.items():
         if told:
             median = sorted(t.seconds for t in told)[len(told) // 2]
-            sums = [
-                sum(getattr(t, name) for t in told)
-                for name in ("kills", "sent", "repeated", "unsettled", "slots", "calls")
-            ]
-            print(
-                f"{route:<11}{len(told):>6}{sums[0]:>7}{sums[1]:>7}{sums[2]:>10}{sums[3]:>11}{sums[4]:>7}{sums[5]:>7}{median:>10.1f}"
-            )
+            sums = "".join(f"{sum(getattr(t, name) for t in told):>11}" for name in SUMS)
+            say(f"{route:<11}{len(told):>6}{sums}{median:>11.1f}")
 
 
 if __name__ == "__main__":

@@ -199,7 +199,6 @@ class Route:
 
 async def tell(case: Case, seed: int, folder: Path, *, kill: bool) -> Told:
     """One run in a folder of its own."""
-    folder.mkdir(parents=True)
     store = await open_store(f"sqlite:{folder / 'outlast.db'}")
     try:
         ops = Operations(store, tenant="default", actor=Actor("person"), workflows={"negotiation": negotiation})

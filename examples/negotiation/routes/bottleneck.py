@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Literal
 
-from outlast import Context, Failed
+from outlast import Context
 
 from ..course import ask_for, declines, mailbox, negotiation, take_in_answers
 from ..governance import BOTTLENECK_CEILING, CYCLES_AT_MOST
@@ -40,5 +40,5 @@ async def bottleneck(ctx: Context[Negotiation]) -> Literal["evaluate"]:
             break
     if not s.standing():
         said = "; ".join(f"{a.supplier_id} ({a.wanted}): {a.detail}" for a in slice_.answers) or "nothing"
-        raise Failed(f"no offer in {s.rounds_held} steps from {len(s.suppliers)} suppliers, who said: {said}")
+        s.why_nothing = f"no offer in {s.rounds_held} steps from {len(s.suppliers)} suppliers, who said: {said}"
     return "evaluate"

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from outlast import Context, Failed
+from outlast import Context
 
 from ..course import ask_for, declines, mailbox, negotiation, take_in_answers
 from ..governance import CYCLES_AT_MOST
@@ -34,7 +34,7 @@ async def auction(ctx: Context[Negotiation]) -> Literal["evaluate"]:
             await ctx.do_all(feedback, refused="return")
     if not s.standing():
         who = ", ".join(s.declined) or "none"
-        raise Failed(f"no bid in {s.rounds_held} rounds from {len(s.suppliers)} suppliers; declined: {who}")
+        s.why_nothing = f"no bid in {s.rounds_held} rounds from {len(s.suppliers)} suppliers; declined: {who}"
     return "evaluate"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from outlast import Context, Failed
+from outlast import Context
 
 from ..course import ask_for, declines, mailbox, negotiation, take_in_answers
 from ..governance import CYCLES_AT_MOST
@@ -27,5 +27,5 @@ async def spot(ctx: Context[Negotiation]) -> Literal["evaluate"]:
         await take_in_answers(ctx, 1, asked, closes)
     if not s.standing():
         who = ", ".join(s.declined) or "none"
-        raise Failed(f"no offer within {s.purchase.governance.spot_within}; declined: {who}")
+        s.why_nothing = f"no offer within {s.purchase.governance.spot_within}; declined: {who}"
     return "evaluate"

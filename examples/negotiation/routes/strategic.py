@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from outlast import Context, Failed
+from outlast import Context
 
 from ..course import ask_for, declines, mailbox, negotiation, take_in_answers
 from ..governance import CYCLES_AT_MOST, STRATEGIC_AT_MOST, Wishes
@@ -39,7 +39,7 @@ async def strategic(ctx: Context[Negotiation]) -> Literal["evaluate"]:
             break
     if not s.standing():
         who = ", ".join(s.declined) or "none"
-        raise Failed(
+        s.why_nothing = (
             f"no counter-proposal in {s.rounds_held} rounds from {len(s.suppliers)} suppliers; declined: {who}"
         )
     return "evaluate"
