@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.flow import Context, NotNow, Perhaps, Refused, Workflow, role
+from outlast.flow import Context, NotNow, Workflow, role
 from tests.engine.world import (
     MINUTE,
     SECOND,
-    Acts,
     Go,
     Receiver,
     Slow,
@@ -369,43 +368,6 @@ async def test_a_sibling_that_only_meets_recorded_answers_cannot_keep_the_run_fr
     await world.signal("stop")
     await world.pass_(5 * SECOND)
     assert world.status() == "completed"
-
-
-@pytest.mark.req("EFF-1", "EFF-2")
-async def test_the_members_of_a_do_all_are_begun_together_and_all_settle(world: World) -> None:
-    """One doubt closes the walk; the others of the same do_all are made and recorded before a person is called."""
-    shop = Receiver(Acts(Perhaps("lost")))
-    order = write(shop)
-
-    async def body(ctx: Ctx) -> None:
-        await ctx.do_all({i: order.plan(f"x{i}") for i in range(10)})
-
-    flow = one_node(body)
-    world.worker(flow)
-    await world.start(flow)
-    assert [e.status.value for e in world.effects()] == ["uncertain"] + ["done"] * 9
-    assert world.reasons() == ["effect_uncertain"]
-
-
-@pytest.mark.req("EFF-1")
-async def test_refusals_of_a_do_all_come_as_values_or_as_the_first_refusal(world: World) -> None:
-    """With refused="return" nothing is raised; without it the first of the plans' order is, after all have settled."""
-    shop = Receiver("ok", Refused("no", "second"), "ok", Refused("no", "fourth"))
-    order = write(shop)
-    seen: list[Any] = []
-
-    async def body(ctx: Ctx) -> None:
-        plans = {i: order.plan(f"x{i}") for i in range(4)}
-        answers = await ctx.do_all(plans, refused="return")
-        seen.append([getattr(a, "detail", a) for a in answers.values()])
-        await ctx.do_all(plans)
-
-    flow = one_node(body)
-    world.worker(flow)
-    await world.start(flow)
-    assert seen == [["ok", "second", "ok", "fourth"]]
-    assert world.reasons() == ["exception"]
-    assert "second" in world.attention()[0].detail
 
 
 @pytest.mark.req("CKP-1", "EFF-1")

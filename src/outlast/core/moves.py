@@ -57,6 +57,7 @@ def move(
 
 
 def fence(run: Run, *, mail: int | None = None, mapping: int | None = None) -> Fence:
+    """Land only under this claim; `mail`, `mapping`: only if these have not moved either."""
     return Fence(run.tenant, run.run, run.epoch, run.visit, mail, mapping)
 
 
