@@ -3,8 +3,10 @@
 In a checkout it is `examples.negotiation`, served by `outlast worker examples.negotiation.workflow`. The modules, in
 the order of the story:
 
-- `purchase` what is asked for, `kraljic` what kind of buy it is, `governance` under which rules and with whom;
+- `purchase` what is asked for, `kraljic` what kind of buy it is (`cache` keeps it), `governance` under which rules;
 - `suppliers` the calls to the suppliers' mailboxes, `inbox` where their bids come back;
-- `scoring` which bid is best and why, `workflow` the seven nodes, `summary` the end told in words;
-- `market` suppliers of our own for trying it out, `record` what they saw, counted.
+- `course` the workflow, `routes` its four ways to negotiate, `workflow` the nodes around them;
+- `judging` and `scoring` which bid is best and why, `advice` what to do besides ordering it;
+- `summary` and `report` the end told in words, `report_page` with `charts` as a page;
+- `market` suppliers of our own for trying it out, `record` what they saw, counted; `samples` what to try.
 """

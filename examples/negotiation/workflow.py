@@ -4,7 +4,7 @@ from typing import Literal
 
 from outlast import ActivityFailed, Context, Failed, Plan, Refusal, Stopped, role
 
-from . import advice, judging, kraljic, routing, scoring
+from . import advice, cache, judging, routing, scoring
 from .course import UNREACHABLE, mailbox, negotiation
 from .governance import CYCLES_AT_MOST, DECISIONS_AT_MOST, FALL_OUTS_AT_MOST
 from .letters import Message, Order
@@ -28,8 +28,8 @@ async def ingest(ctx: Context[Negotiation]) -> Literal["classify"]:
 
 @negotiation.node(status="CLASSIFYING")
 async def classify(ctx: Context[Negotiation]) -> Literal["route"]:
-    """Node 2. Places the purchase in the Kraljic matrix."""
-    placed = kraljic.classify(ctx.state.purchase)
+    """Node 2. Places the purchase in the Kraljic matrix, or finds where one just like it was placed."""
+    placed = cache.placed(ctx.state.purchase, cache.installed())
     ctx.state.quadrant, ctx.state.why_quadrant = placed.quadrant, placed.explained()
     return "route"
 

@@ -1,0 +1,66 @@
+"""Does every sample play as `outlast demo --sample NAME`, to the end it announces?"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.negotiation.market.behaviour import load
+from examples.negotiation.purchase import problems
+from examples.negotiation.samples import STORIES, sample, start_key
+from tests.examples.helpers import GIVE_UP_S, ROOT
+
+
+def play(folder: Path, name: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "outlast", "demo", "--approve", "--json", "--folder", f"{folder}"]
+    done = subprocess.run(
+        [*command, "--sample", name], cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_every_story_has_a_market_that_knows_its_suppliers(name: str) -> None:
+    story = STORIES[name]
+    assert bool(problems(sample(story.purchase))) is (story.ends == "REFUSED")
+    if story.ends != "REFUSED":
+        asked = {candidate["id"] for candidate in sample(story.purchase)["candidates"]}
+        assert asked - {"farrow"} <= set(load(story.scenario).suppliers), "farrow never passes the delivery gate"
+
+
+def test_there_are_two_purchases_a_quadrant() -> None:
+    quadrants = ("spot", "leverage", "bottleneck", "strategic")
+    purchases = {story.purchase for story in STORIES.values()}
+    assert {q: sum(p.partition("-")[0] == q for p in purchases) for q in quadrants} == dict.fromkeys(quadrants, 2)
+
+
+def test_what_makes_two_purchases_the_same() -> None:
+    assert start_key(sample("spot")) == start_key(sample("spot") | {"reference": "RFQ-9"})
+    assert start_key(sample("spot")) != start_key(sample("spot") | {"need_by": "2026-05-01"})
+
+
+@pytest.mark.req("APP-1")
+def test_two_identical_purchases_at_once_are_one_run_with_one_order(tmp_path: Path) -> None:
+    told = play(tmp_path, "spot-twice")
+    assert (told["outcome"], told["proven"], told["slots_in_use"]) == ("COMPLETED", True, 0)
+    assert told["invitations"] == {"sent": 3, "distinct": 3, "repeated": 0}
+    assert "started once" in Path(told["report"]).read_text(encoding="utf-8")
+
+
+@pytest.mark.req("APP-1")
+def test_a_winner_that_withdraws_after_the_approval_is_replaced(tmp_path: Path) -> None:
+    told = play(tmp_path, "strategic-withdrawn")
+    assert (told["outcome"], told["proven"]) == ("COMPLETED", True)
+    assert told["order"].startswith("PO-baltica-")
+
+
+@pytest.mark.req("APP-1")
+def test_a_purchase_that_contradicts_itself_starts_nothing(tmp_path: Path) -> None:
+    told = play(tmp_path, "inconsistent")
+    assert (told["outcome"], told["proven"]) == ("REFUSED", True)
+    assert len(told["problems"]) == len(problems(sample("bad")))
