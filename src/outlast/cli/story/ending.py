@@ -46,14 +46,17 @@ Told = tuple[datetime, str, str, str, timedelta]
 def moments(history: tuple[Event, ...], approvals: list[Approval]) -> list[Told]:
     """What happened, in order of time: (when, kind, name, text, how long it lasted)."""
     found: list[tuple[int, str, str, str, int]] = []
-    entered = history[0].at if history else 0
+    entered, node = (history[0].at, history[0].node) if history else (0, "")
+    waited = False
     for event in history:
         data = json.loads(event.body)["data"]
         match event.type:
             case EventType.CHECKPOINT.value:
-                name = str(data.get("completed", "")) or event.node
-                found.append((entered, "work", name, "done", event.at - entered))
-                entered = event.at
+                kind, text = ("wait", "mostly waiting, no process held it") if waited else ("work", "walked")
+                found.append((entered, kind, node, text, event.at - entered))
+                entered, node, waited = event.at, event.node, False
+            case EventType.PARKED.value:
+                waited = True
             case EventType.TAKEN_OVER.value:
                 found.append((event.at, "crash", event.node, "its worker died; another one took over", 0))
             case EventType.FLAGGED.value:
