@@ -19,7 +19,7 @@ class DaemonPool:
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[[], Any]) -> "Future[Any]":
-        """Run `fn` in a thread, in the caller's context. Cancelling the future succeeds only while nothing has begun."""
+        """Run `fn` in a thread, in the caller's context. Its future can be cancelled only while nothing has begun."""
         future: Future[Any] = Future()
         context = contextvars.copy_context()
         with self._lock:
@@ -29,7 +29,7 @@ class DaemonPool:
         return future
 
     def abandon(self) -> None:
-        """A thread outlived its call's timeout: it is given up, and another is started in its place if one is needed."""
+        """A thread outlived its call's timeout: it is given up, and another takes its place where one is needed."""
         with self._lock:
             self._size += 1
             self._start()
