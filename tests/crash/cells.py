@@ -43,9 +43,21 @@ class Tally:
     run: int = 0
     killed: int = 0
     equal: int = 0
+    twice: int = 0
     uncertain: Counter[str] = field(default_factory=Counter)
-    points: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)  # the points where a process was killed
     failures: list[str] = field(default_factory=list)
+
+    def add(self, other: "Tally") -> None:
+        """Another process's share of the same story."""
+        self.listed = max(self.listed, other.listed)
+        self.run += other.run
+        self.killed += other.killed
+        self.equal += other.equal
+        self.twice += other.twice
+        self.uncertain += Counter(other.uncertain)
+        self.reached += Counter(other.reached)
+        self.failures += other.failures
 
 
 def reference(teller: Teller, folder: Path) -> Reference:
@@ -101,12 +113,13 @@ def single(teller: Teller, place: Place, told: Reference, folder: Path, tally: T
     try:
         state = crash(teller, place, folder)
         tally.killed += 1
-        tally.points[place.cell.point] += 1
+        tally.reached[place.cell.point] += 1
         recover(teller, state, told)
         _only_where_it_may(teller)
         tally.equal += 1
         tally.uncertain.update(teller.resolved)
     except Broken as broken:
+        tally.twice += "was executed" in str(broken)
         tally.failures.append(f"{place.name}: {broken}")
     shutil.rmtree(folder)
 
@@ -140,12 +153,13 @@ def pair(teller: Teller, place: Place, told: Reference, folder: Path, tally: Tal
             assert action is not None
             teller.live(state, action, second.cell if n == second.life else None)
         tally.killed += 1
-        tally.points[second.cell.point] += 1
+        tally.reached[second.cell.point] += 1
         recover(teller, state, told)
         _only_where_it_may(teller)
         tally.equal += 1
         tally.uncertain.update(teller.resolved)
     except Broken as broken:
+        tally.twice += "was executed" in str(broken)
         tally.failures.append(f"{name}: {broken}")
     finally:
         shutil.rmtree(folder)

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.crash import world
@@ -37,7 +38,7 @@ class Action(NamedTuple):
     """What is done next, from when on."""
 
     do: str
-    args: dict[str, Any] = {}
+    args: Mapping[str, Any] = MappingProxyType({})
     at: int = 0
 
 
@@ -179,7 +180,7 @@ class Teller:
             "jumps": str(state.folder / "jumps"),
             "n": state.lives,
             "do": action.do,
-            "args": action.args,
+            "args": dict(action.args),
             "cell": cell._asdict() if cell else None,
             "mutant": self.mutant,
             "threads": self.threads,

@@ -61,9 +61,7 @@ def test_a_death_between_intent_and_answer_is_settled_as_declared(
 ) -> None:
     teller, told = refund
     tally = kill_each(teller, [p for p in at(told, "call ") if p.cell.point in CALLS], told, tmp_path)
-    assert set(tally.uncertain) == {"refund/o-7", "book/o-7"}, (
-        "only where the receiver neither dedupes nor can be asked"
-    )
+    assert set(tally.uncertain) == {"refund/o-7", "book/o-7"}, "only where the receiver can do neither"
 
 
 @pytest.mark.req("EFF-1", "FAIL-4", "FAIL-8", "CKP-2")
