@@ -37,14 +37,15 @@ async def permission(
         return None
     by = f"policy: {verdict.rule}"
     mapping = walk.ledger.store.mapping()
-    now = walk.ledger.now.business
-    if previous is not None and previous.approval and now < previous.covered_until:
+    if previous is not None and previous.approval and walk.ledger.now.business < previous.covered_until:
         return Permission(by, None, mapping.real(previous.covered_until))
     if not isinstance(verdict, NeedsApproval) and not was_put_to_person(walk, activity.name):
         return Permission(by)
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
     if (approval := usable_approval(walk, plan)) is not None:
-        return Permission(f"{approval.id} approved by {approval.decided_by}", approval, mapping.real(approval.valid_until))
+        return Permission(
+            f"{approval.id} approved by {approval.decided_by}", approval, mapping.real(approval.valid_until)
+        )
     if isinstance(verdict, NeedsApproval):
         return await _ask_person(walk, verdict, plan)
     _deny(
@@ -57,8 +58,9 @@ async def permission(
 
 def was_put_to_person(walk: Walk, activity: str) -> bool:
     """Was a plan of this activity put to a person in this run?"""
-    return any(
-        plan["activity"] == activity for a in walk.ledger.approvals.values() for plan in json.loads(a.plans)
+    approvals = walk.ledger.approvals
+    return bool(approvals) and any(
+        plan["activity"] == activity for a in approvals.values() for plan in json.loads(a.plans)
     )
 
 
