@@ -80,6 +80,15 @@ def test_a_command_that_died_is_given_again_and_counts_once(refund: tuple[Teller
     kill_each(teller, at(told, "start", "post ", "decide "), told, tmp_path)
 
 
+@pytest.mark.parametrize(("threads", "alone"), [(False, True), (True, False)], ids=["one thread", "batched"])
+def test_the_other_ways_to_run_a_worker(forker: Zygote, tmp_path: Path, threads: bool, alone: bool) -> None:
+    """The heartbeat in the loop; many commits in one transaction, as in production."""
+    teller = Teller(forker, refund_story(), threads=threads, alone=alone)
+    told = reference(teller, tmp_path / "told")
+    some = [p for p in at(told, "record ", "call ") if p.cell.point in ("store.batch:inside", "call:before")]
+    kill_each(teller, some[::3], told, tmp_path)
+
+
 @pytest.mark.req("FAIL-11")
 def test_a_second_death_during_the_recovery(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
     teller, told = refund
