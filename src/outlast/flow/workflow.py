@@ -1,6 +1,6 @@
 """A workflow: named nodes, the ways between them, and the state they share."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from types import ModuleType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
@@ -27,8 +27,8 @@ NextT = TypeVar("NextT", bound="str | None")
 
 class _DecoratesNode(Protocol[S_inv]):
     def __call__(
-        self, fn: Callable[[Context[S_inv]], Awaitable[NextT]], /
-    ) -> Callable[[Context[S_inv]], Awaitable[NextT]]: ...
+        self, fn: Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]], /
+    ) -> Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]]: ...
 
 
 class Workflow(Generic[S]):
@@ -79,7 +79,9 @@ class Workflow(Generic[S]):
 
     # --- for authors -----------------------------------------------------------------------
     @overload
-    def node(self, fn: Callable[[Context[S]], Awaitable[NextT]], /) -> Callable[[Context[S]], Awaitable[NextT]]: ...
+    def node(
+        self, fn: Callable[[Context[S]], Coroutine[Any, Any, NextT]], /
+    ) -> Callable[[Context[S]], Coroutine[Any, Any, NextT]]: ...
     @overload
     def node(
         self,
