@@ -56,6 +56,10 @@ class Broken(AssertionError):
     """A life ended as it must not, or a story does not come to its end."""
 
 
+class Unreached(Broken):
+    """A cell did not fire: the life ended well before it came to it."""
+
+
 @dataclass
 class State:
     """A story between two lives: its files, the time, how many lives it has had."""
@@ -153,7 +157,7 @@ class Teller:
         if cell is None and life.died:
             raise Broken(f"{action.do} died of {life.died}: {answer.get('error', '')}")
         if cell is not None and cell.act == "kill" and life.died != -9:
-            raise Broken(f"{cell} did not fire: died {life.died} {answer.get('error', '')}")
+            raise (Broken if life.died else Unreached)(f"{cell} did not fire: {life.died} {answer.get('error', '')}")
         if cell is not None and cell.act == "stop" and not life.stopped:
             raise Broken(f"{cell} did not stop it: died {life.died} {answer.get('error', '')}")
         return life
