@@ -391,9 +391,7 @@ async def test_a_thread_that_outlives_its_timeout_is_for_a_person_even_where_it_
 
 @pytest.mark.req("EFF-3")
 @pytest.mark.parametrize("patience", [19, 9])
-async def test_a_call_queued_behind_a_hanging_thread_is_made_once_that_is_given_up(
-    world: World, patience: int
-) -> None:
+async def test_a_call_queued_behind_a_hanging_thread_is_made_once_that_is_given_up(world: World, patience: int) -> None:
     """One thread, hanging. What waits behind it has not begun: never uncertain, made when there is a thread."""
     began, go, did = threading.Event(), threading.Event(), []  # type: ignore[var-annotated]
     hangs = threaded(began, go, did, timeout=timedelta(seconds=20))

@@ -207,6 +207,7 @@ async def test_a_cancel_of_a_run_in_attention_waits_for_the_uncertain_effect(wor
 @pytest.mark.req("RUN-4")
 async def test_starting_again_is_the_same_run_and_with_another_input_refused(world: World) -> None:
     """The same key means the same run; nothing is merged."""
+
     class Order(BaseModel):
         item: str
 
@@ -217,9 +218,7 @@ async def test_starting_again_is_the_same_run_and_with_another_input_refused(wor
         return None
 
     async def start(item: str, run: str) -> commands.Started:
-        return await commands.start(
-            world.store, flow, {"item": item}, tenant="t", actor="me", run=run, key="k1"
-        )
+        return await commands.start(world.store, flow, {"item": item}, tenant="t", actor="me", run=run, key="k1")
 
     assert await start("pen", "r1") == ("r1", True)
     assert await start("pen", "r2") == ("r1", False)

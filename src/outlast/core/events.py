@@ -59,7 +59,8 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
     body = (
         f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
         f'"type":"{type_.value}","subject":"{run.run}","time":"{iso(at)}","datacontenttype":"application/json",'
-        f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}","correlationid":{_text(run.correlation_id or run.run)},'
+        f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}",'
+        f'"correlationid":{_text(run.correlation_id or run.run)},'
         f'"traceid":{_text(run.trace_id or "-")},'
         f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{_more(data)}}}}}'
     ).encode()

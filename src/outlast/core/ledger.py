@@ -184,9 +184,7 @@ def deferred_until(effect: Effect) -> int:
 
 def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
     """Keep the answer that a replaced holder got too late: evidence, which changes nothing by itself (S-10)."""
-    row = Evidence(
-        effect.tenant, effect.run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business
-    )
+    row = Evidence(effect.tenant, effect.run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business)
     return Commit((Put(EVIDENCE, row, 0),), label=f"{effect.run} testify {effect.key}")
 
 

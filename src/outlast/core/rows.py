@@ -241,9 +241,7 @@ class Meta(NamedTuple):
     value: str
 
 
-Row: TypeAlias = (
-    Run | Event | Effect | Memo | Evidence | Wait | Approval | Note | Token | Slot | Worker | Writer | Meta
-)
+Row: TypeAlias = Run | Event | Effect | Memo | Evidence | Wait | Approval | Note | Token | Slot | Worker | Writer | Meta
 Key: TypeAlias = tuple[str | int, ...]
 
 

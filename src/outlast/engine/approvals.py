@@ -28,7 +28,7 @@ class Question(NamedTuple):
 
 
 async def request(walk: Walk, question: Question) -> Approval | None:
-    """The decided approval (approved and usable or already used, or rejected); None once the walk waits for a person."""
+    """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person."""
     ledger = walk.ledger
     asked = [a for a in ledger.approvals.values() if a.visit == ledger.run.visit and a.wait == question.name]
     latest = max(asked, key=lambda a: (a.asked_at, a.id), default=None)
@@ -52,9 +52,7 @@ async def _answer(walk: Walk, approval: Approval) -> Approval | None:
         approval = ledger.approvals[approval.id]
     if approval.status is ApprovalStatus.EXPIRED:
         detail = f"{approval.id} «{approval.summary}» was not decided in time by {approval.who}"
-        walk.call_person(
-            Attention(Reason.APPROVAL_TIMEOUT, approval.within_until, detail, seen=ledger.mail_read)
-        )
+        walk.call_person(Attention(Reason.APPROVAL_TIMEOUT, approval.within_until, detail, seen=ledger.mail_read))
         return None
     waiting = WaitingFor(
         "approval",

@@ -99,7 +99,11 @@ async def find_run(store: Store, tenant: str, run: str) -> Run:
 
 
 def _over(run: str) -> Conflict:
-    return Conflict(f"run {run} has ended", "a run that has ended takes no note and makes no move", f"look at it with: outlast runs show {run}")
+    return Conflict(
+        f"run {run} has ended",
+        "a run that has ended takes no note and makes no move",
+        f"look at it with: outlast runs show {run}",
+    )
 
 
 async def signal(
@@ -189,7 +193,9 @@ async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
     for row in page.rows:
         if isinstance(row, Approval):
             return row
-    raise NotFound(f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls")
+    raise NotFound(
+        f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls"
+    )
 
 
 async def decide(
@@ -239,10 +245,16 @@ async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str)
             raise _over(run)
         reasons = attention_of(row)
         if not reasons:
-            raise Conflict(f"run {run} needs no attention", "continue answers a run that waits for an operator", f"outlast runs show {run}")
+            raise Conflict(
+                f"run {run} needs no attention",
+                "continue answers a run that waits for an operator",
+                f"outlast runs show {run}",
+            )
         other = [a for a in reasons if a.reason not in ANSWERED_BY_CONTINUE]
         if other:
-            raise Conflict(f"continue does not answer {other[0].reason}", other[0].detail, _answer_to(other[0].reason, run))
+            raise Conflict(
+                f"continue does not answer {other[0].reason}", other[0].detail, _answer_to(other[0].reason, run)
+            )
         refused = await _refused(store, row)
         commit = people.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
         try:
@@ -277,7 +289,9 @@ async def find_effect(store: Store, tenant: str, run: str, key: str) -> Effect:
     await find_run(store, tenant, run)
     rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
     if not rows:
-        raise NotFound(f"run {run} has no effect {key}", "keys are spelt as the ledger shows them", f"outlast runs effects {run}")
+        raise NotFound(
+            f"run {run} has no effect {key}", "keys are spelt as the ledger shows them", f"outlast runs effects {run}"
+        )
     return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
 
 
@@ -291,7 +305,7 @@ async def resolve_effect(
     response: bytes | None = None,
     external_id: str = "",
 ) -> None:
-    """A person's answer on an uncertain effect, once. Raises Conflict (not uncertain, resolved by another, too early)."""
+    """A person's answer on an uncertain effect, once. Raises Conflict (not uncertain, resolved before, too early)."""
     _check_reason(reason)
     if effect.status is not EffectStatus.UNCERTAIN:
         raise _resolved(effect)
@@ -315,4 +329,6 @@ async def resolve_effect(
 
 def _resolved(effect: Effect) -> Conflict:
     by = f", settled by {effect.settled_by}" if effect.settled_by else ""
-    return Conflict(f"effect {effect.key} is not uncertain", f"it is {effect.status}{by}", f"outlast runs effects {effect.run}")
+    return Conflict(
+        f"effect {effect.key} is not uncertain", f"it is {effect.status}{by}", f"outlast runs effects {effect.run}"
+    )

@@ -97,7 +97,9 @@ class WalkContext(Context[Any]):
     ) -> Decision[Any]:
         """See Context."""
         if again:
-            raise Misplaced("approval(again=True)", "the governed cycle-back comes with a later release", "leave it out")
+            raise Misplaced(
+                "approval(again=True)", "the governed cycle-back comes with a later release", "leave it out"
+            )
         if len(summary) > TEXT_CHARS_MAX:
             raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
         walk = self._walk
@@ -136,9 +138,7 @@ class WalkContext(Context[Any]):
         """See Context."""
         await self._wait(Named(self._walk, "sleep", name, until=until))
 
-    async def receive(
-        self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None
-    ) -> Any:
+    async def receive(self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None) -> Any:
         """See Context."""
         wait = Named(self._walk, "receive", name, until=until, model=model)
         notes = await self._wait(wait)

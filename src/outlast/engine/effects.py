@@ -212,7 +212,9 @@ class _Write:
         """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
         cancel = cancel_of(await self.ledger.new_notes())
         if cancel is not None:
-            self.ledger.submit(moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now))
+            self.ledger.submit(
+                moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now)
+            )
             self.walk.cancelled(cancel)
             raise Unresolved
 
@@ -272,7 +274,9 @@ class _Write:
     async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
         mode = self.activity.mode
         if mode == "reconcile":
-            why = moves.defer(self.ledger.run, effect, outcome.code, outcome.detail, 0, happened=True, now=self.ledger.now)
+            why = moves.defer(
+                self.ledger.run, effect, outcome.code, outcome.detail, 0, happened=True, now=self.ledger.now
+            )
             self.ledger.submit(why)
             return await self._after_quiet(self.ledger.effects[self.ident])
         if mode == "repeat" and self._window_open(effect):
@@ -294,9 +298,7 @@ class _Write:
         wait = max(wait, after_ms)
         if effect.waited_ms + wait > millis(retry.total_wait):
             return self._exhausted(effect, code, detail, happened=happened)
-        deferred = moves.defer(
-            self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now
-        )
+        deferred = moves.defer(self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now)
         self.ledger.submit(deferred)
         await self._wait_for_next(self.ledger.effects[self.ident])
         if happened and not self._window_open(effect):
@@ -334,7 +336,9 @@ class _Write:
         doubt = self.activity.on_doubt
         if not isinstance(doubt, Repeat):
             return False
-        lands_by = self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.quiet_margin
+        lands_by = (
+            self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.quiet_margin
+        )
         return lands_by < effect.first_at + millis(doubt.window)
 
     async def settle_open(self, effect: Effect) -> Any:
@@ -349,9 +353,13 @@ class _Write:
             return await self._after_quiet(effect)
         if mode == "repeat" and self._window_open(effect):
             if effect.attempts >= self.activity.retry.attempts:
-                return self._doubt(effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened")
+                return self._doubt(
+                    effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened"
+                )
             return Next.CALL
-        return self._doubt(effect, "interrupted", "the process that called it died or was replaced before the answer was recorded")
+        return self._doubt(
+            effect, "interrupted", "the process that called it died or was replaced before the answer was recorded"
+        )
 
     def _exhausted_open(self, effect: Effect) -> Any:
         error = refusal_of(effect)

@@ -22,9 +22,9 @@ async def settle_for_end(walk: Walk) -> Flagged | Resting | None:
     parked: list[Parked] = []
     flagged: list[Attention] = []
     for effect in walk.ledger.open_effects():
-        if effect.status is EffectStatus.INTENDED:
-            if (wait := await _settle(walk, effect)) is not None:
-                parked.append(wait)
+        wait = await _settle(walk, effect) if effect.status is EffectStatus.INTENDED else None
+        if wait is not None:
+            parked.append(wait)
         left = walk.ledger.effects[effect.visit, effect.key]
         if left.status is EffectStatus.UNCERTAIN:
             flagged.append(uncertain(walk, left))
@@ -45,7 +45,9 @@ async def _settle(walk: Walk, effect: Effect) -> Parked | None:
         ledger.submit(moves.doubt(run, effect, "activity_gone", error.what, now=ledger.now))
         return None
     if activity.mode != "reconcile":
-        ledger.submit(moves.doubt(run, effect, "interrupted", "its outcome is not known and the run ends", now=ledger.now))
+        ledger.submit(
+            moves.doubt(run, effect, "interrupted", "its outcome is not known and the run ends", now=ledger.now)
+        )
         return None
     asked_at = ledger.now.real  # an answer speaks of the moment it was asked for
     answer = await _ask(walk, activity, effect)
@@ -103,5 +105,3 @@ async def end(
         told=told,
     )
     await ledger.land(commit)
-
-

@@ -31,7 +31,6 @@ class Lease:
         """The store accepted a renewal that was submitted at `submitted`."""
         self.good_until_boot = submitted.boot + (lease_until - now_real)
 
-
     def holds(self, clock: Clock) -> bool:
         """May this worker still hold runs, as far as this process knows?"""
         return not self.lost and clock.boot() < self.good_until_boot

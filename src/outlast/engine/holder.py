@@ -164,7 +164,9 @@ class Holder:
         except Exception as error:  # the author's state or outcome function: a person must look
             return await self._exception(error, told)
         if target not in node.exits.targets:
-            return await self._exception(TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told)
+            return await self._exception(
+                TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told
+            )
         return await self._advance(target, state, told, way)
 
     async def _advance(self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn) -> bool:
@@ -199,7 +201,9 @@ class Holder:
         if exhausted:
             return await self._flag(
                 tuple(
-                    self._attention(Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(visit=e.ident[0], key=e.ident[1])
+                    self._attention(Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(
+                        visit=e.ident[0], key=e.ident[1]
+                    )
                     for e in exhausted
                 ),
                 told,
@@ -249,9 +253,7 @@ class Holder:
         )
         return False
 
-    async def _rest_until(
-        self, verdict: Resting, told: tuple[Told, ...], asked: set[str], *, cleared: bool
-    ) -> bool:
+    async def _rest_until(self, verdict: Resting, told: tuple[Told, ...], asked: set[str], *, cleared: bool) -> bool:
         """Park; notes that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
         while True:
             try:
@@ -287,9 +289,7 @@ class Holder:
         """Hand the run to whoever takes it next, due at once."""
         ledger = self.ledger
         await ledger.settled()
-        await ledger.land(
-            hand_back(ledger.run, mail=None, now=ledger.now, mapping=ledger.store.mapping(), why=why)
-        )
+        await ledger.land(hand_back(ledger.run, mail=None, now=ledger.now, mapping=ledger.store.mapping(), why=why))
         return False
 
     # --- admission --------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Ledger:
         self._ordinal = max((e.ordinal for e in rows.effects), default=0)
 
     async def reload(self) -> None:
-        """Read everything anew: after mail has come, or after the store was away. Raises Lost when it is no longer ours."""
+        """Read everything anew: mail has come, or the store was away. Raises Lost when the run is no longer ours."""
         epoch = self.run.epoch
         (rows,) = await self.store.run_rows([(self.run.tenant, self.run.run)])
         if rows is None or rows.run.epoch != epoch:
@@ -163,9 +163,10 @@ class Ledger:
 
     def _first_failure(self) -> Lost | Moved | StoreAway:
         for _, future in self._open:
-            if future.done() and isinstance(error := future.exception(), StoreError):
-                if not (isinstance(error, Stale) and error.reason == "chain"):
-                    return self._why(error)
+            error = future.exception() if future.done() else None
+            follows = isinstance(error, Stale) and error.reason == "chain"
+            if isinstance(error, StoreError) and not follows:
+                return self._why(error)
         return StoreAway()
 
     async def _testify(self, commits: list[Commit]) -> None:

@@ -19,7 +19,9 @@ async def set_slots(store: Store, tenant: str, n: int) -> None:
     have = len(await slots_of(store, tenant))
     if n < have:
         raise Conflict(
-            f"the limit of {tenant} cannot fall from {have} to {n}", "slots may be in use", "later releases lower limits"
+            f"the limit of {tenant} cannot fall from {have} to {n}",
+            "slots may be in use",
+            "later releases lower limits",
         )
     for i in range(have, n):
         await store.commit(Commit((Put(SLOT, Slot(tenant, i, 1, "", ""), 0),), label=f"slot {tenant}/{i}"))

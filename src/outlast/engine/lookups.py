@@ -18,7 +18,7 @@ from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
 
 
 async def look_up(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """The value of a lookup: the recorded one, or the function's, recorded. Raises what the function raised for good."""
+    """The value of a lookup: recorded, or the function's, which is then recorded. Raises what the function raised."""
     walk.stir()
     if walk.closing:
         await walk.hang()

@@ -1,4 +1,4 @@
-"""What a walk came to, taken from the context and never from what the body raised or returned after it parked (S-16)."""
+"""What a walk came to: taken from the context, never from what the body raised or returned after it parked (S-16)."""
 
 from typing import Any, NamedTuple, TypeAlias
 

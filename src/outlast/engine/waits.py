@@ -136,9 +136,7 @@ class Named:
     def _park(self, wait: Wait) -> None:
         kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
         then = {"sleep": "goes on", "receive": "goes on without it", "collect": "goes on with what has come"}[self.kind]
-        waiting = WaitingFor(
-            kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else ""
-        )
+        waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
         armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
         self.walk.park(Parked("park", waiting, armed))
 

@@ -215,7 +215,9 @@ class WorkerProcess:
         for run in mine:
             if (run.tenant, run.run) not in walked:
                 try:
-                    await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why="nobody walked it"))
+                    await self._store.commit(
+                        hand_back(run, mail=None, now=now, mapping=mapping, why="nobody walked it")
+                    )
                 except StoreError:
                     pass  # it has moved on: somebody else holds it
 
