@@ -9,7 +9,7 @@ from bench.flows import asking, reached_at
 from bench.place import folder
 from bench.serving import opened, served, start_runs, until_let_go
 
-REPEATS = 3
+REPEATS = 2
 GOALS = goals(gate_ms=50)
 
 

@@ -9,7 +9,7 @@ from bench.flows import asking
 from bench.place import folder
 from bench.serving import Process, opened, start_runs, until_status, worker_process
 
-REPEATS = 2
+REPEATS = 1
 GOALS = goals(gate_ms=500)
 
 

@@ -11,7 +11,7 @@ from bench.place import folder
 from bench.serving import opened, start_runs, worker_process
 from outlast.core.budget import SECOND, Liveness
 
-REPEATS = 2
+REPEATS = 1
 GRACE_S = 2
 DEFAULT = Liveness()
 SHORT = Liveness(heartbeat_window=3 * SECOND, heartbeat_every=1 * SECOND)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from outlast.cli.run_page import doubt_lines
 from outlast.core.rows import Run, is_over
 from tests.cli.conftest import MODULE, Terminal, eventually
 
@@ -16,7 +17,7 @@ def test_the_list_says_what_is_asked_of_whom(outlast: Terminal) -> None:
     approval = outlast.approval()
     answer = outlast("approvals", "ls")
     assert f"{approval} Refund 4200 cents of A-17 r1 finance" in answer.row(approval)
-    assert answer.row(approval).endswith("ago 95h")
+    assert answer.row(approval).endswith("ago 96h")
 
 
 @pytest.mark.req("GATE-9")
@@ -37,7 +38,7 @@ def test_exactly_what_is_approved_is_shown(outlast: Terminal) -> None:
     ):
         assert text in page.out
     assert "finance (local:" in page.out and "may)" in page.out
-    assert "95h, then REQUIRES_ATTENTION; nothing is approved by waiting" in page.out
+    assert "96h, then REQUIRES_ATTENTION; nothing is approved by waiting" in page.out
     assert "--alternative 1" in page.out and f"outlast approvals approve {approval}" in page.err
 
 
@@ -132,10 +133,19 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
     page = doubtful("runs", "show", "r1").out
     assert "effect_uncertain refund/A-17" in page and "the bank hung up" in page
     assert "choices: happened, did_not_happen, give_up · ignored: stays as it is" in page
-    assert "→ outlast effects resolve r1 refund/A-17 --happened ID | --did-not-happen | --give-up" in page
+    assert "→ look at the receiver, then: outlast effects resolve r1 refund/A-17 --happened ID" in page
     ledger = doubtful("runs", "effects", "r1")
     assert "UNCERTAIN perhaps: " in ledger.row("issue_refund") and "?" in ledger.row("issue_refund")
     assert "--happened ID" in ledger.out
+
+
+def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
+    view = {"run": "r1", "key": "k", "settles_in_ms": 0}
+    (line,) = doubt_lines(view)
+    assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
+    line, when = doubt_lines({**view, "settles_in_ms": 90_000})
+    assert line.endswith("outlast effects resolve r1 k --happened ID | --give-up --reason …")
+    assert when == "  «did not happen» is accepted in 1m30s: a call may still land until then"
 
 
 @pytest.mark.req("EFF-2")

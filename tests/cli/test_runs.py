@@ -1,11 +1,13 @@
 """`outlast runs`: what each run waits for, and what an operator does about it."""
 
 import json
+from typing import Any
 
 import pytest
 
+from outlast.cli.event_data import told
 from outlast.core.rows import Run, is_over
-from tests.cli.conftest import Terminal, waits_for
+from tests.cli.conftest import Terminal, eventually, waits_for
 
 
 def needs_a_person(row: Run) -> bool:
@@ -30,7 +32,7 @@ def test_a_run_that_waits_for_a_person(outlast: Terminal) -> None:
     approval = outlast.approval()
     answer = outlast("runs", "ls")
     assert f"r1 refund PENDING_APPROVAL approval {approval} by finance" in answer.row("r1")
-    assert answer.row("r1").endswith("95h → attention")
+    assert answer.row("r1").endswith("96h → attention")
     assert "1 approval → outlast approvals ls" in answer.err
 
 
@@ -95,7 +97,7 @@ def test_the_page_of_a_run_that_waits(outlast: Terminal) -> None:
     page = outlast("runs", "show", "r1").out
     assert "r1  refund v1  PENDING_APPROVAL" in page
     assert "✓ check" in page and "⏸ review" in page and "of 96h" in page
-    assert f"approval {approval} «Refund 4200 cents of A-17» by finance · 95h left, then REQUIRES_ATTENTION" in page
+    assert f"approval {approval} «Refund 4200 cents of A-17» by finance · 96h left, then REQUIRES_ATTENTION" in page
     assert f"→ outlast approvals show {approval}" in page
     assert "effects      1 executed · 0 uncertain → outlast runs effects r1" in page
 
@@ -160,6 +162,33 @@ def test_history(outlast: Terminal) -> None:
     assert "claimed" in table.out and "started" not in table.out
 
 
+def test_the_history_for_people_has_no_python_and_no_numbers_for_instants(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    until = outlast.see()["waiting_for"][0]["until"]
+    table = outlast("runs", "events", "r1")
+    assert "worker=w-" in table.row("2") and "completed=check next=review" in table.out
+    parked = table.row("4")
+    assert f'waiting_for=[{{"kind":"approval","what":"{approval} «Refund' in parked and f'"until":"{until}"' in parked
+    assert "'" not in table.out
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"version": 2, "epoch": 1, "node": "a", "visit": 1, "reason": "", "standing": [], "outcome": None}, ""),
+        ({"by": "local:ana", "lane": "refund@1"}, "by=local:ana lane=refund@1"),
+        ({"reason": "customer kept it"}, 'reason="customer kept it"'),
+        ({"data": {"since": 2019, "count": 0}}, 'data={"since":2019,"count":0}'),
+        ({"waiting_for": [{"kind": "timer", "what": "night", "who": "", "since": 0, "until": 1_500}]},
+         'waiting_for=[{"kind":"timer","what":"night","until":"1970-01-01T00:00:01.500Z"}]'),
+        ({"detail": "x" * 300}, f"detail={'x' * 193} … → -o json"),
+    ],
+)  # fmt: skip
+def test_event_data_in_one_line(data: dict[str, Any], text: str) -> None:
+    assert told(data) == text
+
+
 def test_no_effects_yet(outlast: Terminal) -> None:
     outlast.start()
     assert "r1 has no effect yet" in outlast("runs", "effects", "r1").out
@@ -195,6 +224,46 @@ def test_another_tenant_sees_and_moves_nothing(outlast: Terminal) -> None:
 
 
 # --- cancel ----------------------------------------------------------------------------------------
+def test_a_cancel_that_no_worker_has_heeded_is_shown(outlast: Terminal) -> None:
+    outlast.start()
+    assert outlast.see()["asked"] == [] and "cancel" not in outlast("runs", "show", "r1").out
+    outlast("runs", "cancel", "r1", "--reason", "customer kept it", "--yes")
+    (asked,) = outlast.see()["asked"]
+    assert (asked["verb"], asked["reason"]) == ("cancel", "customer kept it") and asked["by"].startswith("local:")
+    page = outlast("runs", "show", "r1").out
+    assert f"cancel asked by {asked['by']} " in page and " ago: customer kept it; ends once a worker takes it" in page
+    assert "r1 refund QUEUED no worker serves refund@1 · cancel asked" in outlast("runs", "ls").row("r1")
+    assert outlast("runs", "ls", "-o", "json").json["runs"][0]["asked"] == [asked]
+    outlast.serve("r1", is_over)
+    assert outlast.see()["asked"] == [] and "cancel asked" not in outlast("runs", "ls").out
+
+
+def test_a_continue_that_no_worker_has_heeded_is_shown(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFUND_FAULT", "1")
+    outlast.start()
+    outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
+    outlast.serve("r1", needs_a_person)
+    assert outlast.see()["asked"] == []
+    outlast("runs", "continue", "r1", "--reason", "the fire is out")
+    page = outlast("runs", "show", "r1").out
+    assert "continue asked by local:" in page and ": the fire is out; goes on once a worker takes it" in page
+    assert outlast("runs", "ls").row("r1").count("continue asked") == 1
+    seen = outlast.see()["version"]
+    outlast.serve("r1", lambda row: bool(row.attention) and not row.owner and row.version > seen)
+    assert outlast.see()["asked"] == []  # it was heeded, and the run failed anew
+
+
+def test_a_run_that_is_walked_says_by_whom(outlast: Terminal) -> None:
+    outlast.worker(REFUND_SLOW="60")
+    outlast.start()
+    worker = eventually(lambda: outlast.see()["owner"])
+    page = outlast("runs", "show", "r1").out
+    assert f"walked by    {worker} since " in page and "waiting for" not in page
+    outlast("runs", "cancel", "r1", "--reason", "too late", "--yes")
+    assert f": too late; {worker} heeds it before its next call" in outlast("runs", "show", "r1").out
+    assert outlast("runs", "ls").row("r1").count("cancel asked") == 1
+
+
 def test_cancel_asks(outlast: Terminal) -> None:
     outlast.start()
     assert "not cancelled" in outlast("runs", "cancel", "r1", "--reason", "x", stdin="n\n").out

@@ -132,7 +132,7 @@ async def _work(
     )
     serving = asyncio.create_task(worker.run())
     while not serving.done() and not await _idle(store, worker):
-        await asyncio.sleep(LOOK_S)
+        await asyncio.wait([serving], timeout=LOOK_S)
     worker.drain()
     await serving
     return "idle"

@@ -51,7 +51,7 @@ class Look:
         }
 
     def wrong(self) -> list[str]:
-        """The invariants of every run that has ended: numbers without a gap, a chain that verifies, nothing left open."""
+        """The invariants of a run that has ended: no gap in its numbers, a chain that verifies, nothing left open."""
         found = []
         if [e["seq"] for e in self.events] != list(range(1, self.run["seq"] + 1)):
             found.append("event numbers have a gap")

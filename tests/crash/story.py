@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.crash import world
@@ -37,7 +38,7 @@ class Action(NamedTuple):
     """What is done next, from when on."""
 
     do: str
-    args: dict[str, Any] = {}
+    args: Mapping[str, Any] = MappingProxyType({})
     at: int = 0
 
 
@@ -53,6 +54,10 @@ class Life(NamedTuple):
 
 class Broken(AssertionError):
     """A life ended as it must not, or a story does not come to its end."""
+
+
+class Unreached(Broken):
+    """A cell did not fire: the life ended well before it came to it."""
 
 
 @dataclass
@@ -152,7 +157,7 @@ class Teller:
         if cell is None and life.died:
             raise Broken(f"{action.do} died of {life.died}: {answer.get('error', '')}")
         if cell is not None and cell.act == "kill" and life.died != -9:
-            raise Broken(f"{cell} did not fire: died {life.died} {answer.get('error', '')}")
+            raise (Broken if life.died else Unreached)(f"{cell} did not fire: {life.died} {answer.get('error', '')}")
         if cell is not None and cell.act == "stop" and not life.stopped:
             raise Broken(f"{cell} did not stop it: died {life.died} {answer.get('error', '')}")
         return life
@@ -179,7 +184,7 @@ class Teller:
             "jumps": str(state.folder / "jumps"),
             "n": state.lives,
             "do": action.do,
-            "args": action.args,
+            "args": dict(action.args),
             "cell": cell._asdict() if cell else None,
             "mutant": self.mutant,
             "threads": self.threads,

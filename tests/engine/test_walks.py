@@ -1,7 +1,6 @@
 """Walks: what a re-walk may observe, when a walk is over, and that its verdict comes from the context (S-13, S-16)."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal
@@ -423,47 +422,3 @@ async def test_a_body_left_behind_cannot_act_when_the_run_is_walked_again(world:
     await world.settle()
     assert behind == ["begun", "acts"]
     assert shop.attempts == []
-
-
-@pytest.mark.req("RUN-2")
-async def test_what_is_told_is_written_once_and_must_be_storable(world: World) -> None:
-    """A tell repeated by a re-walk adds nothing; one that is no JSON is refused in the author's code, at its line."""
-    lines: list[str] = []
-
-    async def body(ctx: Ctx) -> None:
-        ctx.tell("first", "it began", n=1)
-        try:
-            ctx.tell("bad", "an object", thing=object())  # type: ignore[arg-type]
-        except Exception as error:  # shown below
-            lines.append(type(error).__name__)
-        await ctx.receive("go", Go)
-        ctx.tell("second", "it went on")
-
-    flow = one_node(body)
-    world.worker(flow)
-    await world.start(flow)
-    await world.signal("go")
-    assert world.status() == "completed"
-    assert set(lines) == {"NotStorable"}
-    assert world.verbs().count("told") == 2
-
-
-@pytest.mark.req("EFF-1")
-async def test_the_runner_leaves_no_task_behind(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """After the run has parked nothing of it is left in memory: no task, no timer (GATE-1's tear-down)."""
-    shop = Receiver()
-    order = write(shop)
-
-    async def body(ctx: Ctx) -> None:
-        await ctx.do(order, "a")
-        await asyncio.gather(ctx.receive("go", Go), ctx.sleep("long", until=timedelta(hours=2)))
-
-    flow = one_node(body)
-    process = world.worker(flow)
-    await world.settle()
-    before = len(asyncio.all_tasks())
-    with caplog.at_level(logging.WARNING):
-        await world.start(flow)
-    assert process.worker.held == 0
-    assert len(asyncio.all_tasks()) == before
-    assert caplog.records == []

@@ -1,5 +1,6 @@
 """A purchase and an agent loop that strict type checkers find clean, and whose types they know."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any, Literal, assert_type
 from uuid import UUID
@@ -210,6 +211,11 @@ async def work(ctx: Context[Desk]) -> Literal["work"] | None:
 async def bare() -> None:
     assert_type(await place("s", "o", 1), Order)
     assert_type(await archive("x"), int)
+
+
+def walked(ctx: Context[Purchase], desk_ctx: Context[Desk]) -> None:
+    assert_type(asyncio.run(asking(ctx)), Literal["deciding"])
+    assert_type(asyncio.run(work(desk_ctx)), Literal["work"] | None)
 
 
 def every_one() -> list[Activity[..., Any]]:

@@ -8,12 +8,14 @@ from outlast.cli.failure import OK, shown_traceback
 from outlast.cli.progress import progress_lines, trigger_text
 from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of, span
+from outlast.core.events import EventType
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
 from outlast.core.overlay import waiting_of
-from outlast.core.rows import Run, is_over
+from outlast.core.rows import Event, Run, is_over
 from outlast.runtime.operations import Operations
 from outlast.runtime.progress import progress_of
-from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
+from outlast.runtime.views import effect_counts, effect_view, ending_of, instant, run_view, takeovers_of, visits_of
+from outlast.runtime.words import is_held
 
 JSON_WIDTH = 400  # an outcome longer than this is for -o json
 
@@ -22,14 +24,26 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all there is to know of it as one object."""
     row = await ops.run(run_id)
     events = await ops.whole_history(run_id)
-    counts = effect_counts(await ops.effects(run_id))
+    effects = await ops.effects(run_id)
+    counts = effect_counts(effects)
+    asked = await ops.asked(row)
     takeovers = takeovers_of(events, await ops.workers(), ops.store.mapping().real)
     view = run_view(row, await ops.serving())
-    progress = progress_of(row, events, await ops.effects(run_id))
+    now = await ops.store.now()
+    doubts = {e.key: effect_view(e, now) for e in effects if e.status is EffectStatus.UNCERTAIN}
+    progress = progress_of(row, events, effects)
     way = visits_of(row, events)
     ending = ending_of(events)
     if screen.data(
-        {**view, "visits": way, "effects": counts, "takeovers": takeovers, "progress": progress, **(ending or {})}
+        {
+            **view,
+            "asked": asked,
+            "visits": way,
+            "effects": counts,
+            "takeovers": takeovers,
+            "progress": progress,
+            **(ending or {}),
+        }
     ):
         return OK
     shown = f"{row.run}  {row.workflow} v{row.lane.rpartition('@')[2]}  {view['shown']}"
@@ -37,9 +51,14 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
     screen.line("  " + " · ".join(_visit(screen, row, visit) for visit in way))
     screen.pairs(
         (
+            ("walked by", _walked(screen, row, events)),
             ("waiting for", _waiting(screen, row, view)),
-            ("attention", [line for each in view["attention"] for line in _attention(screen, row, each)]),
-            ("effects", [_effects(counts, run_id)]),
+            *((f"{each['verb']} asked", [_asked(screen, row, counts, each)]) for each in asked),
+            (
+                "attention",
+                [line for each in view["attention"] for line in _attention(screen, each, _ways_on(row, each, doubts))],
+            ),
+            ("effects", [_count(counts, run_id)]),
             ("crashes", _crashes(takeovers)),
             ("progress", progress_lines(screen, progress)),
             ("answer", [f"outlast attention show {row.run}"] if view["attention"] else []),
@@ -65,11 +84,28 @@ def _visit(screen: Screen, row: Run, visit: dict[str, Any]) -> str:
     return f"{mark} {visit['node']} {spent}"
 
 
-def _waiting(screen: Screen, row: Run, view: dict[str, Any]) -> list[str]:
-    if is_over(row) or row.attention:
+def _walked(screen: Screen, row: Run, events: Sequence[Event]) -> list[str]:
+    if not is_held(row):
         return []
-    if not view["waiting_for"]:
-        return [f"nothing: {view['waiting_text']} walks"]
+    taken = next((e for e in reversed(events) if e.type in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
+    return [f"{row.owner}" + (f" since {screen.ago(instant(taken.at))}" if taken else "")]
+
+
+def _asked(screen: Screen, row: Run, counts: dict[str, int], each: dict[str, Any]) -> str:
+    reason = f": {each['reason']}" if each["reason"] else ""
+    cancel = each["verb"] == Choice.CANCEL
+    if is_held(row):
+        then = f"{row.owner} heeds it before its next call" if cancel else f"{row.owner} has taken it"
+    elif cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
+        then = "ends once a worker has taken it and what is open is settled"
+    else:
+        then = f"{'ends' if cancel else 'goes on'} once a worker takes it"
+    return f"by {each['by']} {screen.since(each['at'])}{reason}; {then}"
+
+
+def _waiting(screen: Screen, row: Run, view: dict[str, Any]) -> list[str]:
+    if is_over(row) or row.attention or is_held(row):
+        return []
     lines = []
     for wait in view["waiting_for"]:
         if wait["kind"] == "worker":
@@ -83,30 +119,29 @@ def _waiting(screen: Screen, row: Run, view: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _attention(screen: Screen, row: Run, each: dict[str, Any]) -> list[str]:
+def _attention(screen: Screen, each: dict[str, Any], ways: Sequence[str]) -> list[str]:
     first, *rest = shown_traceback(each["detail"]) or [""]
     name = trigger_text(each)
     return [
         f"{name}, since {screen.ago(each['since'])}: {first}",
         *(f"  {line}" for line in rest),
         f"choices: {', '.join(each['choices'])} · ignored: {each['if_ignored']}",
-        *(f"→ {line}" for line in _ways_on(row, each)),
+        *ways,
     ]
 
 
-def _ways_on(row: Run, each: dict[str, Any]) -> list[str]:
+def _ways_on(row: Run, each: dict[str, Any], doubts: dict[str, dict[str, Any]]) -> list[str]:
     if each["reason"] == Reason.EFFECT_UNCERTAIN:
-        answers = "--happened ID | --did-not-happen | --give-up --reason …"
-        return [f"outlast effects resolve {row.run} {each['key']} {answers}"]
+        return doubt_lines(doubts[each["key"]]) if each["key"] in doubts else ["settled; a worker takes it from here"]
     ways = []
     if Choice.CONTINUE in each["choices"] or each["reason"] == Reason.RETRIES_EXHAUSTED:
-        ways.append(f"outlast runs continue {row.run} --reason …")
+        ways.append(f"→ outlast runs continue {row.run} --reason …")
     if Choice.CANCEL in each["choices"]:
-        ways.append(f"outlast runs cancel {row.run} --reason …")
+        ways.append(f"→ outlast runs cancel {row.run} --reason …")
     return ways
 
 
-def _effects(counts: dict[str, int], run_id: str) -> str:
+def _count(counts: dict[str, int], run_id: str) -> str:
     parts = [f"{counts[EffectStatus.DONE]} executed", f"{counts[EffectStatus.UNCERTAIN]} uncertain"]
     if counts[EffectStatus.REFUSED]:
         parts.append(f"{counts[EffectStatus.REFUSED]} {EffectStatus.REFUSED}")
@@ -139,4 +174,16 @@ def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("outcome", [outcome] if outcome else []),
         ("reason", [ending["reason"]] if ending["reason"] else []),
         ("stands", stands),
+    ]
+
+
+def doubt_lines(view: dict[str, Any]) -> list[str]:
+    """What a person may say of an uncertain effect, and from when on."""
+    resolve = f"outlast effects resolve {view['run']} {view['key']}"
+    if not view["settles_in_ms"]:
+        return [f"→ look at the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …"]
+    left = span(view["settles_in_ms"])
+    return [
+        f"→ look at the receiver, then: {resolve} --happened ID | --give-up --reason …",
+        f"  «did not happen» is accepted in {left}: a call may still land until then",
     ]

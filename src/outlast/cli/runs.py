@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from outlast.cli.event_data import told
 from outlast.cli.failure import OK, USAGE
-from outlast.cli.run_page import show_run
+from outlast.cli.run_page import doubt_lines, show_run
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group
-from outlast.cli.text import span
 from outlast.core.machine import TERMINAL, ApprovalStatus, Choice, RunStatus
 from outlast.core.rows import APPROVAL, RUN
 from outlast.runtime.operations import Operations
@@ -54,7 +54,8 @@ async def ls(
         limit=limit,
     )
     serving = await ops.serving()
-    views = [run_view(row, serving) for row in rows]
+    asked = await ops.unheeded(rows)
+    views = [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows]
     if screen.listing("runs", views, cursor=further):
         return OK
     if not views:
@@ -77,7 +78,8 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     left = ""
     if ending is not None:
         left = f"{screen.left(ending['until'])} → {ending['then']}".replace(ATTENTION, "attention")
-    return view["run"], view["workflow"], view["shown"], view["waiting_text"], screen.ago(since), left
+    waits_for = " · ".join([view["waiting_text"], *(f"{each['verb']} asked" for each in view["asked"])])
+    return view["run"], view["workflow"], view["shown"], waits_for, screen.ago(since), left
 
 
 def _footer(views: list[dict[str, Any]], counts: dict[str, dict[str, int]], further: str) -> list[str]:
@@ -135,20 +137,6 @@ def _effect_row(view: dict[str, Any]) -> tuple[str, ...]:
     return view["effect"], view["key"], view["outcome"] + detail, external, view["approval"]
 
 
-def doubt_lines(view: dict[str, Any]) -> list[str]:
-    """What a person may say of an uncertain effect, and from when on."""
-    run, key = view["run"], view["key"]
-    resolve = f"outlast effects resolve {run} {key}"
-    lines = [f"→ look at the receiver, then: {resolve} --happened ID | --give-up --reason …"]
-    if view["settles_in_ms"]:
-        lines.append(
-            f"  «did not happen» is accepted in {span(view['settles_in_ms'])}: a call may still land until then"
-        )
-    else:
-        lines.append(f"  or: {resolve} --did-not-happen")
-    return lines
-
-
 @runs.command("events")
 @click.argument("run")
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number.")
@@ -161,10 +149,9 @@ async def events(ops: Operations, screen: Screen, run: str, after: int) -> int:
     table = []
     for event in rows:
         view = event_view(event)
-        said = {k: v for k, v in view["data"].items() if k not in ("version", "epoch", "node", "visit") and v}
-        words = ", ".join(f"{k} {v}" for k, v in said.items())
         kind = event.type.rpartition(".")[2]
-        table.append((str(event.seq), screen.since(view["time"]), kind, f"{event.node}#{event.visit}", words[:200]))
+        when, place = screen.since(view["time"]), f"{event.node}#{event.visit}"
+        table.append((str(event.seq), when, kind, place, told(view["data"])))
     screen.table(("N", "WHEN", "EVENT", "NODE", "DATA"), table)
     return OK
 

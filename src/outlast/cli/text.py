@@ -40,23 +40,27 @@ def _as_json(code: int) -> str:
 
 
 def span(ms: int) -> str:
-    """A duration in a few letters: 0.4s, 28s, 3m20s, 56h, 2d14h."""
-    if ms < 10 * SECOND:
+    """A duration in a few letters, to the nearest of the last unit: 0.4s, 28s, 3m20s, 56h, 4d6h."""
+    if ms < 9_950:
         return f"{ms / SECOND:.1f}".removesuffix(".0") + "s"
-    if ms < MINUTE:
-        return f"{ms // SECOND}s"
-    if ms < 10 * MINUTE:
-        return _two(ms, MINUTE, "m", SECOND, "s")
-    if ms < 2 * HOUR:
-        return f"{ms // MINUTE}m"
-    if ms < 100 * HOUR:
-        return f"{ms // HOUR}h"
-    return _two(ms, DAY, "d", HOUR, "h")
+    if (seconds := _nearest(ms, SECOND)) < 60:
+        return f"{seconds}s"
+    if seconds < 10 * 60:
+        return _two(seconds, 60, "m", "s")
+    if (minutes := _nearest(ms, MINUTE)) < 2 * 60:
+        return f"{minutes}m"
+    if (hours := _nearest(ms, HOUR)) < 100:
+        return f"{hours}h"
+    return _two(hours, 24, "d", "h")
 
 
-def _two(ms: int, large: int, large_name: str, small: int, small_name: str) -> str:
-    rest = ms % large // small
-    return f"{ms // large}{large_name}" + (f"{rest}{small_name}" if rest else "")
+def _nearest(ms: int, unit: int) -> int:
+    return (ms + unit // 2) // unit
+
+
+def _two(count: int, per: int, large: str, small: str) -> str:
+    rest = count % per
+    return f"{count // per}{large}" + (f"{rest}{small}" if rest else "")
 
 
 def ms_of(instant: str) -> int:

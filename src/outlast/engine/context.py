@@ -56,6 +56,7 @@ class WalkContext(Context[Any]):
         """See Context."""
         if refused not in ("raise", "return"):
             raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
+        self._walk.count(f"{plan.activity}?{plan.key}" for plan in plans.values())  # all of them, or none begins
         answers = await asyncio.gather(*(self._settled(plan) for plan in plans.values()))
         if refused == "raise":
             for answer in answers:
@@ -71,6 +72,7 @@ class WalkContext(Context[Any]):
             return failed
 
     async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:
+        self._walk.count((f"{activity.name}?{call.key}",))
         if activity.kind == "lookup":
             return await look_up(self._walk, activity, call)
         return await perform(self._walk, activity, call)
@@ -118,6 +120,7 @@ class WalkContext(Context[Any]):
                 "name each its own: ctx.approval(…, name=…)",
             )
         walk.asked.add(flight[1])
+        walk.count((flight[1],))
         row = await walk.share(flight, lambda: request(walk, question))
         if row is None:
             await walk.hang()
@@ -160,6 +163,7 @@ class WalkContext(Context[Any]):
                 f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "name each its own"
             )
         walk.asked.add(wait.name)
+        walk.count((f"wait?{wait.name}",))
         if (bound := wait.bound()) is not None:
             return wait.notes_of(bound)
         return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer)

@@ -218,9 +218,9 @@ class Holder:
     async def _advance(self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn) -> bool:
         ledger = self.ledger
         node = self._workflow.nodes[target]
-        visits = json.loads(ledger.run.visits).get(target, 0)
-        if node.max_visits is not None and visits >= node.max_visits and not _one_more(way):
-            detail = f"node {target} has been entered {visits} times; max_visits is {node.max_visits}"
+        most = node.max_visits
+        if most is not None and not _one_more(way) and (n := json.loads(ledger.run.visits).get(target, 0)) >= most:
+            detail = f"node {target} has been entered {n} times; max_visits is {most}"
             return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), told)
         commit = advance(
             ledger.run,

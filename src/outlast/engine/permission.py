@@ -37,8 +37,7 @@ async def permission(
         return None
     by = f"policy: {verdict.rule}"
     mapping = walk.ledger.store.mapping()
-    now = walk.ledger.now.business
-    if previous is not None and previous.approval and now < previous.covered_until:
+    if previous is not None and previous.approval and walk.ledger.now.business < previous.covered_until:
         return Permission(by, None, mapping.real(previous.covered_until))
     if not isinstance(verdict, NeedsApproval) and not was_put_to_person(walk, activity.name):
         return Permission(by)
@@ -59,7 +58,10 @@ async def permission(
 
 def was_put_to_person(walk: Walk, activity: str) -> bool:
     """Was a plan of this activity put to a person in this run?"""
-    return any(plan["activity"] == activity for a in walk.ledger.approvals.values() for plan in json.loads(a.plans))
+    approvals = walk.ledger.approvals
+    return bool(approvals) and any(
+        plan["activity"] == activity for a in approvals.values() for plan in json.loads(a.plans)
+    )
 
 
 def usable_approval(walk: Walk, plan: Plan[Any]) -> Approval | None:

@@ -7,11 +7,12 @@ only then is there a verdict.
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
+from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.overlay import Attention
 from outlast.core.route import Cancel
 from outlast.core.rows import Hold, Run
@@ -19,7 +20,7 @@ from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
-from outlast.errors import Rejected, StoreError
+from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import walking
 from outlast.flow.workflow import Workflow
 
@@ -53,6 +54,7 @@ class Walk:
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
         self.asked: set[str] = set()  # waits already asked for in this walk
+        self._calls: set[str] = set()  # all calls and waits of this walk, answered from the ledger or not
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
@@ -132,6 +134,16 @@ class Walk:
         self._wake()
 
     # --- calls --------------------------------------------------------------------------------------
+    def count(self, names: Iterable[str]) -> None:
+        """These calls or waits are about to begin. Raises LimitExceeded where they are too many for one visit."""
+        self._calls.update(names)
+        if len(self._calls) > CALLS_PER_VISIT_MAX:
+            raise LimitExceeded(
+                f"more than {CALLS_PER_VISIT_MAX} calls in one visit",
+                "each walk of the visit goes through all of them again",
+                "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
+            )
+
     async def share(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The answer of the one flight of this key; `make` begins it if there is none.
 

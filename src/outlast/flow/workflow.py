@@ -1,6 +1,6 @@
 """A workflow: named nodes, the ways between them, and the state they share."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from types import ModuleType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
@@ -27,8 +27,8 @@ NextT = TypeVar("NextT", bound="str | None")
 
 class _DecoratesNode(Protocol[S_inv]):
     def __call__(
-        self, fn: Callable[[Context[S_inv]], Awaitable[NextT]], /
-    ) -> Callable[[Context[S_inv]], Awaitable[NextT]]: ...
+        self, fn: Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]], /
+    ) -> Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]]: ...
 
 
 class Workflow(Generic[S]):
@@ -79,7 +79,9 @@ class Workflow(Generic[S]):
 
     # --- for authors -----------------------------------------------------------------------
     @overload
-    def node(self, fn: Callable[[Context[S]], Awaitable[NextT]], /) -> Callable[[Context[S]], Awaitable[NextT]]: ...
+    def node(
+        self, fn: Callable[[Context[S]], Coroutine[Any, Any, NextT]], /
+    ) -> Callable[[Context[S]], Coroutine[Any, Any, NextT]]: ...
     @overload
     def node(
         self,
@@ -106,7 +108,8 @@ class Workflow(Generic[S]):
 
         `start`: runs begin here. `status`: the business status shown while a run stands here. `max_visits`: a
         further visit goes to attention. `within`: no wait of a visit (sleep, receive or collect with `until`,
-        approval) lasts beyond its entry plus this, and a `receive` without `until` is not bounded by it; `ceiling`: its tripwire (business time).
+        approval) lasts beyond its entry plus this, and a `receive` without `until` is not bounded by it. `ceiling`:
+        its tripwire (business time).
         The function is returned unchanged, so a test may await it. Raises DefinitionError.
         """
         names = locals_of_caller(1)

@@ -1,7 +1,7 @@
 """Everything people and programs do to runs, and read of them, bound to one tenant and one actor."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from outlast.core.rows import (
     Run,
     Slot,
     Worker,
+    is_over,
 )
 from outlast.engine import answers, commands, holds
 from outlast.engine.ending import standing
@@ -35,6 +36,7 @@ from outlast.errors import Conflict, Forbidden, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime import board
+from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
 from outlast.runtime.port import Actor
@@ -316,6 +318,15 @@ class Operations:
         while page := await self.history(run, after=len(found)):
             found += page
         return tuple(found)
+
+    async def asked(self, run: Run) -> list[dict[str, Any]]:
+        """What was asked of a run and is not done: a cancel, or a `continue` of its attention."""
+        return [] if is_over(run) or not run.mail else asked_of(run, await notes_of(self.store, run))
+
+    async def unheeded(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
+        """What was asked of each of these runs and may not have been read by a worker yet."""
+        now = await self.store.now()
+        return {row.run: await self.asked(row) for row in runs if may_be_unheeded(row, now)}
 
     async def approval(self, approval: str) -> Approval:
         """One approval. Raises NotFound."""

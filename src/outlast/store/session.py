@@ -236,8 +236,11 @@ class Session:
             statements, width = SQL[kind.name], kind.key
             inserts: list[Row] = []
             updates: list[tuple[object, ...]] = []
-            for _, row, replaces in changes.values():
-                if replaces:
+            moves: list[tuple[object, ...]] = []
+            for key, (_, row, replaces) in changes.items():
+                if replaces and isinstance(row, Run) and self._only_moves(key, row):
+                    moves.append(sql.move_values(row, replaces))
+                elif replaces:
                     updates.append((*row[width:], *row[:width], replaces))
                 else:
                     inserts.append(row)
@@ -245,8 +248,15 @@ class Session:
                 self.db.executemany(statements.insert, inserts)
             if updates and self.db.executemany(statements.update, updates).rowcount != len(updates):
                 raise _Mismatch
+            if moves and self.db.executemany(sql.MOVE_RUN, moves).rowcount != len(moves):
+                raise _Mismatch
             count += len(changes)
         return count
+
+    def _only_moves(self, key: Key, run: Run) -> bool:
+        """Are the columns at rest as the store has them, so that the shorter statement says all?"""
+        before = self._cache.get(RUN, key)
+        return before is not None and sql.resting(before) == sql.resting(run)
 
     def _land_receipt(self, labels: Sequence[str]) -> None:
         """Write this transaction's number in the writer's row, and COMMIT. Raises Unavailable or Uncertain."""

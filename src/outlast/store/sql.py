@@ -5,6 +5,7 @@ A dialect says only how a parameter is spelled; numbered parameters are not assu
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.rows import APPROVAL, EFFECT, EVENT, KINDS, RUN, Kind, Row, Run, check_effect, check_run
@@ -46,6 +47,35 @@ def _sql(kind: Kind) -> Sql:
 
 
 SQL: Final[dict[str, Sql]] = {kind.name: _sql(kind) for kind in KINDS}
+
+# A holder's move leaves these columns of its run as they were. SQLite rewrites an index for every column that a
+# statement names, changed or not, so a move that touches none of them is spoken without them.
+RESTING: Final = tuple(
+    Run._fields.index(name)
+    for name in (
+        "owner",
+        "lane",
+        "queue",
+        "workflow",
+        "created_at",
+        "ended_at",
+        "requested_by",
+        "correlation_id",
+        "trace_id",
+    )
+)
+_MOVING: Final = tuple(i for i in range(RUN.key, len(Run._fields)) if i not in RESTING)
+resting: Final = itemgetter(*RESTING)
+_move_values: Final = itemgetter(*_MOVING, *range(RUN.key))
+MOVE_RUN: Final = (
+    f"UPDATE run SET {', '.join(f'{Run._fields[i]} = {MARK}' for i in _MOVING)} "
+    f"WHERE {_and(Run._fields[: RUN.key])} AND version = {MARK}"
+)
+
+
+def move_values(run: Run, replaces: int) -> tuple[object, ...]:
+    """The parameters of MOVE_RUN."""
+    return (*_move_values(run), replaces)
 
 
 def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:

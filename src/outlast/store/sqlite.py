@@ -222,7 +222,7 @@ class SqliteStore:
         self._readers.close()
         try:
             self._session.resign()
-            self._session.checkpoint("TRUNCATE")
+            self._session.checkpoint("PASSIVE")  # waits for no reader: a frozen one must not stall the other writers
         except (sqlite3.Error, OutlastError):
             pass  # everything acknowledged is in the log; the next one to open the file finds it there
         self._session.drop()

@@ -1,5 +1,6 @@
-"""For people who test with Outlast: a store that fails on schedule, and the exam every store must pass."""
+"""For people who test with Outlast: time that is skipped, a store that fails on schedule, the exam of every store."""
 
 from outlast.store.faulty import Fault, FaultyStore
+from outlast.testing.clock import skip
 
-__all__ = ["Fault", "FaultyStore"]
+__all__ = ["Fault", "FaultyStore", "skip"]

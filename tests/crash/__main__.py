@@ -1,0 +1,147 @@
+"""`scripts/crash`: every crash cell of the refund and of the auction, and pairs of them; a table, exit 1 on failure."""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from outlast.core.points import POINTS
+from tests.crash.bazaar import bazaar
+from tests.crash.cells import Tally, pair, reference, single
+from tests.crash.stories import MUTE_SUPPLIER, auction_story, calm, mute, refund_story
+from tests.crash.story import Teller, zygote
+
+STORIES = ("refund", "refund-batched", "auction", "auction-batched", "auction-mute")
+OURS = ("call:flight", "call:inside")
+
+
+HEAD = "story             listed    run     -9  equal uncertain  twice      s     /s"
+
+
+def say(line: str) -> None:
+    """One line, at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class Part(NamedTuple):
+    """A share of one story's cells, for one process."""
+
+    story: str
+    part: int
+    parts: int
+    rounds: int
+    pairs: int
+    seed: int
+    only: str
+
+
+def tell(part: Part) -> Tally:
+    """Kill the cells of a part one after the other."""
+    logging.disable(logging.CRITICAL)
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="outlast-crash-", dir=base))
+    try:
+        with contextlib.ExitStack() as stack:
+            return _tell(part, folder, stack)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
+    forker = stack.enter_context(zygote())
+    if part.story.startswith("refund"):
+        workflow = refund_story()
+    else:
+        is_mute = part.story.endswith("mute")
+        market = stack.enter_context(bazaar(mute() if is_mute else calm()))
+        workflow = auction_story(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
+    teller = Teller(forker, workflow, alone=not part.story.endswith("batched"))
+    told = reference(teller, folder / "told")
+    tally = Tally(listed=len(told.places))
+    places = [place for place in told.places if part.only in place.name]
+    if part.pairs:
+        dice = Random(f"{part.seed}/{part.story}/{part.part}")
+        for n in range(part.pairs):
+            pair(teller, dice.choice(places), told, folder / f"pair-{n}", tally, dice)
+        return tally
+    if part.story.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
+        places = [place for place in places if MUTE_SUPPLIER in place.cell.label]
+    for n, place in enumerate(places[part.part :: part.parts]):
+        single(teller, place, told, folder / f"cell-{n}", tally)
+    return tally
+
+
+def _all_parts(story: str, given: argparse.Namespace) -> Tally:
+    """Each part in a process of its own, which answers with one JSON line."""
+    share = -(-given.pairs // given.jobs)
+    command = [sys.executable, "-m", "tests.crash", "--part"]
+    parts = [Part(story, n, given.jobs, given.rounds, share, given.seed, given.only) for n in range(given.jobs)]
+    running = [subprocess.Popen([*command, json.dumps(part)], stdout=subprocess.PIPE) for part in parts]
+    tally = Tally()
+    for process in running:
+        said, _ = process.communicate()
+        if process.returncode:
+            tally.failures.append(f"a part ended with {process.returncode}")
+        else:
+            tally.add(Tally(**json.loads(said)))
+    return tally
+
+
+def main() -> int:
+    """Run what the command line asks for; 1 when anything is not as it must be."""
+    given = _arguments()
+    if given.part:
+        say(json.dumps(vars(tell(Part(*json.loads(given.part))))))
+        return 0
+    stories = given.story or STORIES
+    say(HEAD)
+    failures: list[str] = []
+    reached: Counter[str] = Counter()
+    for story in stories:
+        began = time.monotonic()
+        tally = _all_parts(story, given)
+        _print(story, tally, time.monotonic() - began)
+        failures += [f"{story}: {text}" for text in tally.failures]
+        reached += tally.reached
+    if not (given.only or given.pairs):
+        failures += [f"{point} was never reached" for point in (*POINTS, *OURS) if not reached[point]]
+    for text in failures:
+        say(f"FAILED {text[:3000]}")
+    return 1 if failures else 0
+
+
+def _print(story: str, tally: Tally, seconds: float) -> None:
+    doubts = sum(tally.uncertain.values())
+    say(
+        f"{story:16} {tally.listed:7} {tally.run:6} {tally.killed:6} {tally.equal:6} {doubts:9} {tally.twice:6} "
+        f"{seconds:6.0f} {tally.run / seconds:6.1f}"
+    )
+    for key, n in sorted(tally.uncertain.items()):
+        say(f"{'':16} uncertain {n} times, resolved by what the receiver's record says: {key}")
+
+
+def _arguments() -> argparse.Namespace:
+    cli = argparse.ArgumentParser(prog="scripts/crash", description=__doc__)
+    cli.add_argument("--story", action="append", choices=STORIES, help="only this one; may be given again")
+    cli.add_argument("--only", default="", help="only cells whose name holds this text")
+    cli.add_argument("--rounds", type=int, default=5, help="of the auction [5]")
+    cli.add_argument("--pairs", type=int, default=0, help="so many pairs of each story instead of all single cells")
+    cli.add_argument("--seed", type=int, default=0, help="of the choice of pairs [0]")
+    cli.add_argument("--part", default="", help=argparse.SUPPRESS)
+    cli.add_argument("--jobs", type=int, default=2, help="processes [2]")
+    return cli.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

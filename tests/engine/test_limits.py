@@ -1,0 +1,64 @@
+"""One visit makes a bounded number of calls: a step loop is a node that returns itself (S-13)."""
+
+from typing import Literal
+
+from outlast.core.limits import CALLS_PER_VISIT_MAX
+from outlast.flow import Context, Workflow
+from tests.engine.world import Go, Receiver, State, World, one_node, write
+
+Ctx = Context[State]
+
+
+async def test_a_visit_that_asks_for_too_many_calls_calls_a_person(world: World) -> None:
+    """Calls answered from the ledger count too, so each walk of the visit ends at the same call."""
+    shop = Receiver()
+    act = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        for n in range(CALLS_PER_VISIT_MAX):
+            await ctx.do(act, f"a{n}")
+            await ctx.do(act, f"a{n}")  # the same call is counted once
+            if n == 5:
+                await ctx.receive("go", Go)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.signal("go")
+    assert (world.status(), world.reasons()) == ("waiting", ["exception"])
+    assert len(shop.did) == CALLS_PER_VISIT_MAX - 1  # the wait is one of them
+    (attention,) = world.attention()
+    assert f"more than {CALLS_PER_VISIT_MAX} calls in one visit" in attention.detail
+    assert "a node that returns itself" in attention.detail
+    await world.go_on()
+    assert (world.reasons(), len(shop.did)) == (["exception"], CALLS_PER_VISIT_MAX - 1)
+
+
+async def test_of_too_many_plans_at_once_none_begins(world: World) -> None:
+    shop = Receiver()
+    act = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do_all({n: act.plan(f"a{n}") for n in range(CALLS_PER_VISIT_MAX + 1)})
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.reasons(), len(shop.did)) == (["exception"], 0)
+
+
+async def test_a_node_that_returns_itself_makes_as_many_calls_as_it_likes(world: World) -> None:
+    shop = Receiver()
+    act = write(shop)
+    loop = Workflow("loop", state=State)
+
+    @loop.node(start=True, max_visits=5)
+    async def step(ctx: Ctx) -> Literal["step"] | None:
+        for n in range(CALLS_PER_VISIT_MAX // 2):
+            await ctx.do(act, f"a{ctx.state.n}-{n}")
+        ctx.state.n += 1
+        return "step" if ctx.state.n < 3 else None
+
+    world.worker(loop)
+    await world.start(loop)
+    assert (world.status(), len(shop.did)) == ("completed", CALLS_PER_VISIT_MAX // 2 * 3)
