@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.cli.text import duration, inert, json_escaped, ms_of, span
+from outlast.cli.text import duration, inert, json_escaped, ms_of
+from outlast.runtime.spans import span
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from outlast.cli.resumed import resumed
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group
-from outlast.cli.text import span
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
 from outlast.runtime.operations import Operations
+from outlast.runtime.spans import span
 from outlast.runtime.views import approval_view
 from outlast.runtime.words import ATTENTION
 

@@ -10,9 +10,9 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store, settings_now
 from outlast.cli.settings import Command, Group
-from outlast.cli.text import span
 from outlast.runtime.operations import Operations
 from outlast.runtime.serve import lease_view
+from outlast.runtime.spans import span
 
 
 class Explain(Group):

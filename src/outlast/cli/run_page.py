@@ -7,13 +7,14 @@ from typing import Any
 from outlast.cli.failure import OK, shown_traceback
 from outlast.cli.progress import progress_lines, trigger_text
 from outlast.cli.screen import Screen
-from outlast.cli.text import ms_of, span
+from outlast.cli.text import ms_of
 from outlast.core.events import EventType
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import Event, Run, is_over
 from outlast.runtime.operations import Operations
 from outlast.runtime.progress import progress_of
+from outlast.runtime.spans import span
 from outlast.runtime.views import effect_counts, effect_view, ending_of, instant, run_view, takeovers_of, visits_of
 from outlast.runtime.words import is_held
 
@@ -60,7 +61,7 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
             ),
             ("effects", [_count(counts, run_id)]),
             ("crashes", _crashes(takeovers)),
-            ("progress", progress_lines(screen, progress)),
+            ("progress", [] if is_over(row) else progress_lines(screen, progress)),
             ("answer", [f"outlast attention show {row.run}"] if view["attention"] else []),
             *(_ending(ending) if ending else ()),
         )

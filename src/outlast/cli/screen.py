@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from outlast.cli.settings import JSON, NDJSON, TABLE, Settings
-from outlast.cli.text import inert, json_escaped, ms_of, span
+from outlast.cli.text import inert, json_escaped, ms_of
+from outlast.runtime.spans import span
 
 WIDE = 10_000  # a pipe has no width: nothing is folded in it
 

@@ -39,30 +39,6 @@ def _as_json(code: int) -> str:
     return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
-def span(ms: int) -> str:
-    """A duration in a few letters, to the nearest of the last unit: 0.4s, 28s, 3m20s, 56h, 4d6h."""
-    if ms < 9_950:
-        return f"{ms / SECOND:.1f}".removesuffix(".0") + "s"
-    if (seconds := _nearest(ms, SECOND)) < 60:
-        return f"{seconds}s"
-    if seconds < 10 * 60:
-        return _two(seconds, 60, "m", "s")
-    if (minutes := _nearest(ms, MINUTE)) < 2 * 60:
-        return f"{minutes}m"
-    if (hours := _nearest(ms, HOUR)) < 100:
-        return f"{hours}h"
-    return _two(hours, 24, "d", "h")
-
-
-def _nearest(ms: int, unit: int) -> int:
-    return (ms + unit // 2) // unit
-
-
-def _two(count: int, per: int, large: str, small: str) -> str:
-    rest = count % per
-    return f"{count // per}{large}" + (f"{rest}{small}" if rest else "")
-
-
 def ms_of(instant: str) -> int:
     """An instant of a view in milliseconds since 1970."""
     return round(datetime.fromisoformat(instant).timestamp() * SECOND)

@@ -17,12 +17,13 @@ from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import DEFAULT_STORE, Command, Settings
-from outlast.cli.text import inert, span
+from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.flow.workflow import Workflow
 from outlast.runtime.serve import lease_view, worker_of
+from outlast.runtime.spans import span
 
 
 @click.command(cls=Command)

@@ -120,34 +120,28 @@ def _settle(run: Run, effect: Effect, verb: str, now: Instant, **changes: object
     return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} {verb} {effect.key}")
 
 
-def record(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
-    """Durable after the call: it was done, and this was the answer."""
+def _done(run: Run, effect: Effect, verb: str, by: str, response: bytes, now: Instant, external_id: str) -> Commit:
     return _settle(
         run,
         effect,
-        "record",
+        verb,
         now,
         response=response,
         error="",
         external_id=external_id,
         settled_at=now.business,
-        settled_by="call",
+        settled_by=by,
     )
+
+
+def record(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
+    """Durable after the call: it was done, and this was the answer."""
+    return _done(run, effect, "record", "call", response, now, external_id)
 
 
 def settle(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
     """The receiver was asked and knows the effect: done."""
-    return _settle(
-        run,
-        effect,
-        "settle",
-        now,
-        response=response,
-        error="",
-        external_id=external_id,
-        settled_at=now.business,
-        settled_by="reconcile",
-    )
+    return _done(run, effect, "settle", "reconcile", response, now, external_id)
 
 
 def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
