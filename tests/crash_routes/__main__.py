@@ -1,4 +1,4 @@
-"""`scripts/crash-routes [--seeds N] [--route NAME] [--jobs N]`: a line a run, then a table; 1 when one went wrong."""
+"""`scripts/crash routes [--seeds N] [--route NAME] [--jobs N]`: a line a run, then a table; 1 when one went wrong."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ def wrong(told: Told, plain: Told) -> list[str]:
 
 
 def main() -> int:
-    cli = argparse.ArgumentParser(prog="scripts/crash-routes", description=__doc__)
+    cli = argparse.ArgumentParser(prog="scripts/crash routes", description=__doc__)
     cli.add_argument("--seeds", type=int, default=50)
     cli.add_argument("--first", type=int, default=0)
     cli.add_argument("--route", choices=list(CASES), action="append")
