@@ -129,7 +129,7 @@ CASES: list[tuple[str, Case, str]] = [
     ("no_last_check", frozen_before_it_sends, "reserve/o-7 was executed 2 times"),
     ("no_quiet_time", frozen_while_it_sends, "reserve/o-7 was executed 2 times"),
     ("no_fence", frozen_before_its_intent, "a replaced holder wrote"),
-    ("no_mail_check", frozen_before_it_parks, "nothing will ever move it"),
+    ("no_mail_check", frozen_before_it_parks, "refund_total_timeout"),  # asleep with mail until its ceiling
     ("no_decision_compare", two_decide, "decided twice"),
     ("no_validation", two_resolve, "book/o-7 was executed 2 times"),
 ]

@@ -1,60 +1,37 @@
 """Writes: from the ledger if they were made before, else intent, last-instant check, call, record (S-4, S-17)."""
 
-import json
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
-from outlast.core.budget import HOLD_LOOK_AGAIN, INLINE_WAIT_MAX, SECOND
-from outlast.core.keys import idempotency_key
+from outlast.core.budget import INLINE_WAIT_MAX, SECOND
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
-from outlast.core.people import REOPENED
 from outlast.core.route import cancel_of
-from outlast.core.rows import Effect, Hold
-from outlast.engine.calls import TOO_LATE, Attempt
+from outlast.core.rows import Effect
+from outlast.engine.calls import TOO_LATE
 from outlast.engine.guard import permit, read
-from outlast.engine.holds import waiting_for
+from outlast.engine.inquiry import attempt_of, durations, millis, reconcile
 from outlast.engine.ledger import EffectKey, Lost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
+from outlast.engine.reasons import EffectRefused, attention, held_up, is_reopened, refusal_of, uncertain
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Unresolved, Walk
 from outlast.errors import LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.declared import Repeat
-from outlast.flow.outcomes import ActivityFailed, CannotTell, Found, NotFound, Refusal
+from outlast.flow.outcomes import CannotTell, Found, NotFound, Refusal
 
 EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
 CANCELLED: Final = "run_cancelled"
-RECONCILE_TRIES: Final = 3
 
 
 class Next(Enum):
     """What follows an attempt that gave no answer."""
 
     CALL = "call"
-
-
-def millis(value: Any) -> int:
-    """A timedelta in ms."""
-    return int(value.total_seconds() * SECOND)
-
-
-class Durations(NamedTuple):
-    """What bounds the attempts of one activity, in ms."""
-
-    timeout: int
-    quiet_margin: int
-
-
-def durations(walk: Walk, activity: Activity[Any, Any]) -> Durations:
-    """The activity's own, or the deployment's defaults."""
-    live = walk.around.live
-    timeout = millis(activity.timeout) if activity.timeout else live.attempt_timeout
-    quiet = max(live.quiet_margin, millis(activity.quiet) if activity.quiet else 0)
-    return Durations(timeout, quiet)
 
 
 async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
@@ -80,38 +57,6 @@ async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
         walk.call_person(uncertain(walk, effect))
         await walk.hang()
     raise EffectRefused(refusal_of(effect), ident)
-
-
-class EffectRefused(ActivityFailed):
-    """The refusal of one effect, which it names."""
-
-    def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
-        super().__init__(refusal)
-        self.ident = ident
-
-
-def is_reopened(effect: Effect) -> bool:
-    """Did a person say that it did not happen, or to try again?"""
-    return effect.status is EffectStatus.REFUSED and refusal_of(effect).code == REOPENED
-
-
-def refusal_of(effect: Effect) -> Refusal:
-    """The recorded no of an effect."""
-    error = json.loads(effect.error) if effect.error else {"code": EffectStatus.REFUSED.value, "detail": ""}
-    return Refusal(error["code"], error["detail"])
-
-
-def uncertain(walk: Walk, effect: Effect) -> Attention:
-    """The reason to call a person: it may have happened."""
-    error = refusal_of(effect)
-    return attention(walk, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
-
-
-def attention(walk: Walk, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
-    """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
-    ledger = walk.ledger
-    key, visit = (effect.key, effect.visit) if effect else ("", 0)
-    return Attention(reason, ledger.now.business, detail, key, visit, seen=ledger.mail_read)
 
 
 def _conflict(walk: Walk, effect: Effect, activity: Activity[Any, Any]) -> Attention:
@@ -407,49 +352,3 @@ class _Write:
             moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=found.external_id or "")
         )
         return codec.load(response)
-
-
-def held_up(hold: Hold, now_real: int) -> Parked:
-    """Waiting for a release: it makes the run due; one that was missed is found by looking again."""
-    return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
-
-
-def attempt_of(
-    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
-) -> Attempt:
-    """What the caller needs to know of one attempt of an effect, but for the permit."""
-    run = walk.ledger.run
-    return Attempt(
-        activity=activity,
-        args=args,
-        kwargs=kwargs,
-        key=effect.key,
-        idempotency_key=idempotency_key(run.tenant, run.run, effect.visit, effect.key),
-        tenant=run.tenant,
-        run_id=run.run,
-        number=effect.attempts,
-        timeout_ms=durations(walk, activity).timeout,
-        permit=None,
-        label=f"{run.run} call {effect.key}",
-    )
-
-
-async def reconcile(
-    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
-) -> Found[Any] | NotFound | CannotTell:
-    """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell."""
-    assert activity.reconcile_fn is not None
-    attempt = attempt_of(walk, activity, args, kwargs, effect)
-    why = ""
-    for n in range(RECONCILE_TRIES):
-        if n:
-            await walk.around.clock.sleep(SECOND)
-        try:
-            answer = await walk.around.caller.as_call(attempt, activity.reconcile_fn)
-        except Exception as error:  # a receiver that cannot be asked cannot tell; a bug in reconcile is told in `why`
-            why = f"{type(error).__name__}: {error}"
-            continue
-        if isinstance(answer, Found | NotFound | CannotTell):
-            return answer
-        why = f"it answered {answer!r}, not Found, NotFound or CannotTell"
-    return CannotTell(f"reconcile of {activity.name} failed: {why}")

@@ -9,7 +9,9 @@ from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Effect
 from outlast.core.verbs import finish
 from outlast.engine import slots
-from outlast.engine.effects import CANCELLED, reconcile, uncertain
+from outlast.engine.effects import CANCELLED
+from outlast.engine.inquiry import reconcile
+from outlast.engine.reasons import uncertain
 from outlast.engine.verdict import Flagged, Parked, Resting
 from outlast.engine.walk import Walk
 from outlast.errors import LimitExceeded, NotStorable

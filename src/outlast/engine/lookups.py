@@ -9,9 +9,10 @@ from outlast.core.backoff import wait_before
 from outlast.core.machine import Reason
 from outlast.core.rows import Memo
 from outlast.engine.calls import Attempt
-from outlast.engine.effects import attention, durations, millis
+from outlast.engine.inquiry import durations, millis
 from outlast.engine.ledger import EffectKey
 from outlast.engine.outcome import is_transient
+from outlast.engine.reasons import attention
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal, Refused

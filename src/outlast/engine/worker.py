@@ -21,11 +21,11 @@ from outlast.core.rows import STORE, WORKER, Run, Worker
 from outlast.core.verbs import claim, hand_back, moved
 from outlast.engine import slots
 from outlast.engine.calls import Caller
-from outlast.engine.effects import millis
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat, closed
 from outlast.engine.holder import Holder
 from outlast.engine.holds import Holds
+from outlast.engine.inquiry import millis
 from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
 from outlast.engine.pool import DaemonPool

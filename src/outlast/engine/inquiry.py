@@ -1,0 +1,74 @@
+"""One attempt of an effect as the caller needs it, and asking the receiver whether an effect happened (S-17)."""
+
+from typing import Any, Final, NamedTuple
+
+from outlast.core.budget import SECOND
+from outlast.core.keys import idempotency_key
+from outlast.core.rows import Effect
+from outlast.engine.calls import Attempt
+from outlast.engine.walk import Walk
+from outlast.flow.activity import Activity
+from outlast.flow.outcomes import CannotTell, Found, NotFound
+
+RECONCILE_TRIES: Final = 3
+
+
+def millis(value: Any) -> int:
+    """A timedelta in ms."""
+    return int(value.total_seconds() * SECOND)
+
+
+class Durations(NamedTuple):
+    """What bounds the attempts of one activity, in ms."""
+
+    timeout: int
+    quiet_margin: int
+
+
+def durations(walk: Walk, activity: Activity[Any, Any]) -> Durations:
+    """The activity's own, or the deployment's defaults."""
+    live = walk.around.live
+    timeout = millis(activity.timeout) if activity.timeout else live.attempt_timeout
+    quiet = max(live.quiet_margin, millis(activity.quiet) if activity.quiet else 0)
+    return Durations(timeout, quiet)
+
+
+def attempt_of(
+    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+) -> Attempt:
+    """What the caller needs to know of one attempt of an effect, but for the permit."""
+    run = walk.ledger.run
+    return Attempt(
+        activity=activity,
+        args=args,
+        kwargs=kwargs,
+        key=effect.key,
+        idempotency_key=idempotency_key(run.tenant, run.run, effect.visit, effect.key),
+        tenant=run.tenant,
+        run_id=run.run,
+        number=effect.attempts,
+        timeout_ms=durations(walk, activity).timeout,
+        permit=None,
+        label=f"{run.run} call {effect.key}",
+    )
+
+
+async def reconcile(
+    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+) -> Found[Any] | NotFound | CannotTell:
+    """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell."""
+    assert activity.reconcile_fn is not None
+    attempt = attempt_of(walk, activity, args, kwargs, effect)
+    why = ""
+    for n in range(RECONCILE_TRIES):
+        if n:
+            await walk.around.clock.sleep(SECOND)
+        try:
+            answer = await walk.around.caller.as_call(attempt, activity.reconcile_fn)
+        except Exception as error:  # a receiver that cannot be asked cannot tell; a bug in reconcile is told in `why`
+            why = f"{type(error).__name__}: {error}"
+            continue
+        if isinstance(answer, Found | NotFound | CannotTell):
+            return answer
+        why = f"it answered {answer!r}, not Found, NotFound or CannotTell"
+    return CannotTell(f"reconcile of {activity.name} failed: {why}")

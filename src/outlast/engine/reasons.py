@@ -1,0 +1,51 @@
+"""What the ledger says of an effect that was refused or is in doubt, and the reasons to stop a walk for it."""
+
+import json
+
+from outlast.core.budget import HOLD_LOOK_AGAIN
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import Armed, Attention
+from outlast.core.people import REOPENED
+from outlast.core.rows import Effect, Hold
+from outlast.engine.holds import waiting_for
+from outlast.engine.ledger import EffectKey
+from outlast.engine.verdict import Parked
+from outlast.engine.walk import Walk
+from outlast.flow.outcomes import ActivityFailed, Refusal
+
+
+class EffectRefused(ActivityFailed):
+    """The refusal of one effect, which it names."""
+
+    def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
+        super().__init__(refusal)
+        self.ident = ident
+
+
+def is_reopened(effect: Effect) -> bool:
+    """Did a person say that it did not happen, or to try again?"""
+    return effect.status is EffectStatus.REFUSED and refusal_of(effect).code == REOPENED
+
+
+def refusal_of(effect: Effect) -> Refusal:
+    """The recorded no of an effect."""
+    error = json.loads(effect.error) if effect.error else {"code": EffectStatus.REFUSED.value, "detail": ""}
+    return Refusal(error["code"], error["detail"])
+
+
+def uncertain(walk: Walk, effect: Effect) -> Attention:
+    """The reason to call a person: it may have happened."""
+    error = refusal_of(effect)
+    return attention(walk, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
+
+
+def attention(walk: Walk, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
+    """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
+    ledger = walk.ledger
+    key, visit = (effect.key, effect.visit) if effect else ("", 0)
+    return Attention(reason, ledger.now.business, detail, key, visit, seen=ledger.mail_read)
+
+
+def held_up(hold: Hold, now_real: int) -> Parked:
+    """Waiting for a release: it makes the run due; one that was missed is found by looking again."""
+    return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
