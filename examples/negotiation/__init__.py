@@ -3,7 +3,8 @@
 In a checkout it is `examples.negotiation`, served by `outlast worker examples.negotiation.workflow`. The modules, in
 the order of the story:
 
-- `purchase` what is asked for, `kraljic` what kind of buy it is (`cache` keeps it), `governance` under which rules;
+- `purchase` what is asked for, `governance` under which rules, `kraljic` what kind of buy it is;
+- `placing` looks that up, in a `cache` by its key or by what is `similar`;
 - `suppliers` the calls to the suppliers' mailboxes, `inbox` where their bids come back;
 - `course` the workflow, `routes` its four ways to negotiate, `workflow` the nodes around them;
 - `judging` and `scoring` which bid is best and why, `advice` what to do besides ordering it;

@@ -1,8 +1,7 @@
 """Classifications kept beyond one run, by node 2's key: two purchases alike are placed once.
 
-`Classifications` is the port. What comes with the example answers exactly: the same key, the same classification, so
-a walk after a crash sees what the one before it saw. A cache that answers for *similar* purchases would not, and
-belongs behind a lookup, whose answer the run keeps.
+`Classifications` is the port. What stands here answers exactly: the same key, the same classification. `similar` also
+answers for purchases that read alike. `placing` chooses between them, behind a lookup, whose answer the run keeps.
 """
 
 import contextlib
@@ -10,24 +9,32 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
 
 from .kraljic import Classification, classify
 from .purchase import Purchase
 
-FOLDER = "NEGOTIATION_CLASSIFICATIONS"
-"""The environment variable that names the folder of the installation's cache; without it, the process keeps its own."""
+
+class Sought(NamedTuple):
+    """What a classification is looked up by."""
+
+    key: str
+    """Node 2's key: equal for two purchases of which everything that counts is equal."""
+    text: str
+    """What is bought, in words."""
+    thresholds: tuple[int, int]
+    """From where supply risk and profit impact are high."""
 
 
 class Classifications(Protocol):
     """Where classifications are kept."""
 
-    def get(self, key: str) -> Classification | None:
-        """What is kept under this key."""
+    def get(self, sought: Sought) -> Classification | None:
+        """What is kept for this."""
 
-    def put(self, key: str, placed: Classification) -> None:
+    def put(self, sought: Sought, placed: Classification) -> None:
         """Keep it. The last of two writers under one key wins; they write the same."""
 
 
@@ -37,14 +44,14 @@ class InMemory:
     def __init__(self) -> None:
         self._kept: dict[str, Classification] = {}
 
-    def get(self, key: str) -> Classification | None:
+    def get(self, sought: Sought) -> Classification | None:
         """See Classifications."""
-        held = self._kept.get(key)
+        held = self._kept.get(sought.key)
         return held.model_copy(deep=True) if held else None
 
-    def put(self, key: str, placed: Classification) -> None:
+    def put(self, sought: Sought, placed: Classification) -> None:
         """See Classifications."""
-        self._kept[key] = placed.model_copy(deep=True)
+        self._kept[sought.key] = placed.model_copy(deep=True)
 
 
 class InFolder:
@@ -53,20 +60,20 @@ class InFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def get(self, key: str) -> Classification | None:
+    def get(self, sought: Sought) -> Classification | None:
         """See Classifications. What cannot be read is not there."""
         try:
-            return Classification.model_validate_json((self._folder / f"{key}.json").read_bytes())
+            return Classification.model_validate_json((self._folder / f"{sought.key}.json").read_bytes())
         except (OSError, ValidationError):
             return None
 
-    def put(self, key: str, placed: Classification) -> None:
+    def put(self, sought: Sought, placed: Classification) -> None:
         """See Classifications. A cache that cannot be written is no reason to stop."""
-        fresh = self._folder / f"{key}.{os.getpid()}.new"
+        fresh = self._folder / f"{sought.key}.{os.getpid()}.new"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh.write_text(placed.model_dump_json(), encoding="utf-8")
-            os.replace(fresh, self._folder / f"{key}.json")
+            os.replace(fresh, self._folder / f"{sought.key}.json")
         except OSError:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
@@ -82,20 +89,18 @@ def key_of(purchase: Purchase) -> str:
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
 
 
-def installed() -> Classifications:
-    """The cache of this installation."""
-    folder = os.environ.get(FOLDER)
-    return InFolder(Path(folder)) if folder else _OWN
+def sought(purchase: Purchase) -> Sought:
+    """What the classification of a purchase is looked up by."""
+    rules = purchase.governance
+    text = f"{purchase.category}: {'; '.join(item.description for item in purchase.items)}"
+    return Sought(key_of(purchase), text, (rules.supply_risk_threshold, rules.profit_impact_threshold))
 
 
 def placed(purchase: Purchase, kept: Classifications) -> Classification:
     """The classification, from the cache if it knows it."""
-    key = key_of(purchase)
-    found = kept.get(key)
+    wanted = sought(purchase)
+    found = kept.get(wanted)
     if found is None:
         found = classify(purchase)
-        kept.put(key, found)
+        kept.put(wanted, found)
     return found
-
-
-_OWN = InMemory()

@@ -43,10 +43,13 @@ class Classification(BaseModel):
     quadrant: Quadrant
     supply_risk: Axis
     profit_impact: Axis
+    like: str = ""
+    """What was bought when it was placed, where it was taken over from a purchase that reads alike."""
 
     def explained(self) -> str:
         """The whole reasoning, one line an axis."""
-        return f"{self.quadrant}\n  {self.supply_risk.explained()}\n  {self.profit_impact.explained()}"
+        taken_over = f", taken over from {self.like!r}" if self.like else ""
+        return f"{self.quadrant}{taken_over}\n  {self.supply_risk.explained()}\n  {self.profit_impact.explained()}"
 
 
 QUADRANTS: dict[tuple[bool, bool], Quadrant] = {

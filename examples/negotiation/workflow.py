@@ -4,10 +4,11 @@ from typing import Literal
 
 from outlast import ActivityFailed, Context, Failed, Plan, Refusal, Stopped, role
 
-from . import advice, cache, judging, routing, scoring
+from . import advice, judging, routing, scoring
 from .course import UNREACHABLE, mailbox, negotiation
 from .governance import CYCLES_AT_MOST, DECISIONS_AT_MOST, FALL_OUTS_AT_MOST
 from .letters import Message, Order
+from .placing import classification
 from .purchase import problems
 from .routes import bottleneck, leverage, spot, strategic
 from .routing import ROUTES, Route
@@ -28,8 +29,8 @@ async def ingest(ctx: Context[Negotiation]) -> Literal["classify"]:
 
 @negotiation.node(status="CLASSIFYING")
 async def classify(ctx: Context[Negotiation]) -> Literal["route"]:
-    """Node 2. Places the purchase in the Kraljic matrix, or finds where one just like it was placed."""
-    placed = cache.placed(ctx.state.purchase, cache.installed())
+    """Node 2. Places the purchase in the Kraljic matrix, or finds where one like it was placed; the run keeps it."""
+    placed = await ctx.do_plan(classification.plan(ctx.state.purchase))
     ctx.state.quadrant, ctx.state.why_quadrant = placed.quadrant, placed.explained()
     return "route"
 

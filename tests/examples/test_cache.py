@@ -1,12 +1,26 @@
 """Is a purchase placed once, however many like it come, and never because of another?"""
 
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from examples.negotiation import cache, kraljic
-from examples.negotiation.cache import Classifications, InFolder, InMemory
-from tests.examples.helpers import purchase
+from examples.negotiation import cache, kraljic, placing, similar
+from examples.negotiation.cache import Classifications, InFolder, InMemory, Sought
+from examples.negotiation.governance import ALIKE_FROM
+from examples.negotiation.purchase import Opening
+from examples.negotiation.similar import Semantic
+from examples.negotiation.state import Negotiation
+from outlast import Context, NotNow, Workflow
+from outlast.core.rows import is_over
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from tests.examples.helpers import GIVE_UP_S, purchase
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -34,7 +48,7 @@ def test_whatever_it_is_made_from_is_in_the_key() -> None:
 def test_a_file_that_cannot_be_read_is_not_there(tmp_path: Path) -> None:
     (tmp_path / f"{cache.key_of(purchase())}.json").write_text("{", encoding="utf-8")
     assert cache.placed(purchase(), InFolder(tmp_path)).quadrant == "LEVERAGE"
-    assert InFolder(tmp_path).get(cache.key_of(purchase())) is not None
+    assert InFolder(tmp_path).get(cache.sought(purchase())) is not None
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
@@ -43,7 +57,137 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_the_installation_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(cache.installed(), InMemory)
-    monkeypatch.setenv(cache.FOLDER, f"{tmp_path}")
-    cache.placed(purchase(), cache.installed())
+    assert isinstance(placing.installed(), InMemory), "exact by default"
+    monkeypatch.setenv(placing.FOLDER, f"{tmp_path}")
+    cache.placed(purchase(), placing.installed())
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+# --- by meaning ----------------------------------------------------------------------------
+class Scripted:
+    """Texts point where the test says."""
+
+    def __init__(self, **vectors: Sequence[float]) -> None:
+        self._vectors = vectors
+
+    def embed(self, text: str) -> Sequence[float]:
+        return self._vectors[text.split(":")[0]]
+
+
+PLANE = Scripted(chairs=(3, 0), seating=(4, 3), boxes=(0, 1))
+"""The cosine of chairs and seating is 0.8; that of seating and boxes 0.6; chairs and boxes have nothing in common."""
+
+
+def other(category: str, geopolitical: float = 0.9, **changes: Any) -> Sought:
+    """Like the sample, but for its category and one reading: another key."""
+    risk = purchase().supply_risk.model_dump() | {"geopolitical": geopolitical}
+    return cache.sought(purchase(category=category, supply_risk=risk, **changes))
+
+
+def knows_chairs(alike_from: float = ALIKE_FROM) -> Semantic:
+    kept = Semantic(InMemory(), PLANE, alike_from)
+    cache.placed(purchase(category="chairs"), kept)
+    return kept
+
+
+def test_what_reads_alike_is_placed_alike_and_says_so() -> None:
+    found = knows_chairs().get(other("seating"))
+    assert found is not None and found.quadrant == kraljic.classify(purchase()).quadrant
+    assert found.like.startswith("chairs: ") and "taken over from 'chairs: " in found.explained()
+
+
+def test_what_reads_otherwise_is_not_known() -> None:
+    assert knows_chairs().get(other("boxes")) is None
+
+
+def test_the_threshold_decides() -> None:
+    assert knows_chairs(0.79).get(other("seating")) is not None
+    assert knows_chairs(0.81).get(other("seating")) is None
+
+
+def test_other_thresholds_of_the_matrix_are_another_question() -> None:
+    assert knows_chairs().get(other("chairs", governance={"supply_risk_threshold": 9})) is None
+
+
+def test_the_same_key_goes_before_what_reads_alike() -> None:
+    found = knows_chairs().get(cache.sought(purchase(category="boxes")))
+    assert found is not None and found.like == ""
+
+
+def test_what_was_taken_over_is_not_passed_on() -> None:
+    kept = knows_chairs(0.6)
+    assert cache.placed(purchase(category="seating", supply_risk=_risk(0.9)), kept).like
+    assert kept.get(other("boxes", 0.8)) is None, "boxes are like seating, but seating was only like chairs"
+
+
+def test_the_oldest_text_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(similar, "KEPT_AT_MOST", 1)
+    kept = knows_chairs()
+    kept.put(other("boxes"), kraljic.classify(purchase()))
+    assert kept.get(other("seating", 0.8)) is None
+
+
+def _risk(geopolitical: float) -> dict[str, object]:
+    return purchase().supply_risk.model_dump() | {"geopolitical": geopolitical}
+
+
+def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    similar.bundled.cache_clear()
+    monkeypatch.setenv(placing.BY, "meaning")
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    with pytest.raises(NotNow, match=r"pip install 'outlast\[semantic\]'"):
+        placing.installed()
+
+
+def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(placing.BY, "magic")
+    with pytest.raises(NotNow, match="key or meaning"):
+        placing.installed()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wordllama") is None, reason="needs the extra `semantic`")
+def test_the_bundled_model_tells_alike_from_different() -> None:
+    kept = Semantic(InMemory(), similar.bundled())
+    cache.placed(purchase("spot"), kept)
+    seats = purchase("spot", supply_risk=_risk(0.9), category="office seating")
+    seats.items[0].description = "Standard swivel chairs"
+    assert (
+        found := kept.get(cache.sought(seats))
+    ) is not None and found.like == "office chairs: Swivel chair, standard"
+    assert kept.get(cache.sought(purchase("bottleneck"))) is None
+
+
+def test_a_second_walk_of_a_visit_gets_the_first_ones_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Semantic(InMemory(), PLANE)
+    cache.placed(purchase(category="chairs"), kept)
+    monkeypatch.setattr(placing, "installed", lambda: kept)
+    seen: list[str] = []
+    once = Workflow("once", state=Negotiation, input=Opening, version=1)
+
+    @once.node(start=True)
+    async def look(ctx: Context[Negotiation]) -> None:
+        found = await ctx.do_plan(placing.classification.plan(ctx.state.purchase))
+        seen.append(found.like)
+        kept.put(cache.sought(ctx.state.purchase), kraljic.classify(ctx.state.purchase))  # the next would be exact
+        await ctx.sleep("nap", until=timedelta(milliseconds=50))
+
+    asyncio.run(_to_its_end(once))
+    assert len(seen) > 1, "it was walked again"
+    assert all(like.startswith("chairs: ") for like in seen)
+    assert (now := kept.get(cache.sought(SEATS))) is not None and now.like == "", "the cache has another answer by now"
+
+
+async def _to_its_end(workflow: Workflow[Negotiation]) -> None:
+    store = await open_store("memory:")
+    runtime = InProcessRuntime(store, [workflow])
+    try:
+        async with runtime, asyncio.timeout(GIVE_UP_S):
+            run = (await runtime.operations.start(workflow.name, SEATS.model_dump(mode="json"))).run
+            while not is_over(now := await runtime.operations.run(run)):
+                assert not now.attention, now.attention
+                await asyncio.sleep(0.01)
+    finally:
+        await store.close()
+
+
+SEATS = purchase(category="seating", supply_risk=_risk(0.9))
