@@ -362,3 +362,22 @@ async def test_a_slice_without_room_for_an_attempt_is_handed_back(world: World) 
     assert "handed_back" in world.verbs()
     assert world.run().epoch > 2
     await world.pass_(HOUR)
+
+
+@pytest.mark.req("EFF-4", "FAIL-3")
+async def test_a_death_uses_up_no_attempt(world: World) -> None:
+    """Three processes die between the intent and the call: the call still has its three attempts (S-17)."""
+    shop = Receiver(NotSent("down"), NotSent("down"))
+    flow = ordering(write(shop, mode="reconcile"), "a")
+    for n in range(3):
+        dying = world.worker(flow)
+        dying.wire.after("r1 intend order/a", dying.kill)
+        if n == 0:
+            await world.start(flow)
+        await world.pass_(QUIET + 30 * SECOND)
+    world.worker(flow)
+    await world.pass_(QUIET + MINUTE)
+    assert world.status() == "completed"
+    assert shop.did == ["t:r1:1:order/a"]
+    (effect,) = world.effects()
+    assert (effect.attempts, effect.interrupted) == (6, 3)

@@ -7,7 +7,7 @@ import json
 from typing import NamedTuple
 
 from outlast.core.commit import Commit, Fence, Instant, Put, When
-from outlast.core.machine import WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -76,7 +76,7 @@ def intend(
         node=run.node,
         args=what.args,
         response=None,
-        error=previous.error if previous else "",
+        error="",  # of this attempt; a row that is intended and has none was cut off
         external_id=previous.external_id if previous else "",
         attempts=previous.attempts + 1 if previous else 1,
         waited_ms=previous.waited_ms if previous else 0,
@@ -91,6 +91,7 @@ def intend(
         undo=what.undo,
         settled_at=0,
         settled_by="",
+        interrupted=previous.interrupted + was_cut(previous) if previous else 0,
     )
     check_effect(row)
     puts = [Put(EFFECT, row, previous.version if previous else 0)]
@@ -105,6 +106,20 @@ def intend(
         puts.append(Put(APPROVAL, consumed, approval.version))
         whens = (When(approval.valid_until, False, "business", "lapsed"),)
     return Commit(tuple(puts), fence(run), whens=whens, label=f"{run.run} intend {what.key}")
+
+
+TOO_LATE = "too_late"
+"""The code of an attempt that our own check at the last instant kept from being sent."""
+
+
+def was_cut(effect: Effect) -> bool:
+    """Did the latest attempt of an open effect come to no end of its own: a death, or our own check kept it back?"""
+    return effect.status is EffectStatus.INTENDED and (not effect.error or json.loads(effect.error)["code"] == TOO_LATE)
+
+
+def tries(effect: Effect) -> int:
+    """The attempts that count towards the limit (EFF-4): neither a death nor our own check uses one up."""
+    return effect.attempts - effect.interrupted - was_cut(effect)
 
 
 def intended(commit: Commit) -> Effect:

@@ -100,6 +100,7 @@ class Effect(NamedTuple):
     undo: str  # how it is undone: the activity's undo, or why none exists; '' = NoUndo is spelt 'no: …'
     settled_at: int  # business; 0 = open
     settled_by: str  # 'call', 'reconcile', or who decided
+    interrupted: int = 0  # attempts that came to no end of their own: a death, or our own check; they use up nothing
 
 
 class Memo(NamedTuple):

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from outlast.core.clock import Clock
+from outlast.core.ledger import TOO_LATE
 from outlast.core.points import point
 from outlast.engine.guard import Permit
 from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
@@ -29,10 +30,6 @@ class Attempt(NamedTuple):
     timeout_ms: int
     permit: Permit | None
     label: str
-
-
-TOO_LATE: Final = "too_late"
-"""The code of an attempt that our own check at the last instant kept from being sent."""
 
 
 class _TooLate(Exception):

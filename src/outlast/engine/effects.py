@@ -10,7 +10,6 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect
-from outlast.engine.calls import TOO_LATE
 from outlast.engine.guard import permit, read
 from outlast.engine.inquiry import attempt_of, durations, millis, reconcile
 from outlast.engine.ledger import EffectKey, Lost
@@ -192,7 +191,7 @@ class _Write:
             return self._record(effect, outcome.value)
         if isinstance(outcome, No):
             return self._refuse(effect, outcome.code, outcome.detail)
-        if isinstance(outcome, Unsent) and outcome.code == TOO_LATE:
+        if isinstance(outcome, Unsent) and outcome.code == moves.TOO_LATE:
             return self._kept_back(effect, outcome.detail)
         if isinstance(outcome, Unsent):
             return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=False)
@@ -205,7 +204,7 @@ class _Write:
         if not self.walk.around.lease.holds(self.walk.around.clock):
             self.walk.break_off(Lost())
             raise Unresolved
-        deferred = moves.defer(self.ledger.run, effect, TOO_LATE, why, 0, happened=False, now=self.ledger.now)
+        deferred = moves.defer(self.ledger.run, effect, moves.TOO_LATE, why, 0, happened=False, now=self.ledger.now)
         self.ledger.submit(deferred)
         return Next.CALL
 
@@ -242,10 +241,11 @@ class _Write:
     # --- further attempts ---------------------------------------------------------------------------
     async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
         retry = self.activity.retry
-        if effect.attempts >= retry.attempts:
+        ended = effect.attempts - effect.interrupted  # this one has just come to its end
+        if ended >= retry.attempts:
             return self._exhausted(effect, code, detail, happened=happened)
         wait = wait_before(
-            effect.attempts + 1,
+            ended + 1,
             self.walk.around.chance(),
             first_ms=millis(retry.first),
             ceiling_ms=self.walk.around.live.backoff_ceiling,
@@ -301,14 +301,14 @@ class _Write:
         """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
         await self._wait_for_next(effect)
         if effect.quiet_until == 0:  # the last attempt is known to have done nothing
-            return Next.CALL if effect.attempts < self.activity.retry.attempts else self._exhausted_open(effect)
+            return Next.CALL if moves.tries(effect) < self.activity.retry.attempts else self._exhausted_open(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
         mode = self.activity.mode
         if mode == "reconcile":
             return await self._after_quiet(effect)
         if mode == "repeat" and self._window_open(effect):
-            if effect.attempts >= self.activity.retry.attempts:
+            if moves.tries(effect) >= self.activity.retry.attempts:
                 return self._doubt(
                     effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened"
                 )
@@ -332,7 +332,7 @@ class _Write:
         if isinstance(answer, Found):
             return self._settle(effect, answer)
         if isinstance(answer, NotFound):
-            if effect.attempts >= self.activity.retry.attempts:
+            if moves.tries(effect) >= self.activity.retry.attempts:
                 return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
             return Next.CALL
         if self._window_open(effect):

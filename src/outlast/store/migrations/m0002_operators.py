@@ -8,6 +8,7 @@ from typing import Final
 
 STATEMENTS: Final = (
     "ALTER TABLE run ADD COLUMN deaths {integer} NOT NULL DEFAULT 0",
+    "ALTER TABLE effect ADD COLUMN interrupted {integer} NOT NULL DEFAULT 0",
     "ALTER TABLE approval ADD COLUMN again {integer} NOT NULL DEFAULT 0",
     """
 CREATE TABLE hold (
