@@ -305,11 +305,6 @@ for _kind in KINDS:
     assert not _kind.versioned or _fields[_kind.key] == "version", "the version follows the key"
 
 
-def lane_of(workflow: str, version: int) -> str:
-    """The lane of a workflow's version: a worker takes only runs of lanes it serves."""
-    return f"{workflow}@{version}"
-
-
 def is_over(run: Run) -> bool:
     """Has this run ended? A terminal run never changes again."""
     return run.status in TERMINAL

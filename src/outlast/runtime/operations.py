@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from outlast.core.budget import RUN_CEILING, SECOND
-from outlast.core.events import iso
 from outlast.core.machine import Choice, Reason
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import (
@@ -357,10 +356,6 @@ class Operations:
         """The lanes that some worker serves whose lease still runs."""
         now = await self.store.now()
         return frozenset(lane for w in await self.workers() if is_alive(w, now) for lane in w.lanes.split())
-
-    async def business_time(self) -> str:
-        """The store's business time, as text."""
-        return iso((await self.store.now()).business)
 
 
 def _waits_for(run: Run, kind: str) -> bool:
