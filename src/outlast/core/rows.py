@@ -54,6 +54,8 @@ class Run(NamedTuple):
     correlation_id: str
     trace_id: str
     deaths: int  # times its holder died since the last advance
+    ending: str = ""  # JSON {outcome, reason, by} once it is decided how the run ends and undo goes first; '' before
+    restored: int = 0  # generation of the store at which a restore cast doubt on what its ledger lacks; 0 = never
 
 
 class Event(NamedTuple):
@@ -72,7 +74,7 @@ class Event(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The ledger row of one write. Keyed by (tenant, run, visit, key); visit 0 = scope `run`."""
+    """The ledger row of one write, by (tenant, run, visit, key): visit 0 = scope `run`, run empty = scope `tenant`."""
 
     tenant: str
     run: str
@@ -101,6 +103,10 @@ class Effect(NamedTuple):
     settled_at: int  # business; 0 = open
     settled_by: str  # 'call', 'reconcile', or who decided
     interrupted: int = 0  # attempts that came to no end of their own: a death, or our own check; they use up nothing
+    undoes: str = ""  # 'visit:key' of the effect that this one undoes; '' for an effect of the run's own
+    by_run: str = ""  # scope `tenant`: the run it belongs to, which alone settles it; '' for the other scopes
+    shared: int = 0  # scope `tenant`: 1 once another run has used its answer
+    keep_ms: int = 0  # scope `tenant`: how long it outlives its settling as a tombstone; 0 = for ever
 
 
 class Memo(NamedTuple):
@@ -172,6 +178,11 @@ class Approval(NamedTuple):
     valid_until: int
     consumed_by: str  # 'visit:key' of the one effect
     again: int  # 1: "reject and go round once more" is offered
+    quorum: int = 1  # how many different people have to approve
+    votes: str = ""  # JSON [{by, claims, chosen, reason, at}]: approvals given while more are needed
+    not_requester: int = 0  # 1: whoever requested the run may not decide
+    editable: str = ""  # JSON [field]: arguments of the plan a decision may change
+    claimed_by: str = ""  # who said "I look at it"; binds nobody
 
 
 class Note(NamedTuple):
@@ -219,6 +230,29 @@ class Hold(NamedTuple):
     by: str
     reason: str
     since: int
+    kind: str = "operator"  # 'operator' put it up, or 'breaker': the engine, for a provider that is down
+    again_at: int = 0  # real; a breaker: from here on one run may try
+    trips: int = 0  # a breaker: times it was put up in a row
+
+
+class Usage(NamedTuple):
+    """A run that used an effect of scope `tenant`: its own, or another run's recorded answer (S-18)."""
+
+    tenant: str
+    run: str
+    key: str
+    at: int
+
+
+class Topology(NamedTuple):
+    """What one version of a workflow looked like to the worker that last served it: what `check` compares (S-15)."""
+
+    tenant: str
+    lane: str  # workflow@version
+    version: int
+    digest: str
+    body: str  # JSON: nodes, edges, key templates, the schema of the state
+    at: int
 
 
 class Worker(NamedTuple):
@@ -257,7 +291,22 @@ class Meta(NamedTuple):
 
 
 Row: TypeAlias = (
-    Run | Event | Effect | Memo | Evidence | Wait | Approval | Note | Token | Slot | Hold | Worker | Writer | Meta
+    Run
+    | Event
+    | Effect
+    | Memo
+    | Evidence
+    | Wait
+    | Approval
+    | Note
+    | Token
+    | Slot
+    | Hold
+    | Usage
+    | Topology
+    | Worker
+    | Writer
+    | Meta
 )
 Key: TypeAlias = tuple[str | int, ...]
 
@@ -283,10 +332,29 @@ NOTE: Final = Kind("note", Note, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 SLOT: Final = Kind("slot", Slot, 2, True, True)
 HOLD: Final = Kind("hold", Hold, 2, True, True)
+USAGE: Final = Kind("usage", Usage, 3, False, True)
+TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
 WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
-KINDS: Final = (RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, NOTE, TOKEN, SLOT, HOLD, WORKER, WRITER, META)
+KINDS: Final = (
+    RUN,
+    EVENT,
+    EFFECT,
+    MEMO,
+    EVIDENCE,
+    WAIT,
+    APPROVAL,
+    NOTE,
+    TOKEN,
+    SLOT,
+    HOLD,
+    USAGE,
+    TOPOLOGY,
+    WORKER,
+    WRITER,
+    META,
+)
 
 
 def key_of(kind: Kind, row: Row) -> Key:

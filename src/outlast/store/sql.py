@@ -62,6 +62,8 @@ RESTING: Final = tuple(
         "requested_by",
         "correlation_id",
         "trace_id",
+        "ending",
+        "restored",
     )
 )
 _MOVING: Final = tuple(i for i in range(RUN.key, len(Run._fields)) if i not in RESTING)

@@ -2,7 +2,11 @@
 
 from typing import Final
 
-from outlast.store.migrations import m0001_rows, m0002_operators
+from outlast.store.migrations import m0001_rows, m0002_operators, m0003_proof
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (m0001_rows.STATEMENTS, m0002_operators.STATEMENTS)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    m0001_rows.STATEMENTS,
+    m0002_operators.STATEMENTS,
+    m0003_proof.STATEMENTS,
+)
 SCHEMA: Final = len(MIGRATIONS)  # the version of the schema this code reads and writes
