@@ -1,0 +1,110 @@
+"""A PostgreSQL address, and connections with the settings that make a commit durable, read back and insisted on."""
+
+import asyncio
+import re
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from outlast.errors import StoreUnusable
+
+SCHEMES: Final = ("postgresql", "postgres")
+SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+CONNECT_S: Final = 10.0
+LOCK_TIMEOUT_MS: Final = 5_000  # nobody of ours waits for a row; a stranger's lock must not hold a batch for ever
+IDLE_MS: Final = 60_000  # a frozen process keeps its rows locked no longer than this
+
+# The planner's guesses about a table that was empty a minute ago must not cost a scan of it (docs/scaling.md).
+PLANNER: Final = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+AWAY: Final = (
+    OSError,
+    EOFError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InternalClientError,
+)
+"""The server did not answer, or will not now: nothing is wrong with what was asked."""
+AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+"""The transaction lost a race and is safe to repeat as a whole."""
+
+
+class Address(NamedTuple):
+    """Where the store is: what asyncpg connects to, our schema in it, and how people are shown it."""
+
+    dsn: str
+    schema: str
+    shown: str  # without the password
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """`postgresql://user:password@host:port/database?schema=outlast`. Raises StoreUnusable."""
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query))
+        schema = query.pop("schema", "outlast")
+        if parts.scheme not in SCHEMES or not SCHEMA_NAME.fullmatch(schema):
+            raise StoreUnusable(
+                f"{parts.scheme}://… names no PostgreSQL store",
+                f"the schema is {schema!r}",
+                "postgresql://USER@HOST:PORT/DATABASE?schema=outlast",
+            )
+        netloc = parts.netloc.replace(f":{parts.password}@", ":***@") if parts.password else parts.netloc
+        dsn = urlunsplit((*parts[:3], urlencode(query), ""))
+        return cls(dsn, schema, urlunsplit((parts.scheme, netloc, parts.path, f"schema={schema}", "")))
+
+
+async def connect(address: Address, *, writes: bool) -> "asyncpg.Connection[Any]":
+    """A connection whose settings are ours, whatever the role or the database set. Raises asyncpg's errors."""
+    settings = {
+        "application_name": "outlast",
+        "search_path": address.schema,
+        "synchronous_commit": "on",
+        "default_transaction_isolation": "read committed",
+        "default_transaction_read_only": "off" if writes else "on",
+        "lock_timeout": str(LOCK_TIMEOUT_MS),
+        "idle_in_transaction_session_timeout": str(IDLE_MS),
+        **PLANNER,
+    }
+    return await asyncpg.connect(
+        address.dsn, timeout=CONNECT_S, command_timeout=None, server_settings=settings, statement_cache_size=512
+    )
+
+
+async def insist_on_durability(db: "asyncpg.Connection[Any]", address: Address) -> None:
+    """Read back what makes an acknowledged commit survive. Raises StoreUnusable."""
+    found = {name: await db.fetchval(f"SHOW {name}") for name in ("fsync", "full_page_writes", "synchronous_commit")}
+    if found["fsync"] != "on" or found["full_page_writes"] != "on" or found["synchronous_commit"] == "off":
+        said = ", ".join(f"{name} is {value}" for name, value in found.items())
+        raise StoreUnusable(
+            f"the store {address.shown} does not keep what it acknowledges",
+            f"{said}; all have to be on",
+            "set fsync = on and full_page_writes = on on the server",
+        )
+
+
+def unusable(address: Address, error: BaseException) -> StoreUnusable:
+    """The one sentence for an error met while opening."""
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        return StoreUnusable(f"the store {address.shown} refuses this user", str(error), "check the user and password")
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return StoreUnusable(f"the store {address.shown} has no such database", str(error), "createdb it first")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return StoreUnusable(
+            f"the store {address.shown} may not be set up by this user",
+            str(error),
+            f"GRANT CREATE ON DATABASE … TO …, or have its owner run: CREATE SCHEMA {address.schema} AUTHORIZATION …",
+        )
+    if isinstance(error, AWAY):
+        said = str(error) or type(error).__name__
+        return StoreUnusable(f"the store {address.shown} cannot be reached", said, "is the server running there?")
+    return StoreUnusable(f"the store {address.shown} cannot be opened", f"{type(error).__name__}: {error}")
