@@ -10,6 +10,7 @@ from outlast.core.commit import Commit, Done, Fence, Put
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, version_of
 from outlast.engine import context, effects, guard, permission
+from outlast.engine import write as writes
 from outlast.engine.ledger import Ledger
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
@@ -108,7 +109,7 @@ def no_ledger_hit() -> None:
         visit = walk.ledger.run.visit if activity.scope == "visit" else 0
         effect = walk.ledger.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
-            attempt = effects.attempt_of(walk, activity, call.args, call.kwargs, effect)
+            attempt = writes.attempt_of(walk, activity, call.args, call.kwargs, effect)
             answered: Any = await walk.share((visit, call.key), lambda: walk.around.caller.attempt(attempt))
             return answered.value
         return await kept(walk, activity, call)
@@ -119,12 +120,12 @@ def no_ledger_hit() -> None:
 @mutant
 def no_quiet_time() -> None:
     """«Not found» is believed while the first call may still be in the air."""
-    kept = effects.moves.intend
+    kept = writes.moves.intend
 
     def intend(run: Any, what: Any, *rest: Any, **more: Any) -> Commit:
         return kept(run, what._replace(quiet_margin_ms=-(10**9)), *rest, **more)
 
-    _patch(effects.moves, "intend", intend)
+    _patch(writes.moves, "intend", intend)
 
 
 @mutant

@@ -10,7 +10,8 @@ import pytest
 from outlast.core import ledger as moves
 from outlast.core import people
 from outlast.core.commit import Commit
-from outlast.engine import commands, effects, guard, permission, waits, walk
+from outlast.engine import commands, guard, permission, waits, walk
+from outlast.engine import write as writes
 from outlast.engine.ledger import Ledger
 from outlast.flow import Context, Perhaps, repeat, role
 from outlast.store import batch
@@ -329,7 +330,7 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
 ) -> None:
     """The window is over; the receiver takes the same key for a new order."""
     if not guarded:
-        monkeypatch.setattr(effects._Write, "_window_open", lambda self, effect: True)
+        monkeypatch.setattr(writes.Write, "_window_open", lambda self, effect: True)
     shop = Receiver(Acts(Perhaps("lost")), dedupes=False)  # forgotten at once
     flow = ordering(write(shop, on_doubt=repeat(window=timedelta(seconds=100))), "a")
     world.worker(flow)
@@ -370,4 +371,4 @@ async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
 
 def test_the_verbs_removed_here_are_the_ones_the_engine_speaks() -> None:
     """The mutants above change what they mean to change."""
-    assert effects.moves is moves and commands.people is people
+    assert writes.moves is moves and commands.people is people

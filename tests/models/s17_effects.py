@@ -211,7 +211,7 @@ class Effects:
             yield self._intend(s, i, p)
 
     def _window_open(self, s: S, effect: Effect) -> bool:
-        """May the call be repeated? As engine/effects asks it."""
+        """May the call be repeated? As engine/write asks it."""
         if not self.window:
             return True
         if self.opens == "with each attempt":

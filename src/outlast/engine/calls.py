@@ -1,7 +1,8 @@
 """One attempt of a call: the last-instant check, the author's function under its timeout, and how it ended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -11,15 +12,15 @@ from outlast.core.points import point
 from outlast.engine.guard import Permit
 from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.pool import DaemonPool
-from outlast.flow.activity import Activity
-from outlast.flow.calls import Call, current_call
+from outlast.flow.callee import Callee
+from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.outcomes import NotSent
 
 
 class Attempt(NamedTuple):
     """What to call, as whom, for how long, and with which permit (None: a lookup needs none)."""
 
-    activity: Activity[Any, Any]
+    callee: Callee
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     key: str
@@ -48,7 +49,14 @@ class Caller:
 
         Runs in a task of its own: the context variable it sets is seen by this call alone.
         """
-        current_call.set(self._call(attempt))
+        call = self._call(attempt)
+        current_call.set(call)
+        outcome = await self._outcome(attempt)
+        if isinstance(outcome, Answered | Maybe) and (external_id := stated_id(call)):
+            return outcome._replace(external_id=external_id)
+        return outcome
+
+    async def _outcome(self, attempt: Attempt) -> Outcome:
         try:
             return Answered(await self._run(attempt))
         except _TooLate as late:
@@ -60,16 +68,18 @@ class Caller:
         except Abandoned as error:
             return Maybe("timeout", str(error), abandoned=True)
         except Exception as error:  # whatever the author's function raised is judged, not raised
-            return judge(error)
+            return judge(error, self._clock.wall())
 
     async def look_up(self, attempt: Attempt) -> Any:
         """Run a lookup and answer its value; raises what it raised, TimeoutError after its timeout."""
         current_call.set(self._call(attempt))
         return await self._run(attempt)
 
-    async def as_call(self, attempt: Attempt, fn: Callable[..., Awaitable[Any]]) -> Any:
-        """Run a companion of the call (its reconcile) with what `this_call()` answers for it."""
-        token = current_call.set(self._call(attempt))
+    async def as_call(
+        self, attempt: Attempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
+    ) -> Any:
+        """Run the reconcile of a call with what `this_call()` answers for it; `evidence` is all there is of it."""
+        token = current_call.set(replace(self._call(attempt), reconciling=True, evidence=tuple(evidence)))
         try:
             async with asyncio.timeout(attempt.timeout_ms / 1000):
                 return await fn(*attempt.args, **attempt.kwargs)
@@ -77,12 +87,12 @@ class Caller:
             current_call.reset(token)
 
     async def _run(self, attempt: Attempt) -> Any:
-        activity = attempt.activity
+        callee = attempt.callee
         point("call:before", (attempt.label,))
-        if activity.is_async:
+        if callee.is_async:
             self._check(attempt.permit)
             async with asyncio.timeout(attempt.timeout_ms / 1000):
-                value = await activity.fn(*attempt.args, **attempt.kwargs)
+                value = await callee.fn(*attempt.args, **attempt.kwargs)
         else:
             value = await self._in_thread(attempt)
         point("call:after", (attempt.label,))
@@ -91,7 +101,7 @@ class Caller:
     async def _in_thread(self, attempt: Attempt) -> Any:
         def send() -> Any:
             self._check(attempt.permit)
-            return attempt.activity.fn(*attempt.args, **attempt.kwargs)
+            return attempt.callee.fn(*attempt.args, **attempt.kwargs)
 
         begun = self._pool.submit(send)
         future = asyncio.wrap_future(begun)
@@ -109,6 +119,7 @@ class Caller:
 
     def _call(self, attempt: Attempt) -> Call:
         ends = self._clock.wall() + attempt.timeout_ms
+        ends_mono = self._clock.mono() + attempt.timeout_ms
         return Call(
             key=attempt.key,
             idempotency_key=attempt.idempotency_key,
@@ -116,6 +127,7 @@ class Caller:
             run_id=attempt.run_id,
             attempt=attempt.number,
             deadline=datetime.fromtimestamp(ends / 1000, UTC),
+            _left=lambda: (ends_mono - self._clock.mono()) / 1000,
         )
 
 

@@ -9,11 +9,11 @@ from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Effect
 from outlast.core.verbs import finish
 from outlast.engine import slots
-from outlast.engine.effects import CANCELLED
 from outlast.engine.inquiry import reconcile
 from outlast.engine.reasons import uncertain
 from outlast.engine.verdict import Flagged, Parked, Resting
 from outlast.engine.walk import Walk
+from outlast.engine.write import CANCELLED
 from outlast.errors import LimitExceeded, NotStorable
 from outlast.errors import NotFound as NotKnown
 from outlast.flow.activity import Activity

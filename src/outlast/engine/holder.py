@@ -17,13 +17,13 @@ from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, route
 from outlast.core.verbs import advance, hand_back, park
 from outlast.engine import slots
 from outlast.engine.context import WalkContext
-from outlast.engine.effects import EXHAUSTED
 from outlast.engine.ending import end, settle_for_end
 from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
+from outlast.engine.write import EXHAUSTED
 from outlast.errors import NotStorable, OutlastError, Rejected, StoreError, Unavailable
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Failed, Stopped

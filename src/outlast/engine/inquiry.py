@@ -7,7 +7,7 @@ from outlast.core.keys import idempotency_key
 from outlast.core.rows import Effect
 from outlast.engine.calls import Attempt
 from outlast.engine.walk import Walk
-from outlast.flow.activity import Activity
+from outlast.flow.callee import Callee
 from outlast.flow.outcomes import CannotTell, Found, NotFound
 
 RECONCILE_TRIES: Final = 3
@@ -19,27 +19,25 @@ def millis(value: Any) -> int:
 
 
 class Durations(NamedTuple):
-    """What bounds the attempts of one activity, in ms."""
+    """What bounds the attempts of one callee, in ms."""
 
     timeout: int
     quiet_margin: int
 
 
-def durations(walk: Walk, activity: Activity[Any, Any]) -> Durations:
-    """The activity's own, or the deployment's defaults."""
+def durations(walk: Walk, callee: Callee) -> Durations:
+    """The callee's own, or the deployment's defaults."""
     live = walk.around.live
-    timeout = millis(activity.timeout) if activity.timeout else live.attempt_timeout
-    quiet = max(live.quiet_margin, millis(activity.quiet) if activity.quiet else 0)
+    timeout = millis(callee.timeout) if callee.timeout else live.attempt_timeout
+    quiet = max(live.quiet_margin, millis(callee.quiet) if callee.quiet else 0)
     return Durations(timeout, quiet)
 
 
-def attempt_of(
-    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
-) -> Attempt:
+def attempt_of(walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect) -> Attempt:
     """What the caller needs to know of one attempt of an effect, but for the permit."""
     run = walk.ledger.run
     return Attempt(
-        activity=activity,
+        callee=callee,
         args=args,
         kwargs=kwargs,
         key=effect.key,
@@ -47,28 +45,28 @@ def attempt_of(
         tenant=run.tenant,
         run_id=run.run,
         number=effect.attempts,
-        timeout_ms=durations(walk, activity).timeout,
+        timeout_ms=durations(walk, callee).timeout,
         permit=None,
         label=f"{run.run} call {effect.key}",
     )
 
 
 async def reconcile(
-    walk: Walk, activity: Activity[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+    walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> Found[Any] | NotFound | CannotTell:
     """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell."""
-    assert activity.reconcile_fn is not None
-    attempt = attempt_of(walk, activity, args, kwargs, effect)
+    assert callee.reconcile_fn is not None
+    attempt = attempt_of(walk, callee, args, kwargs, effect)
     why = ""
     for n in range(RECONCILE_TRIES):
         if n:
             await walk.around.clock.sleep(SECOND)
         try:
-            answer = await walk.around.caller.as_call(attempt, activity.reconcile_fn)
+            answer = await walk.around.caller.as_call(attempt, callee.reconcile_fn)
         except Exception as error:  # a receiver that cannot be asked cannot tell; a bug in reconcile is told in `why`
             why = f"{type(error).__name__}: {error}"
             continue
         if isinstance(answer, Found | NotFound | CannotTell):
             return answer
         why = f"it answered {answer!r}, not Found, NotFound or CannotTell"
-    return CannotTell(f"reconcile of {activity.name} failed: {why}")
+    return CannotTell(f"reconcile of {callee.name} failed: {why}")

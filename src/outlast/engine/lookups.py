@@ -76,7 +76,7 @@ async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> An
     timeout = durations(walk, activity).timeout
     for number in range(1, retry.attempts + 1):
         attempt = Attempt(
-            activity=activity,
+            callee=activity,
             args=call.args,
             kwargs=call.kwargs,
             key=call.key,

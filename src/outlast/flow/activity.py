@@ -127,6 +127,11 @@ class Activity(Generic[P, R_co]):
         return "repeat" if isinstance(self.on_doubt, Repeat) else "ask"
 
     @property
+    def undone_by(self) -> str:
+        """How its effect is undone, as the ledger keeps it: the name of the undo; '' for NoUndo."""
+        return self.undo_fn.__name__ if self.undo_fn is not None else ""
+
+    @property
     def undo_declared(self) -> bool:
         """Whether it says how it is undone, or why it cannot be."""
         return self.undo_fn is not None or self.no_undo is not None

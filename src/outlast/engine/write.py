@@ -1,0 +1,341 @@
+"""One write: intent, last-instant check, call, record, and how a doubt of it is settled (S-4, S-17)."""
+
+from enum import Enum
+from typing import Any, Final
+
+from outlast.core import ledger as moves
+from outlast.core.backoff import wait_before
+from outlast.core.budget import INLINE_WAIT_MAX, SECOND
+from outlast.core.commit import Commit
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import Armed, WaitingFor
+from outlast.core.route import cancel_of
+from outlast.core.rows import Effect
+from outlast.engine.guard import permit, read
+from outlast.engine.inquiry import attempt_of, durations, millis, reconcile
+from outlast.engine.ledger import EffectKey, Lost
+from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.permission import Permission, permission
+from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
+from outlast.engine.verdict import Parked
+from outlast.engine.walk import Unresolved, Walk
+from outlast.errors import LimitExceeded, NotStorable
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.callee import Callee
+from outlast.flow.declared import Repeat
+from outlast.flow.outcomes import CannotTell, Found, NotFound, Refusal
+
+EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
+CANCELLED: Final = "run_cancelled"
+
+
+class Next(Enum):
+    """What follows an attempt that gave no answer."""
+
+    CALL = "call"
+
+
+class Write:
+    """One effect of one walk, from its first intent to its outcome.
+
+    `callee` says what is called and how it is doubted: an activity's own function, or its undo. What differs between
+    the two (who allows it, what its record moves besides, which reason calls a person) are methods of their own.
+    """
+
+    def __init__(self, walk: Walk, callee: Callee, call: BoundCall, ident: EffectKey) -> None:
+        self.walk = walk
+        self.ledger = walk.ledger
+        self.callee = callee
+        self.call = call
+        self.ident = ident
+        self.times = durations(walk, callee)
+
+    async def drive(self) -> Any:
+        """The response; raises ActivityFailed for a no, Unresolved when this walk gives no answer."""
+        effect = self.ledger.effects.get(self.ident)
+        if effect is not None and effect.status is EffectStatus.INTENDED:
+            settled = await self.settle_open(effect)
+            if settled is not Next.CALL:
+                return settled
+        while True:
+            effect = await self._intend()
+            outcome, effect = await self._attempt(effect)
+            result = await self._after(effect, outcome)
+            if result is not Next.CALL:
+                return result
+
+    # --- before the call -----------------------------------------------------------------------
+    async def _intend(self) -> Effect:
+        self._may_begin()
+        await self._heed_hold()
+        self._may_begin()
+        previous = self.ledger.effects.get(self.ident)
+        if previous is not None and previous.settled_at == 0 and self._approval_lapsed(previous):
+            self._lapse(previous)
+        allowed = await self._allowed(previous)
+        if allowed is None:
+            raise Unresolved
+        self._may_begin()
+        return await self._land_intent(previous, allowed)
+
+    async def _allowed(self, previous: Effect | None) -> Permission | None:
+        """May it be intended? None: the walk has parked or closed instead."""
+        assert isinstance(self.callee, Activity)
+        return await permission(self.walk, self.callee, self.call, previous)
+
+    async def _heed_hold(self) -> None:
+        """No new intent while an operator's stop sign is up (S-23)."""
+        ledger = self.ledger
+        hold = await self.walk.around.held(ledger.run.tenant, (f"activity/{self.callee.name}",))
+        if hold is not None:
+            self.walk.park(held_up(hold, ledger.now.real))
+            raise Unresolved
+
+    def _approval_lapsed(self, effect: Effect) -> bool:
+        return 0 < effect.covered_until <= self.ledger.now.business
+
+    def _lapse(self, effect: Effect) -> Any:
+        """The approval that covers an open effect is over: from here on it is `ask` in every mode (S-20)."""
+        why = "its approval lapsed while its outcome was open"
+        if effect.quiet_until == 0:
+            return self._refuse(effect, "approval_lapsed", why)
+        return self._doubt(effect, "approval_lapsed", why)
+
+    async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
+        ledger, run, live = self.ledger, self.ledger.run, self.walk.around.live
+        now = ledger.now
+        room = (run.due_at or 0) - self.times.timeout - now.real
+        if room <= min(live.start_budget, SECOND):
+            self.walk.hand_back(f"the slice has no room for an attempt of {self.callee.name}")
+            raise Unresolved
+        if allowed.latest_real is not None and allowed.latest_real <= now.real:
+            self.walk.walk_again("the approval lapsed at this very moment")
+            raise Unresolved
+        intent = moves.Intent(
+            visit=self.ident[0],
+            key=self.call.key,
+            activity=self.callee.name,
+            digest=self.call.digest,
+            args=self.call.args_bytes,
+            undo=self.callee.undone_by,
+            timeout_ms=self.times.timeout,
+            start_budget_ms=live.start_budget,
+            quiet_margin_ms=self.times.quiet_margin,
+            allowed_by=allowed.by,
+        )
+        commit = moves.intend(
+            run,
+            intent,
+            previous,
+            ordinal=previous.ordinal if previous else ledger.next_ordinal(),
+            now=now,
+            approval=allowed.approval,
+            latest_real=allowed.latest_real,
+        )
+        submitted = read(self.walk.around.clock)
+        done = await ledger.land(commit)
+        effect = moves.intended(commit)
+        self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
+        if ledger.mail_moved:
+            await self._heed_cancel(effect)
+        return effect
+
+    async def _heed_cancel(self, effect: Effect) -> None:
+        """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
+        cancel = cancel_of(await self.ledger.new_notes())
+        if cancel is not None:
+            self.ledger.submit(
+                moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now)
+            )
+            self.walk.cancelled(cancel)
+            raise Unresolved
+
+    def _may_begin(self) -> None:
+        if not self.walk.may_begin():
+            raise Unresolved
+
+    def _still_open(self) -> None:
+        if self.walk.closing:
+            raise Unresolved
+
+    # --- the call --------------------------------------------------------------------------------
+    async def _attempt(self, effect: Effect) -> tuple[Outcome, Effect]:
+        attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit)), effect
+
+    async def _after(self, effect: Effect, outcome: Outcome) -> Any:
+        if isinstance(outcome, Answered):
+            return self._record(effect, outcome.value)
+        if isinstance(outcome, No):
+            return self._refuse(effect, outcome.code, outcome.detail)
+        if isinstance(outcome, Unsent) and outcome.code == moves.TOO_LATE:
+            return self._kept_back(effect, outcome.detail)
+        if isinstance(outcome, Unsent):
+            return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=False)
+        if outcome.abandoned:
+            return self._doubt(effect, outcome.code, outcome.detail)
+        return await self._perhaps(effect, outcome)
+
+    def _kept_back(self, effect: Effect, why: str) -> Any:
+        """Our own check kept it from being sent: intend anew, unless this worker may hold nothing any more."""
+        if not self.walk.around.lease.holds(self.walk.around.clock):
+            self.walk.break_off(Lost())
+            raise Unresolved
+        deferred = moves.defer(self.ledger.run, effect, moves.TOO_LATE, why, 0, happened=False, now=self.ledger.now)
+        self.ledger.submit(deferred)
+        return Next.CALL
+
+    def _record(self, effect: Effect, value: Any) -> Any:
+        codec = self.callee.response_codec
+        try:
+            response = codec.dump(value)
+        except (NotStorable, LimitExceeded) as error:
+            return self._doubt(effect, "response_not_storable", f"it was done, but {error.what}: {error.why}")
+        self.ledger.submit(self._recorded(effect, response))
+        return codec.load(response)
+
+    def _recorded(self, effect: Effect, response: bytes) -> Commit:
+        """It was done, and this was the answer."""
+        return moves.record(self.ledger.run, effect, response, now=self.ledger.now)
+
+    def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
+        self.ledger.submit(moves.refuse(self.ledger.run, effect, code, detail, now=self.ledger.now))
+        raise EffectRefused(Refusal(code, detail), self.ident)
+
+    def _doubt(self, effect: Effect, code: str, detail: str) -> Any:
+        self.ledger.submit(moves.doubt(self.ledger.run, effect, code, detail, now=self.ledger.now))
+        self._call_person(self.ledger.effects[self.ident])
+        raise Unresolved
+
+    def _call_person(self, effect: Effect) -> None:
+        """Nobody can tell whether it happened."""
+        self.walk.call_person(uncertain(self.walk, effect))
+
+    async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
+        mode = self.callee.mode
+        if mode == "reconcile":
+            why = moves.defer(
+                self.ledger.run, effect, outcome.code, outcome.detail, 0, happened=True, now=self.ledger.now
+            )
+            self.ledger.submit(why)
+            return await self._after_quiet(self.ledger.effects[self.ident])
+        if mode == "repeat" and self._window_open(effect):
+            return await self._try_again(effect, outcome.code, outcome.detail, 0, happened=True)
+        return self._doubt(effect, outcome.code, outcome.detail)
+
+    # --- further attempts ---------------------------------------------------------------------------
+    async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
+        retry = self.callee.retry
+        ended = effect.attempts - effect.interrupted  # this one has just come to its end
+        if ended >= retry.attempts:
+            return self._exhausted(effect, code, detail, happened=happened)
+        wait = wait_before(
+            ended + 1,
+            self.walk.around.chance(),
+            first_ms=millis(retry.first),
+            ceiling_ms=self.walk.around.live.backoff_ceiling,
+            factor=retry.factor,
+        )
+        wait = max(wait, after_ms)
+        if effect.waited_ms + wait > millis(retry.total_wait):
+            return self._exhausted(effect, code, detail, happened=happened)
+        deferred = moves.defer(self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now)
+        self.ledger.submit(deferred)
+        await self._wait_for_next(self.ledger.effects[self.ident])
+        if happened and not self._window_open(effect):
+            return self._doubt(self.ledger.effects[self.ident], code, detail)
+        return Next.CALL
+
+    def _exhausted(self, effect: Effect, code: str, detail: str, *, happened: bool) -> Any:
+        detail = f"after {effect.attempts} attempts: {code}: {detail}"
+        if happened:
+            return self._doubt(effect, EXHAUSTED, detail)
+        return self._refuse(effect, EXHAUSTED, detail)
+
+    async def _wait_for_next(self, effect: Effect) -> None:
+        """Wait until a deferred effect may be attempted again: also in a walk that a note has woken earlier."""
+        what = f"attempt {effect.attempts + 1} of {self.callee.retry.attempts} of {self.callee.name}"
+        waiting = WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
+        await self._wait(moves.deferred_until(effect), "retry", waiting)
+
+    async def _wait(self, until_real: int, verb: str, waiting: WaitingFor) -> None:
+        """Up to 5 s are waited here; a longer wait parks once siblings have settled (S-17)."""
+        left = until_real - self.ledger.now.real
+        if left <= INLINE_WAIT_MAX:
+            if left > 0:
+                await self.walk.around.clock.sleep(left)
+            self._still_open()
+            return
+        mapping = self.ledger.store.mapping()
+        waiting = waiting._replace(since=self.ledger.now.business, until=mapping.business(until_real))
+        self.walk.park(Parked(verb, waiting, Armed(waiting.what, until_real, real=True)))
+        raise Unresolved
+
+    # --- settling what may have happened --------------------------------------------------------------
+    def _window_open(self, effect: Effect) -> bool:
+        """May the call be repeated: would it land while the receiver still remembers the first? (S-17)"""
+        doubt = self.callee.on_doubt
+        if not isinstance(doubt, Repeat):
+            return False
+        lands_by = (
+            self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.quiet_margin
+        )
+        return lands_by < effect.first_at + millis(doubt.window)
+
+    async def settle_open(self, effect: Effect) -> Any:
+        """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
+        await self._wait_for_next(effect)
+        if effect.quiet_until == 0:  # the last attempt is known to have done nothing
+            return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
+        if self._approval_lapsed(effect):
+            return self._lapse(effect)
+        mode = self.callee.mode
+        if mode == "reconcile":
+            return await self._after_quiet(effect)
+        if mode == "repeat" and self._window_open(effect):
+            if moves.tries(effect) >= self.callee.retry.attempts:
+                return self._doubt(
+                    effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened"
+                )
+            return Next.CALL
+        return self._doubt(
+            effect, "interrupted", "the process that called it died or was replaced before the answer was recorded"
+        )
+
+    def _exhausted_open(self, effect: Effect) -> Any:
+        error = refusal_of(effect)
+        return self._exhausted(effect, error.code, error.detail, happened=False)
+
+    async def _after_quiet(self, effect: Effect) -> Any:
+        """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
+        asked_at = self.ledger.now.real  # an answer speaks of the moment it was asked for
+        answer = await self._ask_receiver(effect)
+        if not isinstance(answer, Found) and effect.quiet_until > asked_at:
+            what = f"the outcome of {self.callee.name} {effect.key}"
+            await self._wait(effect.quiet_until, "quiet", WaitingFor("quiet", what, then="asks the receiver"))
+            answer = await self._ask_receiver(effect)
+        if isinstance(answer, Found):
+            return self._settle(effect, answer)
+        if isinstance(answer, NotFound):
+            if moves.tries(effect) >= self.callee.retry.attempts:
+                return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
+            return Next.CALL
+        if self._window_open(effect):
+            return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
+        return self._doubt(effect, "cannot_tell", answer.why)
+
+    async def _ask_receiver(self, effect: Effect) -> Found[Any] | NotFound | CannotTell:
+        return await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+
+    def _settle(self, effect: Effect, found: Found[Any]) -> Any:
+        codec = self.callee.response_codec
+        try:
+            response = codec.dump(found.response)
+        except (NotStorable, LimitExceeded) as error:
+            return self._doubt(effect, "response_not_storable", f"it was found, but {error.what}: {error.why}")
+        self.ledger.submit(self._found(effect, response, found.external_id or ""))
+        return codec.load(response)
+
+    def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
+        """The receiver was asked and knows it."""
+        return moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=external_id)
