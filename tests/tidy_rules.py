@@ -39,6 +39,7 @@ ENTRY_POINTS = {
     "outlast": "the front door",
     "outlast.__main__": "python -m outlast",
     "outlast.cli": "the console script",
+    "outlast.http": "for authors' activities",
 }
 # Everything in this room is for the tests of authors, so nothing in the package needs to import it.
 AUTHORS_ROOM = "outlast.testing"

@@ -1,9 +1,11 @@
-"""How one attempt of a call ended, and what an exception says of that (S-17)."""
+"""How one attempt of a call ended, and what an exception or an HTTP status says of that (S-17)."""
 
 import socket
 import sys
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from outlast.core.budget import RETRY_AFTER_MAX, SECOND
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
 
@@ -12,6 +14,7 @@ class Answered(NamedTuple):
     """It was done, and this is what the function returned."""
 
     value: Any
+    external_id: str = ""
 
 
 class No(NamedTuple):
@@ -30,21 +33,31 @@ class Unsent(NamedTuple):
 
 
 class Maybe(NamedTuple):
-    """Sent, and nobody can say. `abandoned`: a thread outlived its timeout and may still send."""
+    """Sent, and nobody can say. `abandoned`: a thread outlived its timeout and may still send. `external_id`: the
+    activity had learnt it before it failed."""
 
     code: str
     detail: str
     abandoned: bool = False
+    after_ms: int = 0
+    external_id: str = ""
 
 
 Outcome: TypeAlias = Answered | No | Unsent | Maybe
 
+# The one table of HTTP statuses. Every other one, 409 and 5xx included, may have happened: with a reconcile the
+# receiver is asked before anything else, and else the activity's `on_doubt` decides.
 DEFINITE: Final = frozenset({400, 401, 403, 404, 422})
 NOT_NOW: Final = frozenset({425, 429})
+TIMED_OUT: Final = 408
+HONOURS_RETRY_AFTER: Final = NOT_NOW | {TIMED_OUT}
 
 
-def judge(error: BaseException) -> No | Unsent | Maybe:
-    """What an exception that left an activity says of the call. Anything unknown may have happened."""
+def judge(error: BaseException, wall_ms: int = 0) -> No | Unsent | Maybe:
+    """What an exception that left an activity says of the call. Anything unknown may have happened.
+
+    `wall_ms`: this machine's clock, for a Retry-After that names an instant where the answer has no Date.
+    """
     detail = f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX]
     if isinstance(error, Declared):
         return _declared(error)
@@ -53,7 +66,7 @@ def judge(error: BaseException) -> No | Unsent | Maybe:
     httpx = sys.modules.get("httpx")  # what was never imported cannot have raised this
     if httpx is not None:
         if isinstance(error, httpx.HTTPStatusError):
-            return _status(error.response.status_code, detail)
+            return _status(error.response.status_code, detail, asked_to_wait(error, wall_ms))
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol):
             return Unsent("not_sent", detail)
         if isinstance(error, httpx.TimeoutException):
@@ -63,12 +76,39 @@ def judge(error: BaseException) -> No | Unsent | Maybe:
     return Maybe("error", detail)
 
 
-def _status(status: int, detail: str) -> No | Unsent | Maybe:
+def _status(status: int, detail: str, after_ms: int) -> No | Unsent | Maybe:
     if status in DEFINITE:
         return No(f"http_{status}", detail)
     if status in NOT_NOW:
-        return Unsent(f"http_{status}", detail)
-    return Maybe(f"http_{status}", detail)
+        return Unsent(f"http_{status}", detail, after_ms)
+    return Maybe(f"http_{status}", detail, after_ms=after_ms)
+
+
+def asked_to_wait(error: BaseException, wall_ms: int) -> int:
+    """How long the receiver asks to be left alone, in ms: NotNow's `retry_after`, or the header where it counts."""
+    if isinstance(error, NotNow):
+        return _bounded(error.retry_after.total_seconds()) if error.retry_after else 0
+    response = getattr(error, "response", None)
+    if response is None or response.status_code not in HONOURS_RETRY_AFTER:
+        return 0
+    said = response.headers.get("Retry-After", "").strip()
+    if said.isascii() and said.isdigit():
+        return _bounded(int(said[:10]))  # beyond ten digits it is beyond the bound in any case
+    at, sent = _instant(said), _instant(response.headers.get("Date", ""))
+    if at is None:
+        return 0
+    return _bounded(at - (wall_ms / SECOND if sent is None else sent))  # by the receiver's own clock where it tells it
+
+
+def _instant(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):  # whatever a receiver writes into a header
+        return None
+
+
+def _bounded(seconds: float) -> int:
+    return int(min(max(seconds, 0) * SECOND, RETRY_AFTER_MAX))
 
 
 def _declared(error: Declared) -> No | Unsent | Maybe:
@@ -76,8 +116,7 @@ def _declared(error: Declared) -> No | Unsent | Maybe:
     if isinstance(error, Refused):
         return No(error.code[:NAME_CHARS_MAX], detail)
     if isinstance(error, NotNow):
-        after = error.retry_after
-        return Unsent("not_now", detail, int(after.total_seconds() * 1000) if after else 0)
+        return Unsent("not_now", detail, asked_to_wait(error, 0))
     if isinstance(error, NotSent):
         return Unsent("not_sent", detail)
     return Maybe("perhaps", detail)
@@ -88,7 +127,7 @@ def is_transient(error: BaseException) -> bool:
     httpx = sys.modules.get("httpx")
     if httpx is not None and isinstance(error, httpx.HTTPStatusError):
         status = error.response.status_code
-        return status in NOT_NOW or status in (408, 409) or status >= 500
+        return status in HONOURS_RETRY_AFTER or status == 409 or status >= 500
     if httpx is not None and isinstance(error, httpx.TransportError):
         return True
     return isinstance(error, NotNow | NotSent | Perhaps | TimeoutError | ConnectionError | socket.gaierror)

@@ -1,11 +1,30 @@
 """Where the code now running stands: in a walk of a node, in a call of an activity, or in neither."""
 
+import math
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from outlast.core.limits import KEY_BYTES_MAX
 from outlast.errors import Misplaced
+
+
+@dataclass(frozen=True, slots=True)
+class LateAnswer:
+    """What a worker that had been replaced was told too late: evidence, which settles nothing by itself."""
+
+    epoch: int
+    """Of the claim that made the call: a higher one came later."""
+    status: str
+    """What that worker would have recorded: `done`, `refused` or `uncertain`."""
+    response: Any
+    """As plain JSON data; None where there was none."""
+    code: str
+    detail: str
+    at: datetime
+    """When it came, business time, UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +41,24 @@ class Call:
     """1 for the first."""
     deadline: datetime
     """Real time, UTC: when the engine stops waiting for the answer (the activity's `timeout=`)."""
+    reconciling: bool = False
+    """True inside a reconcile function: it asks about the call, and makes none."""
+    evidence: tuple[LateAnswer, ...] = ()
+    """For a reconcile function: what replaced workers were told of this very call, read just before it was asked."""
+    _left: Callable[[], float] = field(default=lambda: math.inf, repr=False, compare=False)
+    _stated: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def seconds_left(self) -> float:
+        """How long the engine still waits for the answer; below 0 once it does not; infinite in a unit test."""
+        return self._left()
+
+    def set_external_id(self, external_id: str) -> None:
+        """State the receiver's own id of what this call did: it is kept with the effect, whatever follows.
+
+        Never raises, since by then it has happened: an id beyond 500 bytes is cut.
+        """
+        text = str(external_id).encode(errors="backslashreplace")[:KEY_BYTES_MAX]
+        self._stated[:] = [text.decode(errors="ignore")]
 
 
 current_call: Final[ContextVar[Call | None]] = ContextVar("outlast_call", default=None)
@@ -29,6 +66,11 @@ current_call: Final[ContextVar[Call | None]] = ContextVar("outlast_call", defaul
 
 walking: Final[ContextVar[str]] = ContextVar("outlast_walking", default="")
 """Set by the engine for the task that walks a node: «node "pay" of refund»; '' elsewhere."""
+
+
+def stated_id(call: Call) -> str:
+    """The receiver's own id, as the activity stated it; '' if it did not."""
+    return call._stated[-1] if call._stated else ""
 
 
 def this_call() -> Call:
