@@ -112,6 +112,17 @@ class Activity(Generic[P, R_co]):
             self.check()
         return self._signature.split(self._signature.load(data))
 
+    def key_of(self, data: bytes) -> str:
+        """The key that a recorded call has by today's template. Raises NotStorable if its arguments do not fit."""
+        args, kwargs = self.load_args(data)
+        return self.bind(args, kwargs).key
+
+    def arguments_schema(self) -> dict[str, Any]:
+        """The JSON schema of its parameters."""
+        if not self._checked:
+            self.check()
+        return self._signature.schema()
+
     @property
     def response_codec(self) -> Any:
         """The Codec of what the function returns."""

@@ -97,6 +97,10 @@ class Signature:
         """The values of recorded arguments, in the order of the parameters."""
         return tuple(self._arguments.load(data).values())
 
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the parameters."""
+        return self._arguments.schema()
+
     def split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Values as the function wants them: positional, and by keyword where it insists."""
         n = self._positional

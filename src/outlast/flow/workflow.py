@@ -1,6 +1,6 @@
 """A workflow: named nodes, the ways between them, and the state they share."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import ModuleType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
@@ -14,10 +14,11 @@ from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.declared import positive
 from outlast.flow.graph import mistakes
+from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
 from outlast.flow.policy import Policy
 from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous
-from outlast.flow.source import locals_of_caller, where_called
+from outlast.flow.source import locals_of_caller, where_called, where_of
 from outlast.flow.visible import activities_seen_by
 
 S = TypeVar("S", bound=BaseModel)
@@ -75,6 +76,7 @@ class Workflow(Generic[S]):
             input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX, where=self.where
         )
         self._activities: dict[str, Activity[..., Any]] | None = None
+        self.migrations: Final = Migrations(self.title)
         WORKFLOWS.add(self)
 
     # --- for authors -----------------------------------------------------------------------
@@ -122,6 +124,22 @@ class Workflow(Generic[S]):
 
         return decorate if fn is None else decorate(fn)
 
+    def migrate(
+        self, *, from_: int, to: int = 0, renamed: Mapping[str, str] | None = None
+    ) -> Callable[[Callable[[Plain], Plain]], Callable[[Plain], Plain]]:
+        """Declares how the state of a run of version `from_` becomes that of version `to` (default: this one).
+
+        The function takes the old state as plain data and returns the new one; it touches nothing else. `renamed`:
+        nodes that have another name now, old → new. Migrations chain, and one whose `from_` is the higher version
+        leads back. Without one, a run of another version is left to people. Raises DefinitionError.
+        """
+
+        def decorate(fn: Callable[[Plain], Plain]) -> Callable[[Plain], Plain]:
+            self.migrations.add(Migration(from_, to or self.version, fn, dict(renamed or {}), where_of(fn)))
+            return fn
+
+        return decorate
+
     def validate(self) -> "Workflow[S]":
         """Check the graph and every activity its modules can see. Raises DefinitionError naming every mistake."""
         found: list[DefinitionError] = []
@@ -129,6 +147,7 @@ class Workflow(Generic[S]):
             _collect(found, node.resolve)
         if not found:
             found += mistakes(self.title, self.where, {name: node.place for name, node in self.nodes.items()})
+        found += self.migrations.mistakes(self.version, self.nodes)
         seen: dict[str, Activity[..., Any]] = {}
         for activity in activities_seen_by(node.fn for node in self.nodes.values()):
             if seen.setdefault(activity.name, activity) is not activity:
@@ -200,16 +219,6 @@ class Workflow(Generic[S]):
             required = set(schema.get("required", ()))
             schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k in required}
         return schema
-
-    def topology(self) -> dict[str, Any]:
-        """What must not change under a run: nodes, ways, activities and their keys, as JSON (S-15)."""
-        return {
-            "nodes": {
-                name: {"to": list(node.exits.targets), "ends": node.exits.ends, "start": node.start}
-                for name, node in self.nodes.items()
-            },
-            "activities": {name: {"key": each.key, "scope": each.scope} for name, each in self.activities.items()},
-        }
 
     def __repr__(self) -> str:
         return f"<{self.title} version {self.version} ({self.where})>"

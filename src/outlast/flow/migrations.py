@@ -1,0 +1,102 @@
+"""How the state of a run becomes that of another version of its workflow: declared, chained, never guessed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from outlast.errors import DefinitionError
+
+Plain = dict[str, Any]
+
+
+class Migration(NamedTuple):
+    """One declared way from a version to another. `fn` takes the old state as plain data and returns the new one."""
+
+    from_: int
+    to: int
+    fn: Callable[[Plain], Plain]
+    renamed: Mapping[str, str]
+    where: str
+
+
+class Moved(NamedTuple):
+    """Where a chain of migrations leads: the node and the visits by their new names, the state as plain data."""
+
+    node: str
+    visits: dict[str, int]
+    state: Plain
+
+
+class Migrations:
+    """The migrations of one workflow, up and down."""
+
+    def __init__(self, title: str) -> None:
+        self._title: Final = title
+        self._from: Final[dict[int, dict[int, Migration]]] = {}
+
+    def add(self, migration: Migration) -> None:
+        """Declare one. Raises DefinitionError."""
+
+        def wrong(why: str, fix: str) -> DefinitionError:
+            what = f"a migration of {self._title} from {migration.from_!r} to {migration.to!r} {why}"
+            return DefinitionError(what, migration.where, fix, where=migration.where)
+
+        if any(type(version) is not int or version < 1 for version in (migration.from_, migration.to)):
+            raise wrong("names no versions", "versions are whole numbers from 1")
+        if migration.from_ == migration.to:
+            raise wrong("leads nowhere", "say from_= the version that the runs have now")
+        ways = self._from.setdefault(migration.from_, {})
+        same = ways.get(migration.to)
+        if same is not None and same.where != migration.where:
+            raise wrong("is declared twice", f"the other one is at {same.where}; keep one of them")
+        ways[migration.to] = migration
+
+    @property
+    def all(self) -> tuple[Migration, ...]:
+        """Every declared one."""
+        return tuple(migration for ways in self._from.values() for migration in ways.values())
+
+    def mistakes(self, version: int, nodes: Iterable[str]) -> Iterator[DefinitionError]:
+        """Renames that lead, in this version, to no node."""
+        known = tuple(nodes)
+        for migration in self.all:
+            for old, new in migration.renamed.items():
+                if migration.to == version and new not in known:
+                    yield DefinitionError(
+                        f'a migration of {self._title} renames "{old}" to "{new}", which is no node',
+                        f"there are {', '.join(known)}",
+                        "correct the name in renamed=",
+                        where=migration.where,
+                    )
+
+    def path(self, from_: int, to: int) -> tuple[Migration, ...] | None:
+        """The shortest chain from a version to another; () where they are the same, None where there is none."""
+        reached: dict[int, tuple[Migration, ...]] = {from_: ()}
+        edge = [from_]
+        while edge and to not in reached:
+            after: list[int] = []
+            for version in edge:
+                for migration in self._from.get(version, {}).values():
+                    if migration.to not in reached:
+                        reached[migration.to] = (*reached[version], migration)
+                        after.append(migration.to)
+            edge = after
+        return reached.get(to)
+
+
+def migrated(path: tuple[Migration, ...], node: str, visits: Mapping[str, int], state: Plain) -> Moved:
+    """Run a chain. Raises whatever an author's function raises, and TypeError for one that returns no dictionary."""
+    counts = dict(visits)
+    for migration in path:
+        made: object = migration.fn(state)
+        if not isinstance(made, dict):
+            raise TypeError(
+                f"{migration.fn.__name__} ({migration.where}) returned {made!r}; a migration returns a dict"
+            )
+        state = made
+        node = migration.renamed.get(node, node)
+        renamed: dict[str, int] = {}
+        for name, n in counts.items():
+            new = migration.renamed.get(name, name)
+            renamed[new] = renamed.get(new, 0) + n
+        counts = renamed
+    return Moved(node, counts, state)

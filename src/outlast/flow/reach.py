@@ -1,0 +1,114 @@
+"""What the code of a node mentions: the activities it may call and the waits it names, helpers included.
+
+Read from the functions themselves, never by running them. What a name is made of at run time cannot be read: such a
+node is said to be `open`, and nothing is concluded from what it does not mention.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from types import CodeType, ModuleType
+from typing import Any, Final, NamedTuple
+
+from outlast.flow.activity import Activity
+
+WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
+HELPERS_MAX: Final = 200
+OURS: Final = "outlast."
+
+
+class Reach(NamedTuple):
+    """What a node's code mentions. `open`: it names waits that only a walk can know, or its source cannot be read."""
+
+    activities: tuple[str, ...]
+    waits: dict[str, str]
+    returns: tuple[str, ...]
+    open: bool
+
+
+def reach_of(fn: Callable[..., Any]) -> Reach:
+    """What this node's function and the helpers it names mention."""
+    activities: dict[str, None] = {}
+    waits: dict[str, str] = {}
+    is_open = False
+    functions = list(_functions(inspect.unwrap(fn), activities))
+    for each in functions:
+        tree = _tree(each)
+        if tree is None:
+            is_open = True
+            continue
+        for kind, name in _waits_in(tree):
+            if name is None:
+                is_open = True
+            else:
+                waits[name] = kind
+    tree = _tree(functions[0])
+    returns = tuple(dict.fromkeys(_returned(tree))) if tree is not None else ()
+    return Reach(tuple(sorted(activities)), waits, returns, is_open)
+
+
+def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
+    """The function and every helper it names, breadth first; activities are noted on the way."""
+    seen: dict[int, Any] = {id(fn): fn}
+    queue = [fn]
+    while queue and len(seen) < HELPERS_MAX:
+        each = queue.pop(0)
+        yield each
+        for value in _named(each):
+            if isinstance(value, Activity):
+                activities[value.name] = None
+            elif inspect.isfunction(value) and not value.__module__.startswith(OURS) and id(value) not in seen:
+                seen[id(value)] = value
+                queue.append(value)
+
+
+def _named(fn: Any) -> Iterator[Any]:
+    """The values that a function's code names: globals, what it closes over, and attributes of modules."""
+    names = set(_names(fn.__code__))
+    for name in names:
+        value = fn.__globals__.get(name)
+        yield value
+        if isinstance(value, ModuleType):
+            yield from (vars(value).get(other) for other in names)
+    for cell in fn.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _names(const)
+
+
+def _tree(fn: Any) -> ast.AST | None:
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(fn)))
+    except (OSError, TypeError, SyntaxError):  # made at run time, or a lambda in the middle of a line
+        return None
+
+
+def _waits_in(tree: ast.AST) -> Iterator[tuple[str, str | None]]:
+    """(kind, name) of each wait; the name is None where it is made at run time."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        kind = WAITS.get(node.func.attr)
+        if kind is None or (kind == "sleep" and not any(word.arg == "until" for word in node.keywords)):
+            continue  # asyncio.sleep
+        first = node.args[0]
+        is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+        yield kind, str(first.value) if is_text else None  # type: ignore[attr-defined]
+
+
+def _returned(tree: ast.AST) -> Iterator[str]:
+    """The names that the node itself returns, where it spells them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value is not None:
+            for part in ast.walk(node.value) if isinstance(node.value, ast.IfExp) else (node.value,):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value

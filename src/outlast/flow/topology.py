@@ -1,0 +1,78 @@
+"""What one version of a workflow looks like, as plain data: what must not change under a run (S-15)."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from pydantic import PydanticUserError
+
+from outlast.core.codec import digest
+from outlast.flow.activity import Activity
+from outlast.flow.declared import Repeat
+from outlast.flow.node import Node
+from outlast.flow.reach import reach_of
+from outlast.flow.workflow import Workflow
+
+
+def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
+    """Nodes, ways, waits, activities with keys and promises, migrations, and the schema of the state.
+
+    Equal for two processes that run the same code, and free of anything a run brings. Raises DefinitionError.
+    """
+    return {
+        "workflow": workflow.name,
+        "version": workflow.version,
+        "nodes": {name: _node(node) for name, node in sorted(workflow.nodes.items())},
+        "activities": {name: _activity(each) for name, each in sorted(workflow.activities.items())},
+        "state": _schema(workflow.state_codec.schema),
+        "ceiling_ms": _ms(workflow.ceiling),
+        "slot_while_waiting": workflow.slot_while_waiting,
+        "migrations": sorted([m.from_, m.to] for m in workflow.migrations.all),
+    }
+
+
+def digest_of(topology: dict[str, Any]) -> str:
+    """The name of exactly this description."""
+    return digest(topology)
+
+
+def _node(node: Node) -> dict[str, Any]:
+    reach = reach_of(node.fn)
+    return {
+        "to": list(node.exits.targets),
+        "ends": node.exits.ends,
+        "start": node.start,
+        "status": node.status or "",
+        "max_visits": node.max_visits,
+        "within_ms": _ms(node.within),
+        "ceiling_ms": _ms(node.ceiling),
+        "activities": list(reach.activities),
+        "waits": reach.waits,
+        "open": reach.open,
+    }
+
+
+def _activity(activity: Activity[Any, Any]) -> dict[str, Any]:
+    return {
+        "kind": activity.kind,
+        "key": activity.key,
+        "scope": activity.scope,
+        "mode": activity.mode,
+        "window_ms": _ms(activity.on_doubt.window) if isinstance(activity.on_doubt, Repeat) else 0,
+        "arguments": _schema(activity.arguments_schema),
+        "answer": _schema(activity.response_codec.schema),
+        "undo": activity.undo_fn is not None,
+        "timeout_ms": _ms(activity.timeout),
+        "attempts": activity.retry.attempts,
+    }
+
+
+def _schema(of: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return of()
+    except PydanticUserError:  # a type that is stored, and has no JSON schema
+        return {}
+
+
+def _ms(span: timedelta | None) -> int:
+    return int(span.total_seconds() * 1000) if span is not None else 0
