@@ -1,13 +1,16 @@
 """One attempt of an effect as the caller needs it, and asking the receiver whether an effect happened (S-17)."""
 
+import json
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from outlast.core.budget import SECOND
 from outlast.core.keys import idempotency_key
-from outlast.core.rows import Effect
+from outlast.core.rows import EVIDENCE, Effect, Evidence
 from outlast.engine.calls import Attempt
 from outlast.engine.walk import Walk
 from outlast.flow.callee import Callee
+from outlast.flow.calls import LateAnswer
 from outlast.flow.outcomes import CannotTell, Found, NotFound
 
 RECONCILE_TRIES: Final = 3
@@ -41,7 +44,7 @@ def attempt_of(walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[s
         args=args,
         kwargs=kwargs,
         key=effect.key,
-        idempotency_key=idempotency_key(run.tenant, run.run, effect.visit, effect.key),
+        idempotency_key=idempotency_key(effect.tenant, effect.run, effect.visit or effect.redone, effect.key),
         tenant=run.tenant,
         run_id=run.run,
         number=effect.attempts,
@@ -54,15 +57,19 @@ def attempt_of(walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[s
 async def reconcile(
     walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> Found[Any] | NotFound | CannotTell:
-    """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell."""
+    """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell.
+
+    It is told what replaced holders were answered too late; that settles nothing by itself (S-10). Raises StoreError.
+    """
     assert callee.reconcile_fn is not None
+    evidence = await late_answers(walk, effect)
     attempt = attempt_of(walk, callee, args, kwargs, effect)
     why = ""
     for n in range(RECONCILE_TRIES):
         if n:
             await walk.around.clock.sleep(SECOND)
         try:
-            answer = await walk.around.caller.as_call(attempt, callee.reconcile_fn)
+            answer = await walk.around.caller.as_call(attempt, callee.reconcile_fn, evidence)
         except Exception as error:  # a receiver that cannot be asked cannot tell; a bug in reconcile is told in `why`
             why = f"{type(error).__name__}: {error}"
             continue
@@ -70,3 +77,22 @@ async def reconcile(
             return answer
         why = f"it answered {answer!r}, not Found, NotFound or CannotTell"
     return CannotTell(f"reconcile of {callee.name} failed: {why}")
+
+
+async def late_answers(walk: Walk, effect: Effect) -> tuple[LateAnswer, ...]:
+    """The evidence of an effect, read anew: it may have come after this holder read its rows."""
+    rows = await walk.ledger.store.rows(EVIDENCE, (effect.tenant, effect.run, effect.visit, effect.key))
+    return tuple(_late_answer(row) for row in rows if isinstance(row, Evidence))
+
+
+def _late_answer(row: Evidence) -> LateAnswer:
+    said = json.loads(row.answer)
+    error = json.loads(said.get("error") or "{}")
+    return LateAnswer(
+        epoch=row.epoch,
+        status=said["status"],
+        response=json.loads(said["response"]) if "response" in said else None,
+        code=error.get("code", ""),
+        detail=error.get("detail", ""),
+        at=datetime.fromtimestamp(row.at / SECOND, UTC),
+    )

@@ -11,7 +11,7 @@ from outlast.core.rows import Memo
 from outlast.engine.calls import Attempt
 from outlast.engine.inquiry import durations, millis
 from outlast.engine.ledger import EffectKey
-from outlast.engine.outcome import is_transient
+from outlast.engine.outcome import asked_to_wait, is_transient
 from outlast.engine.reasons import attention
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
@@ -93,8 +93,9 @@ async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> An
         except asyncio.CancelledError:
             raise
         except Exception as error:  # raised again unless another attempt may help
-            if number == retry.attempts or not is_transient(error):
+            asked = asked_to_wait(error, walk.around.clock.wall())
+            if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
                 raise
         wait = wait_before(number + 1, walk.around.chance(), first_ms=millis(retry.first), factor=retry.factor)
-        await walk.around.clock.sleep(wait)
+        await walk.around.clock.sleep(max(wait, asked))
     raise AssertionError("the last attempt returns or raises")

@@ -161,7 +161,10 @@ class Write:
     # --- the call --------------------------------------------------------------------------------
     async def _attempt(self, effect: Effect) -> tuple[Outcome, Effect]:
         attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
-        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit)), effect
+        outcome = await self.walk.around.caller.attempt(attempt._replace(permit=self._permit))
+        if isinstance(outcome, Answered | Maybe) and outcome.external_id:
+            effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
+        return outcome, effect
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):
@@ -196,7 +199,7 @@ class Write:
 
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
         """It was done, and this was the answer."""
-        return moves.record(self.ledger.run, effect, response, now=self.ledger.now)
+        return moves.record(self.ledger.run, effect, response, now=self.ledger.now, external_id=effect.external_id)
 
     def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
         self.ledger.submit(moves.refuse(self.ledger.run, effect, code, detail, now=self.ledger.now))
@@ -213,14 +216,15 @@ class Write:
 
     async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
         mode = self.callee.mode
-        if mode == "reconcile":
-            why = moves.defer(
-                self.ledger.run, effect, outcome.code, outcome.detail, 0, happened=True, now=self.ledger.now
-            )
-            self.ledger.submit(why)
+        if mode == "reconcile":  # the receiver is asked at once, and a wait it asked for (408) precedes a further call
+            code, detail, wait = outcome.code, outcome.detail, outcome.after_ms
+            if why := self._too_long(effect, wait, wait):
+                code, detail, wait = EXHAUSTED, f"{code}: {detail}; {why}", 0
+            run = self.ledger.run
+            self.ledger.submit(moves.defer(run, effect, code, detail, wait, happened=True, now=self.ledger.now))
             return await self._after_quiet(self.ledger.effects[self.ident])
         if mode == "repeat" and self._window_open(effect):
-            return await self._try_again(effect, outcome.code, outcome.detail, 0, happened=True)
+            return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=True)
         return self._doubt(effect, outcome.code, outcome.detail)
 
     # --- further attempts ---------------------------------------------------------------------------
@@ -237,8 +241,8 @@ class Write:
             factor=retry.factor,
         )
         wait = max(wait, after_ms)
-        if effect.waited_ms + wait > millis(retry.total_wait):
-            return self._exhausted(effect, code, detail, happened=happened)
+        if why := self._too_long(effect, wait, after_ms):
+            return self._exhausted(effect, code, f"{detail}; {why}", happened=happened)
         deferred = moves.defer(self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now)
         self.ledger.submit(deferred)
         await self._wait_for_next(self.ledger.effects[self.ident])
@@ -246,8 +250,17 @@ class Write:
             return self._doubt(self.ledger.effects[self.ident], code, detail)
         return Next.CALL
 
+    def _too_long(self, effect: Effect, wait_ms: int, asked_ms: int) -> str:
+        """Why there is no time for this wait, as a sentence; '' where there is."""
+        left = millis(self.callee.retry.total_wait) - effect.waited_ms
+        if wait_ms <= left:
+            return ""
+        what = "the receiver asks to wait" if asked_ms == wait_ms else "the next wait is"
+        return f"{what} {wait_ms / SECOND:g} s, and retry.total_wait leaves {left / SECOND:g} s"
+
     def _exhausted(self, effect: Effect, code: str, detail: str, *, happened: bool) -> Any:
-        detail = f"after {effect.attempts} attempts: {code}: {detail}"
+        tries = f"{effect.attempts} attempt{'' if effect.attempts == 1 else 's'}"
+        detail = f"after {tries}: {code}: {detail}"
         if happened:
             return self._doubt(effect, EXHAUSTED, detail)
         return self._refuse(effect, EXHAUSTED, detail)
@@ -317,8 +330,12 @@ class Write:
         if isinstance(answer, Found):
             return self._settle(effect, answer)
         if isinstance(answer, NotFound):
+            said = refusal_of(effect)
+            if said.code == EXHAUSTED:  # it asked for more time than there is
+                return self._refuse(effect, EXHAUSTED, f"the receiver does not know it; {said.detail}")
             if moves.tries(effect) >= self.callee.retry.attempts:
                 return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
+            await self._wait_for_next(effect)
             return Next.CALL
         if self._window_open(effect):
             return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
@@ -333,7 +350,7 @@ class Write:
             response = codec.dump(found.response)
         except (NotStorable, LimitExceeded) as error:
             return self._doubt(effect, "response_not_storable", f"it was found, but {error.what}: {error.why}")
-        self.ledger.submit(self._found(effect, response, found.external_id or ""))
+        self.ledger.submit(self._found(effect, response, found.external_id or effect.external_id))
         return codec.load(response)
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
