@@ -1,0 +1,49 @@
+"""What a check is given, and what it answers: rows in, findings out."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from outlast.core.commit import Mapping
+from outlast.core.rows import Effect, Event, Key, Kind, Row, Run, Usage, key_of
+from outlast.store.port import RunRows
+
+
+class Finding(NamedTuple):
+    """One row that breaks one invariant: which check says so, the row's kind and key, and what is wrong."""
+
+    check: str
+    kind: str
+    key: Key
+    text: str
+
+
+class OneRun(NamedTuple):
+    """Everything the checks of one run look at, as of one snapshot of its rows."""
+
+    rows: RunRows
+    history: tuple[Event, ...] | None = None  # all its events, in order; None: not read
+    shared: tuple[Effect, ...] = ()  # effects of scope `tenant` that are its own
+    usages: tuple[Usage, ...] | None = None  # the effects of scope `tenant` that it used; None: not read
+    mapping: Mapping | None = None  # of the clocks; None: not known
+    generation: int | None = None  # of the store; None: not known
+    chain: bool = False  # hashes and digests are to be computed anew
+
+    @property
+    def run(self) -> Run:
+        """Its row."""
+        return self.rows.run
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Its own effects, of every scope."""
+        mine = {effect[:4] for effect in self.rows.effects}
+        return (*self.rows.effects, *(effect for effect in self.shared if effect[:4] not in mine))
+
+
+Broken: TypeAlias = Iterator[tuple[Kind, Key, str]]
+Check: TypeAlias = Callable[[OneRun], Broken]
+
+
+def broken(kind: Kind, row: Row, text: str) -> tuple[Kind, Key, str]:
+    """A row that breaks the invariant, and how."""
+    return kind, key_of(kind, row), text

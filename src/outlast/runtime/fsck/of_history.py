@@ -1,0 +1,174 @@
+"""Checks of a run's history: its numbers, its bytes, its chain, and whether the moves it tells of are legal."""
+
+import json
+from itertools import pairwise
+from typing import Any, Final
+
+from outlast.core.events import GENESIS, EventType, chain_hash, iso
+from outlast.core.machine import TABLE, TERMINAL, Move, RunStatus
+from outlast.core.rows import EVENT, RUN, Event, Run, is_over
+from outlast.runtime.fsck.finding import Broken, OneRun, broken
+
+# The verbs that each type of event may tell of. A type that is not here tells of no move.
+SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
+    EventType.STARTED: ("start",),
+    EventType.CLAIMED: ("claim",),
+    EventType.TAKEN_OVER: ("claim",),
+    EventType.ADMITTED: ("admit",),
+    EventType.QUEUED: ("queue",),
+    EventType.CHECKPOINT: ("advance",),
+    EventType.PARKED: ("park", "retry", "quiet"),
+    EventType.HANDED_BACK: ("hand_back",),
+    EventType.FLAGGED: ("flag",),
+    EventType.FINISHED_WELL: ("complete",),
+    EventType.FAILED: ("fail",),
+    EventType.CANCELLED: ("cancel",),
+}
+ENDS: Final = (EventType.FINISHED_WELL.value, EventType.FAILED.value, EventType.CANCELLED.value)
+_MOVES: Final[tuple[Move, ...]] = tuple(m for m in TABLE if isinstance(m.target, RunStatus))
+
+
+def data_of(event: Event) -> dict[str, Any]:
+    """The data of an event; {} where its bytes cannot be read."""
+    try:
+        data = json.loads(event.body)["data"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def history_numbers(one: OneRun) -> Broken:
+    """The events of a run are numbered 1 … seq, without a gap (I21)."""
+    if one.history is None:
+        return
+    there = {event.seq for event in one.history}
+    missing = sorted(set(range(1, one.run.seq + 1)) - there)
+    for seq in missing[:10]:
+        yield EVENT, (one.run.tenant, one.run.run, seq), f"event {seq} of {one.run.seq} is missing"
+    for event in one.history:
+        if not 1 <= event.seq <= one.run.seq:
+            yield broken(EVENT, event, f"the run says that it has {one.run.seq} events")
+
+
+def history_head(one: OneRun) -> Broken:
+    """The run's row names the hash of its last event (I37)."""
+    last = one.history[-1] if one.history else None
+    if last is not None and last.seq == one.run.seq and last.hash != one.run.head:
+        yield broken(RUN, one.run, f"its head is not the hash of event {last.seq}")
+
+
+def history_chain(one: OneRun) -> Broken:
+    """Each event's hash is that of its predecessor's hash and its own bytes: nothing was changed since (I37)."""
+    if not one.chain or one.history is None:
+        return
+    before, number = GENESIS, 0
+    for event in one.history:
+        if event.seq == number + 1 and event.hash != chain_hash(before, event.body):
+            yield broken(EVENT, event, "its bytes and its predecessor's hash do not give its hash")
+        before, number = event.hash, event.seq
+
+
+def history_bytes(one: OneRun) -> Broken:
+    """An event's bytes are a CloudEvent that says what its columns say."""
+    for event in one.history or ():
+        if wrong := _disagrees(one.run, event):
+            yield broken(EVENT, event, wrong)
+
+
+def _disagrees(run: Run, event: Event) -> str:
+    try:
+        told = json.loads(event.body)
+        data = told["data"]
+        pairs = {
+            "specversion": (told["specversion"], "1.0"),
+            "id": (told["id"], f"{event.run}/{event.seq}"),
+            "source": (told["source"], f"/{event.tenant}/{run.workflow}"),
+            "subject": (told["subject"], event.run),
+            "type": (told["type"], event.type),
+            "time": (told["time"], iso(event.at)),
+            "sequence": (told["sequence"], f"{event.seq:010d}"),
+            "previous": (told["previous"], f"{event.seq - 1:010d}"),
+            "node": (data["node"], event.node),
+            "visit": (data["visit"], event.visit),
+        }
+        if not (isinstance(data["version"], int) and isinstance(data["epoch"], int)):
+            return "its version and epoch are no numbers"
+    except (ValueError, KeyError, TypeError) as error:
+        return f"its bytes are no CloudEvent: {error!r}"
+    wrong = next((name for name, (said, meant) in pairs.items() if said != meant), "")
+    return f"its bytes say {wrong} {pairs[wrong][0]!r}, its columns {pairs[wrong][1]!r}" if wrong else ""
+
+
+def history_versions(one: OneRun) -> Broken:
+    """Every version of the run's row has its events, and no claim follows a later one (I9, I11)."""
+    if not one.history:
+        return
+    read = [(event, data_of(event)) for event in one.history]
+    told = [(e, d["version"], d["epoch"]) for e, d in read if "version" in d and "epoch" in d]
+    for (_, version, epoch), (event, version_after, epoch_after) in pairwise(told):
+        if version_after - version not in (0, 1):
+            yield broken(EVENT, event, f"version {version_after} follows {version}")
+        elif epoch_after - epoch not in (0, 1):
+            yield broken(EVENT, event, f"claim {epoch_after} follows {epoch}")
+    if not told or told[-1][0].seq != one.run.seq:
+        return  # told by history_numbers or history_bytes
+    event, version, epoch = told[-1]
+    if told[0][1] != 1 and told[0][0].seq == 1:
+        yield broken(EVENT, told[0][0], f"the first event tells of version {told[0][1]}")
+    if (version, epoch) != (one.run.version, one.run.epoch):
+        yield broken(
+            RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; event {event.seq} {version}, {epoch}"
+        )
+
+
+def history_moves(one: OneRun) -> Broken:
+    """Every move the history tells of is in the table, and leads to where the run is; an end is the last (I10)."""
+    if not one.history:
+        return
+    may_be: set[RunStatus | None] = {None}
+    known = {word.value: verbs for word, verbs in SPOKEN.items()}
+    read = [(event, data_of(event).get("version")) for event in one.history]
+    for i, (event, version) in enumerate(read):
+        if version is None:
+            return  # told by history_bytes
+        if i + 1 < len(read) and read[i + 1][1] == version:
+            continue  # said before the move, in its commit
+        verbs = known.get(event.type)
+        if verbs is None:
+            may_be = {*RunStatus}
+            continue
+        led = {RunStatus(m.target) for m in _MOVES if m.verb in verbs and m.source in may_be}
+        if not led:
+            word = event.type.rsplit(".", 1)[1]
+            yield broken(EVENT, event, f"{word} is no move from {' or '.join(sorted(map(str, may_be)))}")
+            return
+        may_be = set(led)
+    if one.history[-1].seq == one.run.seq and one.run.status not in may_be:
+        yield broken(RUN, one.run, f"it is {one.run.status}; its history ends {' or '.join(sorted(map(str, may_be)))}")
+
+
+def history_end(one: OneRun) -> Broken:
+    """A terminal run never changes again: its end is told once, and last (I10)."""
+    ends = [event for event in one.history or () if event.type in ENDS]
+    for event in ends:
+        if event.seq != one.run.seq or not is_over(one.run):
+            yield broken(EVENT, event, f"the run ended here, and goes on to event {one.run.seq}, {one.run.status}")
+    if one.history and not ends and one.run.status in TERMINAL and one.history[-1].seq == one.run.seq:
+        yield broken(RUN, one.run, f"it is {one.run.status}, and no event tells of it")
+
+
+def checkpoint_kept(one: OneRun) -> Broken:
+    """There is a checkpoint for each completed visit; the last one is what a walk begins from (CKP-2)."""
+    if one.history is None:
+        if one.rows.last.visit > one.run.visit:
+            yield broken(EVENT, one.rows.last, f"a checkpoint of visit {one.rows.last.visit}, beyond {one.run.visit}")
+        return
+    kept = [event for event in one.history if event.type == EventType.CHECKPOINT]
+    for event in kept:
+        if event.snapshot is None:
+            yield broken(EVENT, event, "a checkpoint without its snapshot")
+    if len(kept) != one.run.visit - 1 and len(one.history) == one.run.seq:
+        yield broken(RUN, one.run, f"{len(kept)} checkpoints; visit {one.run.visit} follows {one.run.visit - 1}")
+    first = one.history[0] if one.history else None
+    if first is not None and first.seq == 1 and first.snapshot is None:
+        yield broken(EVENT, first, "the run began without a state")
