@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, attention, ledger, people, verbs
+from outlast.core import admission, adoption, attention, ledger, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Reason, RunStatus, WaitStatus
 from outlast.core.overlay import Attention, WaitingFor
@@ -94,6 +94,12 @@ class Drive:
         return self.speak(
             verbs.advance(self.run, node="b", label="", state=b"{}", now=at(self.t), budget_ms=600_000, **changes)
         )
+
+    def adopt(self) -> "Drive":
+        run = self.run
+        lane = adoption.lane_of(run.workflow, adoption.version_in(run.lane) + 1)
+        to = adoption.Adopted(lane, "renamed", "", {"renamed": 1}, b"{}", "p", "")
+        return self.speak(adoption.adopt(run, to, now=at(self.t)))
 
     def finish(self, outcome: RunStatus) -> "Drive":
         approvals = [row for row in self.rows if isinstance(row, Approval)]

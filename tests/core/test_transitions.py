@@ -5,15 +5,18 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from outlast.core import ledger, machine, people
+from outlast.core import ledger, machine, people, sharing
 from outlast.core.budget import Liveness
-from outlast.core.machine import TABLE, Move, RunStatus
+from outlast.core.commit import Commit
+from outlast.core.machine import TABLE, EffectStatus, Move, RunStatus
+from outlast.core.rows import EFFECT, Effect
+from outlast.core.verbs import claim
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
-from tests.core.drive import Drive
-from tests.models.world import at
+from tests.core.drive import INTENT, Drive
+from tests.models.world import at, born, find, run_of
 
 GIVES = ("park", "retry", "quiet", "hand_back", "flag", "queue")
 ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
@@ -39,6 +42,7 @@ def holding(make: Callable[[], Drive]) -> None:
         make().finish(outcome)
     make().advance()
     make().admit()
+    make().adopt()
     make().take_over()
 
 
@@ -49,6 +53,32 @@ def effects() -> None:
     running().intend().settle("refuse").reopen().intend().settle("record")
     for verb in ("happened", "did_not_happen", "give_up"):
         running().intend().settle("doubt").resolve(verb)
+
+
+def shared_effects() -> None:
+    """Of scope `tenant`: used by another run; or taken back, undone, and done anew by another."""
+    intent = INTENT._replace(visit=0, shared=True)
+    for verb in ("use", "take_back"):
+        drive = running()
+        drive.speak(ledger.intend(drive.run, intent, None, ordinal=1, now=at(1)))
+        drive.speak(ledger.record(drive.run, shared_effect(drive), b"1", now=at(1)))
+        drive.speak(born("q")).speak(claim(run_of(drive.rows, "q"), worker="v", now=at(1), budget_ms=600_000))
+        other, done = run_of(drive.rows, "q"), shared_effect(drive)
+        if verb == "use":
+            drive.speak(sharing.use(other, done, noted=False, now=at(1)))
+        else:
+            drive.speak(Commit((sharing.taken_back(done),), ledger.fence(drive.run)))
+            undone = shared_effect(drive)._replace(status=EffectStatus.UNDONE)
+            drive.rows = tuple(undone if isinstance(row, Effect) else row for row in drive.rows)
+            drive.speak(ledger.intend(other, intent, undone, ordinal=1, now=at(2)))
+            again = shared_effect(drive)
+            assert (again.by_run, again.attempts, again.first_at, again.redone, again.shared) == ("q", 1, 2, 1, 0)
+
+
+def shared_effect(drive: Drive) -> Effect:
+    row = find(drive.rows, EFFECT, "", 0, "k")
+    assert isinstance(row, Effect)
+    return row
 
 
 def waits_and_approvals() -> None:
@@ -79,6 +109,7 @@ def drive_everything() -> None:
     holding(recovering)
     Drive().start().claim().give("park").post().claim()
     effects()
+    shared_effects()
     waits_and_approvals()
     asyncio.run(leases())
 

@@ -23,6 +23,7 @@ class EventType(StrEnum):
     FINISHED_WELL = "dev.outlast.workflow.completed"
     FAILED = "dev.outlast.workflow.failed"
     CANCELLED = "dev.outlast.workflow.cancelled"
+    COMPENSATED = "dev.outlast.workflow.compensated"
     CHECKPOINT = "dev.outlast.workflow.checkpoint"
     CLAIMED = "dev.outlast.run.claimed"
     TAKEN_OVER = "dev.outlast.run.taken_over"
@@ -32,7 +33,10 @@ class EventType(StrEnum):
     HANDED_BACK = "dev.outlast.run.handed_back"
     FLAGGED = "dev.outlast.run.attention"
     ANSWERED = "dev.outlast.run.answered"
+    COMPENSATING = "dev.outlast.run.compensating"
+    ADOPTED = "dev.outlast.run.adopted"
     TOLD = "dev.outlast.run.told"
+    DENIED = "dev.outlast.run.denied"
 
 
 def _text(value: str) -> str:

@@ -90,18 +90,29 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("admit", R.RUNNING, R.RUNNING, R.RECOVERING),  # recovering: its first holder died before it was admitted
     *_moves("queue", R.QUEUED, R.RUNNING, R.RECOVERING),  # no slot is free
     *_moves("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
+    *_moves("adopt", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
+    *_moves("adopt", R.RECOVERING, R.RECOVERING),
     *_moves("park", R.WAITING, R.RUNNING, R.RECOVERING),
     *_moves("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
     *_moves("quiet", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a call in flight can no longer land
     *_moves("hand_back", R.QUEUED, R.RUNNING, R.RECOVERING),
     *_moves("flag", R.WAITING, R.RUNNING, R.RECOVERING),  # to attention; position and visit stay
+    *_moves("compensate", R.COMPENSATING, R.RUNNING, R.RECOVERING),  # how it ends is decided; undo goes first
+    *(
+        Move(verb, R.COMPENSATING, R.COMPENSATING)  # it never walks again: what wakes it leads to undo
+        for verb in ("claim", "park", "retry", "quiet", "hand_back", "flag")
+    ),
     *_moves("complete", R.COMPLETED, R.RUNNING, R.RECOVERING),
-    *_moves("fail", R.FAILED, R.RUNNING, R.RECOVERING),
-    *_moves("cancel", R.CANCELLED, R.RUNNING, R.RECOVERING),
+    *_moves("fail", R.FAILED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
+    *_moves("cancel", R.CANCELLED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
     # effect
     *_moves("intend", E.INTENDED, None, E.INTENDED, E.REFUSED),  # REFUSED: only once a person re-opened it
+    *_moves("intend", E.INTENDED, E.UNDONE),  # scope `tenant`: new work, under a key of its own at the receiver
+    *_moves("use", E.DONE, E.DONE),  # scope `tenant`: another run takes the recorded answer; no undo after that
+    *_moves("take_back", E.DONE, E.DONE),  # scope `tenant`: its undo is about to begin; no use after that
     *_moves("record", E.DONE, E.INTENDED),
     *_moves("refuse", E.REFUSED, E.INTENDED),
+    *_moves("withhold", E.REFUSED, None),  # an undo that must not be called as things stand: no intent, no call
     *_moves("defer", E.INTENDED, E.INTENDED),  # an attempt ended without an outcome; another follows
     *_moves("reopen", E.REFUSED, E.REFUSED),  # a person: try again
     *_moves("doubt", E.UNCERTAIN, E.INTENDED),
@@ -109,6 +120,8 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("happened", E.DONE, E.UNCERTAIN),
     *_moves("did_not_happen", E.REFUSED, E.UNCERTAIN),  # refused and re-opened: the next walk intends anew
     *_moves("give_up", E.REFUSED, E.UNCERTAIN),
+    *_moves("by_hand", E.DONE, E.REFUSED, E.UNCERTAIN),  # an undo that failed: a person did it
+    *_moves("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
     # wait
     *_moves("note_wait", W.OPEN, None),
     *_moves("bind", W.BOUND, W.OPEN),

@@ -1,0 +1,94 @@
+"""A run goes over to another version of its workflow, or to another node: asked for by people, moved by its holder."""
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from outlast.core.commit import Commit, Instant, Post
+from outlast.core.events import EventType
+from outlast.core.machine import Choice, Reason
+from outlast.core.moves import Told, fence, move
+from outlast.core.rows import Note, Run
+
+TO: Final = "to"  # of the payload of an answer that names where to
+
+
+class Wish(NamedTuple):
+    """Where a person wants a run to go on: a version, and a node of it ('' = where it stands)."""
+
+    version: int
+    node: str
+    by: str
+    reason: str
+
+
+class Adopted(NamedTuple):
+    """Where a run stands once it has gone over. The visit is the same: its ledger goes on answering (S-15)."""
+
+    lane: str
+    node: str
+    label: str
+    visits: dict[str, int]
+    state: bytes
+    by: str
+    reason: str
+
+
+def lane_of(workflow: str, version: int) -> str:
+    """The lane of one version of a workflow."""
+    return f"{workflow}@{version}"
+
+
+def version_in(lane: str) -> int:
+    """The version that a lane names."""
+    return int(lane.rpartition("@")[2])
+
+
+def ask_for(run: Run, reason: Reason, version: int, node: str, *, actor: str, text: str) -> Commit:
+    """Leave the wish that a run go over to a version and a node, as an answer to `reason`.
+
+    It counts only while the run stands where it stood when it was asked for: it can never act twice.
+    """
+    payload = {
+        "choice": Choice.ADOPT.value, "key": "", "reason": text, "by_ms": 0,
+        TO: {"version": version, "node": node}, "from": [run.lane, run.node, run.visit],
+    }  # fmt: skip
+    note = Note(run.tenant, run.run, 0, "answer", reason.value, json.dumps(payload).encode(), "", actor, 0)
+    return Commit((Post(note),), label=f"{run.run} post adopt")
+
+
+def wish_of(run: Run, notes: Sequence[Note]) -> Wish | None:
+    """The latest wish that still speaks of where the run stands."""
+    for note in reversed(notes):
+        if note.kind != "answer" or note.name not in (Reason.NODE_GONE, Reason.STRANDED_VERSION):
+            continue
+        payload = json.loads(note.payload)
+        if TO in payload and payload["from"] == [run.lane, run.node, run.visit]:
+            return Wish(payload[TO]["version"], payload[TO]["node"], note.actor, payload["reason"])
+    return None
+
+
+def adopt(run: Run, to: Adopted, *, now: Instant, told: Sequence[Told] = ()) -> Commit:
+    """The holder moves its run to another lane or node; the state as it is from here on goes with the event (S-22).
+
+    Visit, waits, approvals and effects stay as they are, and so does the claim.
+    """
+    assert to.node and to.lane.startswith(f"{run.workflow}@")
+    assert (to.lane, to.node) != (run.lane, run.node), "it stands there already"
+    data: dict[str, object] = {
+        "from": run.lane, "lane": to.lane, "node_before": run.node, "next": to.node, "by": to.by, "reason": to.reason,
+    }  # fmt: skip
+    puts = move(
+        run,
+        "adopt",
+        EventType.ADOPTED,
+        now,
+        data,
+        told=told,
+        snapshot=to.state,
+        lane=to.lane,
+        node=to.node,
+        label=to.label,
+        visits=json.dumps(to.visits),
+    )
+    return Commit(puts, fence(run), label=f"{run.run} adopt {to.lane}")
