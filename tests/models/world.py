@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.rows import EVENT, KINDS, NOTE, RUN, Effect, Event, Key, Kind, Note, Row, Run, key_of
+from outlast.core.rows import EVENT, KINDS, NOTE, RUN, USED, Effect, Event, Key, Kind, Note, Row, Run, key_of
 from outlast.core.verbs import start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
@@ -101,9 +101,17 @@ def broken(rows: Rows, batch: Batch) -> str:
             return "mail does not count the notes"
     for key, left in batch.changes["effect"].items():
         old = next((row for row in rows if type(row) is Effect and row[:4] == key), None)
-        if isinstance(old, Effect) and old.status is EffectStatus.DONE and left.row != old:
+        if isinstance(old, Effect) and old.status is EffectStatus.DONE and not _stands(old, left.row):
             return "a done effect was written again"
     return ""
+
+
+def _stands(old: Effect, after: Row) -> bool:
+    """A done effect stays as it is, but for its use by another run of the tenant, and for its undo."""
+    assert isinstance(after, Effect)
+    undone = old.shared != USED and after.status is EffectStatus.UNDONE
+    same = after._replace(version=old.version, shared=old.shared, status=old.status if undone else after.status)
+    return same == old and (after.shared == old.shared or (bool(old.by_run) and not old.shared))
 
 
 def _moved(before: Run, after: Run) -> str:

@@ -32,6 +32,7 @@ NEW_SINCE_1 = {
     ("effect", "by_run"),
     ("effect", "shared"),
     ("effect", "keep_ms"),
+    ("effect", "redone"),
 }
 KINDS_SINCE_1 = (HOLD, USAGE, TOPOLOGY)
 DAY = 24 * 3_600_000

@@ -76,6 +76,8 @@ class KeyTemplate:
             literals.append("")
         _check_literals(literals, used, wrong)
         pattern = "%s".join(literals)
+        if literals[0].startswith(UNDO):
+            raise wrong(f"begins with {UNDO}, as the engine's own keys do", "begin with another word")
         if len(pattern) > KEY_BYTES_MAX:
             raise wrong(f"is longer than {KEY_BYTES_MAX} characters", "choose a shorter one")
         return cls(text, pattern, tuple(names.index(name) for name in used), tuple(used))
@@ -89,6 +91,10 @@ class KeyTemplate:
                 f"a key has 1 to {KEY_BYTES_MAX} bytes",
                 "use a shorter business identity, e.g. an id instead of a text",
             )
+        if key.startswith(UNDO):
+            raise InvalidInput(
+                f'key "{self.text}" renders to {key}', "such keys are the engine's own", "begin with another word"
+            )
         return key
 
     def __repr__(self) -> str:
@@ -98,12 +104,23 @@ class KeyTemplate:
 def idempotency_key(tenant: str, run: str, visit: int, key: str) -> str:
     """What a receiver may dedupe by: the same for every attempt of one effect, different for any other effect.
 
-    `visit` is 0 for scope `run`; `run` is '' for scope `tenant`. Readable up to 255 characters, else a hash.
+    `visit` is 0 for scope `run`; for scope `tenant` `run` is '' and `visit` counts how often it was done anew after
+    an undo, which a receiver that remembers the first key would not do. Readable up to 255 characters, else a hash.
     """
     readable = f"{tenant}:{run}:{visit}:{key}"
     if len(readable) <= IDEMPOTENCY_KEY_CHARS_MAX:
         return readable
     return f"{tenant}:{sha256(readable.encode()).hexdigest()}"
+
+
+UNDO: Final = "undo/"
+"""What keys of the engine's own begin with: the undo of an effect has the effect's key behind it."""
+
+
+def undo_key(key: str) -> str:
+    """The key of the undo of an effect: `undo/KEY`; of one that would be too long, a hash."""
+    whole = UNDO + key
+    return whole if len(whole) <= KEY_BYTES_MAX else f"{UNDO}{sha256(key.encode()).hexdigest()}"
 
 
 def _written(value: object) -> str:

@@ -4,6 +4,7 @@ All but `testify` are fenced by the holder's epoch and visit (S-15): a holder th
 """
 
 import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from outlast.core.commit import Commit, Fence, Instant, Put, When
@@ -13,12 +14,14 @@ from outlast.core.rows import (
     EFFECT,
     EVIDENCE,
     MEMO,
+    USAGE,
     WAIT,
     Approval,
     Effect,
     Evidence,
     Memo,
     Run,
+    Usage,
     Wait,
     check_effect,
 )
@@ -37,6 +40,9 @@ class Intent(NamedTuple):
     start_budget_ms: int
     quiet_margin_ms: int
     allowed_by: str = ""
+    shared: bool = False  # scope `tenant`: the row is the tenant's, and this run's to settle
+    keep_ms: int = 0
+    noted: bool = False  # scope `tenant`: the usage row of this run stands already
 
 
 def fence(run: Run, *, mail: int | None = None) -> Fence:
@@ -64,13 +70,15 @@ def intend(
     if latest_real is not None:
         not_after = min(not_after, latest_real)
     assert not_after > now.real, "the slice has room for the attempt: the walk checks before it intends"
+    standing, previous = previous, _carried(run, previous)
+    mine = previous if previous is not None and previous.by_run in ("", run.run) else None
     row = Effect(
         tenant=run.tenant,
-        run=run.run,
+        run="" if what.shared else run.run,
         visit=what.visit,
         key=what.key,
-        version=previous.version + 1 if previous else 1,
-        status=effect_target("intend", previous.status if previous else None),
+        version=standing.version + 1 if standing else 1,
+        status=effect_target("intend", standing.status if standing else None),
         activity=what.activity,
         digest=what.digest,
         node=run.node,
@@ -80,21 +88,26 @@ def intend(
         external_id=previous.external_id if previous else "",
         attempts=previous.attempts + 1 if previous else 1,
         waited_ms=previous.waited_ms if previous else 0,
-        ordinal=previous.ordinal if previous else ordinal,
+        ordinal=mine.ordinal if mine else ordinal,
         epoch=run.epoch,
         first_at=previous.first_at if previous else now.real,
         not_after=not_after,
         quiet_until=not_after + what.timeout_ms + what.quiet_margin_ms,
-        covered_until=approval.valid_until if approval else previous.covered_until if previous else 0,
-        approval=approval.id if approval else previous.approval if previous else "",
+        covered_until=approval.valid_until if approval else mine.covered_until if mine else 0,
+        approval=approval.id if approval else mine.approval if mine else "",
         allowed_by=what.allowed_by,
         undo=what.undo,
         settled_at=0,
         settled_by="",
         interrupted=previous.interrupted + was_cut(previous) if previous else 0,
+        by_run=run.run if what.shared else "",
+        keep_ms=what.keep_ms,
+        redone=standing.redone + (previous is None) if standing else 0,
     )
     check_effect(row)
-    puts = [Put(EFFECT, row, previous.version if previous else 0)]
+    puts = [Put(EFFECT, row, standing.version if standing else 0)]
+    if what.shared and not what.noted:
+        puts.append(Put(USAGE, Usage(run.tenant, run.run, what.key, now.business), 0))
     whens: tuple[When, ...] = ()
     if approval is not None:
         assert not approval.consumed_by, "an approval is consumed once"
@@ -106,6 +119,16 @@ def intend(
         puts.append(Put(APPROVAL, consumed, approval.version))
         whens = (When(approval.valid_until, False, "business", "lapsed"),)
     return Commit(tuple(puts), fence(run), whens=whens, label=f"{run.run} intend {what.key}")
+
+
+def _carried(run: Run, previous: Effect | None) -> Effect | None:
+    """What an attempt carries on: nothing of work that was undone; an open effect is its own run's alone (S-18)."""
+    if previous is None:
+        return None
+    foreign = previous.by_run not in ("", run.run)
+    assert not (foreign and previous.settled_at == 0), "another run's open effect is waited for, never resolved"
+    assert previous.by_run or previous.status is not EffectStatus.UNDONE, "only shared work is done anew after an undo"
+    return None if previous.status is EffectStatus.UNDONE else previous
 
 
 TOO_LATE = "too_late"
@@ -193,13 +216,20 @@ def deferred_until(effect: Effect) -> int:
 
 def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
     """Keep the answer that a replaced holder got too late: evidence, which changes nothing by itself (S-10)."""
-    row = Evidence(effect.tenant, effect.run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business)
-    return Commit((Put(EVIDENCE, row, 0),), label=f"{effect.run} testify {effect.key}")
+    run = effect.by_run or effect.run
+    row = Evidence(effect.tenant, run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business)
+    return Commit((Put(EVIDENCE, row, 0),), label=f"{run} testify {effect.key}")
 
 
 def remember(run: Run, memo: Memo) -> Commit:
     """The value of a lookup: the same answer for every later walk of its scope."""
     return Commit((Put(MEMO, memo, 0),), fence(run), label=f"{run.run} remember {memo.key}")
+
+
+def remember_all(run: Run, memos: Sequence[Memo]) -> Commit:
+    """What policy said, several answers at once: each the same for every later walk of the visit."""
+    puts = tuple(Put(MEMO, memo, 0) for memo in memos)
+    return Commit(puts, fence(run), label=f"{run.run} remember {memos[0].key}")
 
 
 def note_wait(run: Run, wait: Wait) -> Commit:

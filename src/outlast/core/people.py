@@ -143,11 +143,17 @@ def resolve_effect(
     check_effect(row)
     quiet = (When(effect.quiet_until, True, "real", "quiet"),) if verb == "did_not_happen" else ()
     payload = json.dumps({"verb": verb, "key": effect.key, "visit": effect.visit, "reason": reason}).encode()
+    run = effect.by_run or effect.run
     return Commit(
-        (Put(EFFECT, row, effect.version), _note(effect.tenant, effect.run, "resolve", effect.key, by, payload)),
+        (Put(EFFECT, row, effect.version), _note(effect.tenant, run, "resolve", effect.key, by, payload)),
         whens=quiet,
-        label=f"{effect.run} {verb} {effect.key}",
+        label=f"{run} {verb} {effect.key}",
     )
+
+
+def settled_elsewhere(effect: Effect, run: str) -> Commit:
+    """Tell a run that waits for another run's shared effect that it may look again: it is settled (S-18)."""
+    return Commit((_note(effect.tenant, run, "resolve", effect.key, effect.by_run),), label=f"{run} post {effect.key}")
 
 
 GIVEN_UP = "given_up"

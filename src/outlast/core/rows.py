@@ -20,6 +20,7 @@ from outlast.core.machine import (
 from outlast.errors import Corrupt
 
 STORE: Final = "*"  # the tenant of rows that belong to the store itself
+USED, TAKEN_BACK = 1, 2  # Effect.shared: the two exclude each other, so nobody uses an answer whose undo has begun
 
 
 class Run(NamedTuple):
@@ -74,7 +75,10 @@ class Event(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The ledger row of one write, by (tenant, run, visit, key): visit 0 = scope `run`, run empty = scope `tenant`."""
+    """The ledger row of one write, by (tenant, run, visit, key): visit 0 = scope `run`, run empty = scope `tenant`.
+
+    Within one run, scopes `run` and `tenant` have one space of keys: the same key in both is a conflict.
+    """
 
     tenant: str
     run: str
@@ -105,8 +109,9 @@ class Effect(NamedTuple):
     interrupted: int = 0  # attempts that came to no end of their own: a death, or our own check; they use up nothing
     undoes: str = ""  # 'visit:key' of the effect that this one undoes; '' for an effect of the run's own
     by_run: str = ""  # scope `tenant`: the run it belongs to, which alone settles it; '' for the other scopes
-    shared: int = 0  # scope `tenant`: 1 once another run has used its answer
+    shared: int = 0  # scope `tenant`: USED once another run has used its answer, TAKEN_BACK once its undo has begun
     keep_ms: int = 0  # scope `tenant`: how long it outlives its settling as a tombstone; 0 = for ever
+    redone: int = 0  # scope `tenant`: times it was done anew after an undo; part of the key that receivers dedupe by
 
 
 class Memo(NamedTuple):
@@ -236,7 +241,7 @@ class Hold(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """A run that used an effect of scope `tenant`: its own, or another run's recorded answer (S-18)."""
+    """A run that an effect of scope `tenant` concerns: its own, one whose answer it used or waits for (S-18)."""
 
     tenant: str
     run: str
@@ -408,3 +413,9 @@ def check_effect(effect: Effect) -> None:
         raise Corrupt(f"effect {effect.key}: attempts, ordinal or not_after below the first intent")
     if effect.status is EffectStatus.DONE and effect.response is None:
         raise Corrupt(f"effect {effect.key}: done without a response")
+    if bool(effect.run) == bool(effect.by_run):
+        raise Corrupt(f"effect {effect.key}: of run {effect.run!r}, and shared by run {effect.by_run!r}")
+    if effect.run and (effect.shared or effect.keep_ms or effect.redone):
+        raise Corrupt(f"effect {effect.key}: of one run, yet shared, kept or redone")
+    if effect.shared and effect.status not in (EffectStatus.DONE, EffectStatus.UNDONE):
+        raise Corrupt(f"effect {effect.key}: {effect.status}, yet its answer was used or taken back")

@@ -9,6 +9,7 @@ STATEMENTS: Final = (
     "ALTER TABLE effect ADD COLUMN by_run TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE effect ADD COLUMN shared {integer} NOT NULL DEFAULT 0",
     "ALTER TABLE effect ADD COLUMN keep_ms {integer} NOT NULL DEFAULT 0",
+    "ALTER TABLE effect ADD COLUMN redone {integer} NOT NULL DEFAULT 0",
     "ALTER TABLE approval ADD COLUMN quorum {integer} NOT NULL DEFAULT 1",
     "ALTER TABLE approval ADD COLUMN votes TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE approval ADD COLUMN not_requester {integer} NOT NULL DEFAULT 0",
