@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core.budget import APPROVAL_STALE_AFTER
+from outlast.core.compensation import Ending, ending_of
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import GIVEN_UP, REOPENED
@@ -46,6 +47,14 @@ class WalkOn(NamedTuple):
         return any(a.attention.reason is reason and a.choice is choice for a in self.answers)
 
 
+class Undo(NamedTuple):
+    """It is decided how the run ends: what it did is undone first, and nothing else begins (S-19)."""
+
+    ending: Ending
+    left: tuple[Attention, ...] = ()
+    answers: tuple["Answer", ...] = ()
+
+
 class Answer(NamedTuple):
     """What a person chose for one entry of the attention set."""
 
@@ -56,7 +65,7 @@ class Answer(NamedTuple):
     by_ms: int  # extend: by how much
 
 
-Route: TypeAlias = Cancel | Fail | Rest | WalkOn
+Route: TypeAlias = Cancel | Fail | Rest | WalkOn | Undo
 ANSWERED_BY_CONTINUE: Final = {
     Reason.EXCEPTION: Choice.CONTINUE,
     Reason.WALK_DIVERGED: Choice.CONTINUE,
@@ -83,8 +92,11 @@ def cancel_of(notes: Iterable[Note]) -> Cancel | None:
 def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect], now: int) -> Route:
     """Cancel before all else; then what people answered; rest while one who must answer has not; else walk.
 
-    `now` is business time: an approval that was not decided goes stale seven days after its timeout (S-21).
+    `now` is business time: an approval that was not decided goes stale seven days after its timeout (S-21). Once it
+    is decided how the run ends, nothing leads back to a walk, and no further cancel or failure changes it.
     """
+    if (ending := ending_of(run)) is not None:
+        return _to_undo(run, ending, notes, effects)
     if (cancel := cancel_of(notes)) is not None:
         return cancel
     left: list[Attention] = []
@@ -104,6 +116,17 @@ def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Eff
     if any(a.reason not in OVERLAY_ONLY for a in left):
         return Rest(tuple(left), tuple(answers))
     return WalkOn(tuple(left), tuple(answers))
+
+
+def _to_undo(
+    run: Run, ending: Ending, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]
+) -> Rest | Undo:
+    said = [(a, _answer_to(a, notes, effects)) for a in attention_of(run)]
+    left = tuple(a for a, answer in said if answer is None)
+    answers = tuple(answer for _, answer in said if answer is not None)
+    if any(a.reason not in OVERLAY_ONLY for a in left):
+        return Rest(left, answers)
+    return Undo(ending, left, answers)
 
 
 def _settled(a: Attention, effect: Effect | None) -> Answer:
