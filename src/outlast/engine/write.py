@@ -6,7 +6,7 @@ from typing import Any, Final
 from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
 from outlast.core.budget import INLINE_WAIT_MAX, SECOND
-from outlast.core.commit import Commit
+from outlast.core.commit import Commit, Instant
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.route import cancel_of
@@ -123,15 +123,8 @@ class Write:
             quiet_margin_ms=self.times.quiet_margin,
             allowed_by=allowed.by,
         )
-        commit = moves.intend(
-            run,
-            intent,
-            previous,
-            ordinal=previous.ordinal if previous else ledger.next_ordinal(),
-            now=now,
-            approval=allowed.approval,
-            latest_real=allowed.latest_real,
-        )
+        ordinal = previous.ordinal if previous else ledger.next_ordinal()
+        commit = self._intended(intent, previous, allowed, ordinal, now)
         submitted = read(self.walk.around.clock)
         done = await ledger.land(commit)
         effect = moves.intended(commit)
@@ -139,6 +132,20 @@ class Write:
         if ledger.mail_moved:
             await self._heed_cancel(effect)
         return effect
+
+    def _intended(
+        self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
+    ) -> Commit:
+        """The commit that is durable before the call."""
+        return moves.intend(
+            self.ledger.run,
+            what,
+            previous,
+            ordinal=ordinal,
+            now=now,
+            approval=allowed.approval,
+            latest_real=allowed.latest_real,
+        )
 
     async def _heed_cancel(self, effect: Effect) -> None:
         """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
