@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
 from outlast.store.faulty import FaultyStore
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
+from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.sqlite import open_without_sync
 from outlast.testing.conformance import PROMISES, HandClock, Promise
+from tests.postgres import server
 
 # Which requirement a promise shows, beside the semantics it names.
 REQUIREMENTS = {
@@ -60,6 +63,26 @@ class Sqlite:
             await store.close()
 
 
+class Postgres:
+    """Writers that share one schema of a real server, each with connections of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.schema = f"exam_{token_hex(6)}"
+        self.opened: list[PostgresStore] = []
+
+    async def open(self, writer: str) -> Store:
+        url = f"{server.url()}?schema={self.schema}"
+        store = await open_postgres(url, writer=writer, clock=self.clock)
+        self.opened.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self.opened:
+            await store.close()
+        await server.drop(self.schema)
+
+
 class Faultless(Memory):
     """The wrapper that can fail, never failing."""
 
@@ -74,7 +97,14 @@ class FaultlessSqlite(Sqlite):
         return FaultyStore(await super().open(writer), lambda name, commit: None)
 
 
-Subjects = Memory | Sqlite
+class FaultlessPostgres(Postgres):
+    """The same around PostgreSQL."""
+
+    async def open(self, writer: str) -> Store:
+        return FaultyStore(await super().open(writer), lambda name, commit: None)
+
+
+Subjects = Memory | Sqlite | Postgres
 
 
 def cases() -> list[object]:
@@ -86,7 +116,7 @@ def cases() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("make", [Memory, Sqlite, Faultless, FaultlessSqlite])
+@pytest.mark.parametrize("make", [Memory, Sqlite, Postgres, Faultless, FaultlessSqlite, FaultlessPostgres])
 @pytest.mark.parametrize("promise", cases())
 def test_store_keeps(promise: Promise, make: Callable[[Path], Subjects], tmp_path: Path) -> None:
     async def exam() -> None:

@@ -1,5 +1,6 @@
 """From a URL to a store: the one place that names concrete stores."""
 
+from importlib import import_module
 from pathlib import Path
 
 from outlast.core.clock import Clock
@@ -11,24 +12,42 @@ from outlast.store.sqlite import open_sqlite
 
 SQLITE = "sqlite:"
 MEMORY = "memory:"
+POSTGRES = ("postgresql://", "postgres://")
 
 
 async def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH` or `memory:`.
+    """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH`,
+    `postgresql://USER@HOST/DATABASE?schema=outlast`, or `memory:`.
 
     A plain path that ends in .db is a SQLite file too. Raises StoreUnusable with one sentence that says why not.
     """
     time = clock or SystemClock()
     if url == MEMORY or url.startswith("memory://"):
         return MemoryStore(MemoryCore(time), process_id("writer"))
+    if url.startswith(POSTGRES):
+        return await _open_postgres(url, clock)
     path = _path(url)
     if path is None:
         raise StoreUnusable(
             f"no store can be opened at {url}",
-            "a store is named by sqlite:PATH or memory:",
+            "a store is named by sqlite:PATH, postgresql://… or memory:",
             "e.g. --store sqlite:outlast.db",
         )
     return await open_sqlite(path, writer=process_id("writer"), clock=time)
+
+
+async def _open_postgres(url: str, clock: Clock | None) -> Store:
+    """Its driver is an extra, loaded where it is asked for. The server's clock is the store's, unless one is given."""
+    try:
+        postgres = import_module("outlast.store.postgres.store")
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreUnusable(
+            "a PostgreSQL store needs the extra `postgres`", "asyncpg is not installed", "uv add 'outlast[postgres]'"
+        ) from None
+    store: Store = await postgres.open_postgres(url, writer=process_id("writer"), clock=clock)
+    return store
 
 
 def is_there(url: str) -> bool:

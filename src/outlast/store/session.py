@@ -15,6 +15,7 @@ from outlast.store.bounds import check
 from outlast.store.cache import Cache
 from outlast.store.database import Database, error_name
 from outlast.store.sql import DECODE, SQL
+from outlast.store.taking import candidates, most_of
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 from outlast.store.tickets import Take, Task, Ticket
 
@@ -175,9 +176,9 @@ class Session:
             return error if isinstance(error, StoreError) else Rejected(str(error))
 
     def _take(self, take: Take, batch: Batch) -> object:
-        candidates = self._candidates(take, batch)
+        offered = self._candidates(take, batch)
         try:
-            moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates]
+            moves = [(run, take.step(run, batch.now, self.mapping)) for run in offered]
         except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
             return error
         taken: list[Run] = []
@@ -198,23 +199,14 @@ class Session:
 
     def _candidates(self, take: Take, batch: Batch) -> list[Run]:
         """The runs to move, as earlier commits of the batch leave them."""
-        real, changed = batch.now.real, batch.changes[RUN.name]
-        most = take.n + len(changed)  # rows of the file that the batch has changed may no longer be candidates
+        real, most = batch.now.real, most_of(take, batch)
         found: list[tuple[object, ...]] = []
         for owner in take.owners:
             found += self.db.execute(sql.OWNED, (owner, most)).fetchall()
         if not take.owners:
             for lane in take.lanes:
                 found += self.db.execute(sql.DUE, (lane, real, most)).fetchall()
-        runs = [left.row for left in changed.values() if isinstance(left.row, Run)]
-        runs += [self._run_of(values) for values in found if values[:2] not in changed]
-        if take.owners:
-            runs = [run for run in runs if run.owner in take.owners]
-            runs.sort(key=lambda run: (take.owners.index(run.owner), run.tenant, run.run))
-        else:
-            runs = [run for run in runs if run.due_at is not None and run.due_at <= real and run.lane in take.lanes]
-            runs.sort(key=lambda run: (run.due_at or 0, run.tenant, run.run))
-        return runs[: take.n]
+        return candidates(take, batch, map(self._run_of, found))
 
     def _run_of(self, values: tuple[object, ...]) -> Run:
         """A run as just selected, remembered like any other read."""

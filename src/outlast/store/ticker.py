@@ -14,17 +14,24 @@ MAPPING_ROW: Final = (STORE, MAPPING_KEY)
 
 
 class Ticker:
-    """Real store time in milliseconds; a wall clock that is set back stands still here until it has caught up."""
+    """Real store time in milliseconds; a wall clock that is set back stands still here until it has caught up.
 
-    def __init__(self, clock: Clock) -> None:
+    `clock`: the machine's, or the one of a simulation; None where a server tells the time with every answer.
+    """
+
+    def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
         self._last = 0
         self._lock = Lock()
 
     def real(self) -> int:
         """Now, never earlier than any answer before."""
+        return self.heard(0)
+
+    def heard(self, server_ms: int) -> int:
+        """Now, where a server has just told its time; never earlier than any answer before."""
         with self._lock:
-            self._last = max(self._last, self._clock.wall())
+            self._last = max(self._last, self._clock.wall() if self._clock is not None else server_ms)
             return self._last
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.rows import KINDS, META, RUN, WRITER, Key, Kind, Row
+from outlast.core.rows import KINDS, META, WRITER, Key, Kind
 from outlast.store.sql import MARK
 
 CLOCK_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -62,12 +62,11 @@ def exist(kind: Kind) -> str:
     )
 
 
-# The store's time under the lock, the clock mapping, and this transaction's number. Parameters: the mapping's key.
+# The store's time, and the clock mapping. Parameters: the mapping's key.
 NOW: Final = (
-    f"SELECT {CLOCK_MS}, pg_current_xact_id_if_assigned()::text, m.* FROM (SELECT 1) one "
+    f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "
     f"LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $1 AND key = $2) m ON true"
 )
-SESSION: Final = "SELECT pg_backend_pid(), pg_current_xact_id()::text"
 GONE: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = 'outlast'"
 LANDED: Final = "SELECT pg_xact_status($1::text::xid8)"
 
@@ -99,21 +98,27 @@ def _write(form: Form, first: int) -> str:
     )
 
 
+_ALIVE: Final = "tenant = $2 AND id = $3 AND status = $4"
+_RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE {_ALIVE} RETURNING 1"
+_NO_RECEIPT: Final = f"SELECT 1 FROM {WRITER.name} WHERE {_ALIVE} AND $1::bigint > 0"
+
+
 @cache
-def write(forms: tuple[Form, ...], *, notify: bool) -> str:
+def write(forms: tuple[Form, ...], *, notify: bool, receipt: bool) -> str:
     """One statement for everything a batch leaves, its receipt and, where a run fell due, the word to others.
 
-    Parameters: batch, tenant, id and living status of the writer; then the arrays of each form. Answers the number
-    of receipts written and of rows of each form: a number too small means that somebody else was first.
+    Parameters: batch, tenant, id and living status of the writer; then the arrays of each form. Answers the session
+    and the number of its transaction, how many living writers there are of this id, and how many rows of each form
+    were written: too few means that somebody else was first.
     """
-    parts = [f"r AS (UPDATE {WRITER.name} SET batch = $1 WHERE tenant = $2 AND id = $3 AND status = $4 RETURNING 1)"]
+    parts = [f"r AS ({_RECEIPT if receipt else _NO_RECEIPT})"]
     at = 5
     for n, form in enumerate(forms):
         parts.append(f"w{n} AS ({_write(form, at)})")
         at += form.width
     counts = ["(SELECT count(*) FROM r)", *(f"(SELECT count(*) FROM w{n})" for n in range(len(forms)))]
     said = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
-    return f"WITH {', '.join(parts)} SELECT {', '.join(counts)}{said}"
+    return f"WITH {', '.join(parts)} SELECT pg_backend_pid(), pg_current_xact_id()::text, {', '.join(counts)}{said}"
 
 
 def columns_of(rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
@@ -126,19 +131,6 @@ def keys_of(kind: Kind, keys: Iterable[Key]) -> list[tuple[Any, ...]]:
     return columns_of(sorted(keys))
 
 
-def due(lanes: int) -> str:
-    """Due runs of one lane that nobody else is taking. Parameters: lane, real time, limit."""
-    return (
-        f"SELECT {COLUMNS[RUN.name]} FROM run WHERE lane = $1 AND due_at IS NOT NULL AND due_at <= $2 "
-        "ORDER BY due_at, tenant, run LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED"
-    )
-
-
 def locked(statement: str) -> str:
-    """A statement that finds runs, taking only those nobody else is taking."""
-    return f"{statement} FOR NO KEY UPDATE SKIP LOCKED"
-
-
-def width_of(row: Row) -> int:
-    """How many columns a row has."""
-    return len(row)
+    """A statement of store/sql.py that finds runs, taking only those that nobody else is taking."""
+    return f"{numbered(statement)} FOR NO KEY UPDATE SKIP LOCKED"

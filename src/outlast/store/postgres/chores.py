@@ -1,0 +1,81 @@
+"""Rare work that needs a transaction of its own: the writer's row, the clock mapping, forgetting old runs, facts."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import asyncpg
+
+from outlast.core.commit import Mapping
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import META, STORE, WRITER, Run, Writer, is_due
+from outlast.errors import StoreUnusable
+from outlast.store import sql
+from outlast.store.batch import Batch
+from outlast.store.chores import OF_A_RUN
+from outlast.store.postgres.connect import Address
+from outlast.store.postgres.statements import numbered
+from outlast.store.sql import DECODE, SQL
+from outlast.store.ticker import mapping_row, successor
+
+FACTS: Final = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "max_connections")
+
+
+async def register(db: "asyncpg.Connection[Any]", batch: Batch, writer: str) -> None:
+    """Insert this writer's row. Raises StoreUnusable when the id was used before."""
+    row = Writer(STORE, writer, 1, LeaseStatus.ALIVE, 0, batch.now.business)
+    try:
+        await db.execute(numbered(SQL[WRITER.name].insert), *row)
+    except asyncpg.UniqueViolationError as error:
+        raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start") from error
+
+
+async def resign(db: "asyncpg.Connection[Any]", batch: Batch, writer: str) -> None:
+    """Close this writer's row: nothing more is written under its id."""
+    record = await db.fetchrow(numbered(SQL[WRITER.name].select) + " FOR UPDATE", STORE, writer)
+    row = DECODE[WRITER.name](tuple(record)) if record is not None else None
+    if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
+        closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
+        await db.execute(numbered(SQL[WRITER.name].update), *sql.update_values(WRITER, closed, row.version))
+
+
+async def set_mapping(
+    db: "asyncpg.Connection[Any]",
+    batch: Batch,
+    old: Mapping,
+    wanted: Mapping,
+    rearm: Callable[[Run, Mapping], int | None],
+) -> Mapping:
+    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run."""
+    stored = successor(old, wanted, batch.now.real)
+    moved: list[tuple[int | None, str, str]] = []
+    for record in await db.fetch(numbered(sql.UNOWNED) + " FOR NO KEY UPDATE"):
+        run = sql.run_of(tuple(record))
+        due_at = run.due_at if is_due(run, batch.now.real) else rearm(run, stored)
+        if due_at != run.due_at:
+            moved.append((due_at, run.tenant, run.run))
+    await db.executemany(numbered(sql.REARM), moved)
+    row = mapping_row(stored)
+    if old.version:
+        await db.execute(numbered(SQL[META.name].update), *sql.update_values(META, row, old.version))
+    else:
+        await db.execute(numbered(SQL[META.name].insert), *row)
+    return stored
+
+
+async def purge(db: "asyncpg.Connection[Any]", before: int, n: int) -> int:
+    """Delete at most `n` runs that ended before an instant, with all their rows but tokens, and old receipts."""
+    over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n)]
+    for kind in OF_A_RUN:
+        await db.executemany(numbered(SQL[kind.name].forget), over)
+    await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
+    return len(over)
+
+
+async def facts(db: "asyncpg.Connection[Any]", address: Address) -> dict[str, str | int]:
+    """What `doctor` shows, read back from a connection."""
+    found: dict[str, str | int] = {"store": address.shown}
+    for name in FACTS:
+        found[name] = str(await db.fetchval(f"SHOW {name}"))
+    found["schema"] = int(await db.fetchval("SELECT max(version) FROM outlast_schema"))
+    found["bytes"] = int(await db.fetchval("SELECT pg_database_size(current_database())"))
+    return found

@@ -1,0 +1,167 @@
+"""Reads of a PostgreSQL store, over a few connections that cannot write; a run's rows in one snapshot."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from outlast.core.commit import Instant, Mapping
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, EVIDENCE, MEMO, META, NOTE, RUN, WAIT, Event, Key, Kind, Row, Run
+from outlast.errors import Unavailable
+from outlast.store import sql
+from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
+from outlast.store.port import Page, RunRows, gather_rows
+from outlast.store.postgres import statements
+from outlast.store.postgres.connect import AGAIN, AWAY, Address, connect
+from outlast.store.postgres.statements import COLUMNS, numbered
+from outlast.store.sql import DECODE
+from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
+
+T = TypeVar("T")
+
+CONNECTIONS: Final = 3
+TRIES: Final = 3  # a read over a connection that was cut is made again
+OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
+_PAIRS: Final = "unnest($1::text[], $2::text[]) AS k(tenant, run)"
+_LAST: Final = (
+    f"SELECT e.* FROM {_PAIRS} CROSS JOIN LATERAL (SELECT {COLUMNS[EVENT.name]} FROM event "
+    "WHERE tenant = k.tenant AND run = k.run AND snapshot IS NOT NULL ORDER BY seq DESC LIMIT 1) e"
+)
+
+
+def _of_runs(kind: Kind) -> str:
+    """Every row of a kind that belongs to these runs, in key order."""
+    columns = ", ".join(f"t.{name}" for name in kind.row._fields)
+    order = ", ".join(f"t.{name}" for name in kind.row._fields[: kind.key])
+    return f"SELECT {columns} FROM {_PAIRS} JOIN {kind.name} t USING (tenant, run) ORDER BY {order}"
+
+
+class Reads:
+    """The reading half of a PostgreSQL store; lives in the store's own loop."""
+
+    def __init__(self, address: Address, ticker: Ticker) -> None:
+        self._address = address
+        self._ticker = ticker
+        self._idle: list[asyncpg.Connection[Any]] = []
+        self._room = asyncio.Semaphore(CONNECTIONS)
+
+    @asynccontextmanager
+    async def _connection(self) -> "AsyncIterator[asyncpg.Connection[Any]]":
+        async with self._room:
+            db = self._idle.pop() if self._idle else await connect(self._address, writes=False)
+            try:
+                yield db
+            except BaseException:
+                db.terminate()
+                raise
+            self._idle.append(db)
+
+    async def do(self, read: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> T:
+        """Make a read, again where its connection was cut. Raises Unavailable."""
+        for n in range(TRIES):
+            try:
+                async with self._connection() as db:
+                    return await read(db)
+            except (*AWAY, *AGAIN) as error:
+                if n + 1 == TRIES:
+                    raise Unavailable("the store cannot be read", f"{type(error).__name__}: {error}") from error
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """End the connections."""
+        for db in self._idle:
+            db.terminate()
+        self._idle.clear()
+
+    # --- what is read --------------------------------------------------------------------
+    async def load(self, db: "asyncpg.Connection[Any]", kind: Kind, key: Key) -> Row | None:
+        """One row."""
+        record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
+        return None if record is None else DECODE[kind.name](tuple(record))
+
+    async def mapping(self, db: "asyncpg.Connection[Any]") -> Mapping:
+        """The clock mapping."""
+        return mapping_of(await self.load(db, META, MAPPING_ROW))
+
+    async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
+        """The store's time."""
+        real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
+        mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
+        return mapping.at(self._ticker.heard(real))
+
+    async def rows(
+        self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int
+    ) -> tuple[Row, ...]:
+        """Rows under a prefix, in key order, from after a key."""
+        assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
+        statement = numbered(sql.prefix(kind, len(prefix), len(after)))
+        return _rows(kind, await db.fetch(statement, *prefix, *after[len(prefix) :], limit))
+
+    async def runs(self, db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
+        """Runs that a statement finds."""
+        return tuple([sql.run_of(tuple(r)) for r in await db.fetch(numbered(statement), *values)])
+
+    async def run_rows(
+        self, db: "asyncpg.Connection[Any]", runs: Sequence[tuple[str, str]]
+    ) -> tuple[RunRows | None, ...]:
+        """All rows of each run, all in one snapshot."""
+        if not runs:
+            return ()
+        arrays = statements.columns_of(runs)
+        async with db.transaction(isolation="repeatable_read", readonly=True):
+            found = {row[:2]: row for row in _rows(RUN, await db.fetch(statements.find(RUN, lock=False), *arrays))}
+            last = {row[:2]: row for row in _rows(EVENT, await db.fetch(_LAST, *arrays))}
+            rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *arrays))) for kind in OF_A_HOLDER]
+            now = await self.now(db)
+        answer: list[RunRows | None] = []
+        for key in runs:
+            run, event = found.get(key), last.get(key)
+            if run is None:
+                answer.append(None)
+                continue
+            assert isinstance(run, Run) and (event is None or isinstance(event, Event))
+            answer.append(gather_rows(run, event, [rows.get(key, ()) for rows in rest], now))
+        return tuple(answer)
+
+    async def page(
+        self,
+        db: "asyncpg.Connection[Any]",
+        kind: Kind,
+        tenant: str,
+        where: dict[str, str | int],
+        cursor: str,
+        limit: int,
+    ) -> Page:
+        """A page for people, newest first."""
+        check_columns(kind, list(where))
+        limit = min(limit, PAGE_MAX)
+        after = place_after(kind, cursor)
+        statement = numbered(sql.page(kind, list(where), after=after is not None))
+        found = await db.fetch(statement, tenant, *where.values(), *(after or ()), limit + 1)
+        rows = _rows(kind, found[:limit])
+        return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
+
+    async def tally(self, db: "asyncpg.Connection[Any]", kind: Kind, tenant: str, column: str) -> dict[str, int]:
+        """How many rows for each value of a column."""
+        check_columns(kind, [column])
+        return {str(value): n for value, n in await db.fetch(numbered(sql.tally(kind, column)), tenant)}
+
+    async def next_due(self, db: "asyncpg.Connection[Any]", lanes: Sequence[str]) -> int | None:
+        """The earliest due_at of these lanes."""
+        found = [await db.fetchval(numbered(sql.NEXT_DUE), lane) for lane in lanes]
+        return min((due for due in found if due is not None), default=None)
+
+
+def _rows(kind: Kind, records: "Sequence[asyncpg.Record]") -> tuple[Row, ...]:
+    decode = DECODE[kind.name]
+    return tuple([decode(tuple(record)) for record in records])
+
+
+def _grouped(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Rows by their run."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[:2], []).append(row)  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,351 @@
+"""Lands batches on PostgreSQL: rows locked in one order, judged in memory, written by one statement (S-7…S-9)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from outlast.core import points
+from outlast.core.commit import IDENTITY, Commit, Instant
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import KINDS, META, RUN, STORE, Key, Row, Run
+from outlast.errors import Corrupt, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
+from outlast.store import sql
+from outlast.store.batch import Batch
+from outlast.store.bounds import check
+from outlast.store.postgres import statements
+from outlast.store.postgres.connect import AGAIN, AWAY, Address, connect
+from outlast.store.postgres.named import Named, named
+from outlast.store.postgres.statements import Form
+from outlast.store.sql import DECODE
+from outlast.store.taking import candidates, most_of
+from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
+from outlast.store.tickets import Take, Ticket
+
+T = TypeVar("T")
+RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
+RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
+ASK_AGAIN_S: Final = 0.2
+
+
+class _Mismatch(Exception):
+    """A bulk write met a row of another version: everything is judged again, with every row read first."""
+
+
+class _Held(Exception):
+    """Another transaction holds a row of these tickets: they go to the next batch."""
+
+    def __init__(self, tickets: Sequence[Ticket]) -> None:
+        self.tickets = tickets
+
+
+class Session:
+    """One writing connection; used by one task at a time. `receipts`: each batch writes its number (S-9)."""
+
+    def __init__(self, address: Address, writer: str, ticker: Ticker, *, receipts: bool) -> None:
+        self.mapping = IDENTITY  # as last seen
+        self.woken = False  # a run may have become due
+        self._address = address
+        self._writer = writer
+        self._ticker = ticker
+        self._receipts = receipts
+        self._db: asyncpg.Connection[Any] | None = None
+        self._pid = 0
+        self._xid = ""
+        self._batches = 0
+
+    async def db(self) -> "asyncpg.Connection[Any]":
+        """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
+        if self._db is None or self._db.is_closed():
+            self._db = await connect(self._address, writes=True)
+        return self._db
+
+    async def drop(self) -> None:
+        """Give the connection up; what it had open is rolled back by the server."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.terminate()
+
+    async def close(self) -> None:
+        """End the connection in order."""
+        db, self._db = self._db, None
+        if db is not None and not db.is_closed():
+            await db.close(timeout=5)
+
+    # --- one batch -----------------------------------------------------------------------
+    async def land(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """Answer every ticket but those whose rows others hold just now: these are returned, in order.
+
+        All in one transaction; else all with their rows read first; else one by one.
+        """
+        labels = [t.work.label for t in tickets] if points.hook else ()
+        points.point("store.batch:before", labels)
+        for optimistic in (True, False):
+            try:
+                return await self._retried(tickets, optimistic)
+            except (_Mismatch, asyncpg.PostgresError):
+                pass  # one of them is at fault: which one, the next round tells
+        held: list[Ticket] = []
+        for ticket in tickets:
+            try:
+                held += await self._retried((ticket,), False)
+            except (_Mismatch, asyncpg.PostgresError) as error:
+                refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
+        return held
+
+    async def _retried(self, tickets: Sequence[Ticket], optimistic: bool) -> list[Ticket]:
+        """One transaction, repeated where it lost a race. Raises what is one ticket's fault."""
+        for _ in range(RACES_MAX):
+            try:
+                return await self._attempt(tickets, optimistic)
+            except AGAIN:
+                await asyncio.sleep(0)
+        refuse(tickets, Unavailable("the store is busy", "other transactions were faster each time"))
+        return []
+
+    async def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> list[Ticket]:
+        held: list[Ticket] = []
+        try:
+            db = await self.db()
+            await db.execute("BEGIN")
+            try:
+                held = await self._transact(db, tickets, optimistic)
+            finally:
+                await self._roll_back(db)
+        except StoreError as error:
+            refuse(tickets, error)
+        except StoreUnusable as error:
+            refuse(tickets, Unavailable(error.what, error.why, error.fix))
+        except AWAY as error:
+            await self.drop()
+            refuse(tickets, Unavailable("the store does not answer", f"{type(error).__name__}: {error}"))
+        return held
+
+    async def _transact(
+        self, db: "asyncpg.Connection[Any]", tickets: Sequence[Ticket], optimistic: bool
+    ) -> list[Ticket]:
+        commits = [t.work for t in tickets if isinstance(t.work, Commit)]
+        rows, busy = await self._lock(db, named(commits, optimistic=optimistic))
+        now = await self.now(db)
+        batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, optimistic=optimistic)
+        held: list[Ticket] = []
+        for ticket in tickets:
+            if self._must_wait(ticket, busy, held):
+                held.append(ticket)
+            elif isinstance(ticket.work, Take):
+                ticket.answer = await self._take(db, ticket.work, batch, rows)
+            else:
+                ticket.answer = _judge(ticket, batch)
+        if any(batch.changes.values()):
+            await self._write(db, batch, [t.work.label for t in tickets] if points.hook else ())
+        for chain in batch.broken:
+            chain.broken = True
+        return held
+
+    def _must_wait(self, ticket: Ticket, busy: set[tuple[str, Key]], held: Sequence[Ticket]) -> bool:
+        """Does somebody else hold a row of it, or does a commit before it in its chain have to wait (S-7)?"""
+        if not (busy or held) or not isinstance(ticket.work, Commit):
+            return False
+        if ticket.chain is not None and any(other.chain is ticket.chain for other in held):
+            return True
+        mine = named((ticket.work,), optimistic=False)
+        if any((kind.name, key) in busy for kind, keys in mine.items() for key in keys):
+            return True
+        runs = mine.get(RUN, set())
+        return any(
+            runs & named((o.work,), optimistic=False).get(RUN, set()) for o in held if isinstance(o.work, Commit)
+        )
+
+    async def _lock(
+        self, db: "asyncpg.Connection[Any]", wanted: Named
+    ) -> tuple[dict[tuple[str, Key], Row], set[tuple[str, Key]]]:
+        """Lock and read rows, runs first; and which of them somebody else holds."""
+        rows: dict[tuple[str, Key], Row] = {}
+        busy: set[tuple[str, Key]] = set()
+        for kind in KINDS:
+            keys = wanted.get(kind)
+            if not keys:
+                continue
+            arrays = statements.keys_of(kind, keys)
+            found = await db.fetch(statements.find(kind, lock=kind.versioned), *arrays)
+            decode = DECODE[kind.name]
+            for record in found:
+                values = tuple(record)
+                rows[kind.name, values[: kind.key]] = decode(values)
+            if kind.versioned and len(found) < len(keys):
+                missing = [key for key in keys if (kind.name, key) not in rows]
+                there = await db.fetch(statements.exist(kind), *statements.keys_of(kind, missing))
+                busy.update((kind.name, tuple(record)) for record in there)
+        return rows, busy
+
+    async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
+        """The store's time, read after the rows are locked (S-14), and the mapping of business time."""
+        real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
+        self.mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
+        return self.mapping.at(self._ticker.heard(real))
+
+    async def alone(
+        self,
+        work: Callable[["asyncpg.Connection[Any]", Batch], Awaitable[T]],
+        label: str,
+        *,
+        receipt: bool = True,
+    ) -> T:
+        """A transaction of its own for anything else, with its receipt (but for the writer's own row).
+
+        Raises StoreError or asyncpg's errors.
+        """
+        db = await self.db()
+        await db.execute("BEGIN")
+        try:
+            batch = Batch(lambda kind, key: None, await self.now(db))
+            answer = await work(db, batch)
+            if receipt:
+                await self._write(db, batch, (label,), notify=True)
+            else:
+                await db.execute("COMMIT")
+        finally:
+            await self._roll_back(db)
+        return answer
+
+    # --- taking --------------------------------------------------------------------------
+    async def _take(
+        self, db: "asyncpg.Connection[Any]", take: Take, batch: Batch, rows: dict[tuple[str, Key], Row]
+    ) -> object:
+        most = most_of(take, batch)
+        found: list[Run] = []
+        asked: list[tuple[str, Key]] = [(sql.OWNED, (owner,)) for owner in take.owners]
+        if not asked:
+            asked = [(sql.DUE, (lane, batch.now.real)) for lane in take.lanes]
+        for statement, values in asked:
+            found += [sql.run_of(tuple(r)) for r in await db.fetch(statements.locked(statement), *values, most)]
+        try:
+            moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates(take, batch, found)]
+        except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
+            return error
+        for run in found:
+            rows[RUN.name, run[:2]] = run
+        commits = [commit for _, commit in moves if commit is not None]
+        more = {k: {key for key in v if (k.name, key) not in rows} for k, v in named(commits, optimistic=True).items()}
+        others, busy = await self._lock(db, more)
+        rows.update(others)
+        taken: list[Run] = []
+        for run, commit in moves:
+            if commit is None or (busy and _names(commit, busy)) or not _lands(commit, batch):
+                continue
+            left = batch.row(RUN, run[:2])
+            assert isinstance(left, Run)
+            taken.append(left)
+        return tuple(taken)
+
+    # --- applying ------------------------------------------------------------------------
+    async def _write(
+        self, db: "asyncpg.Connection[Any]", batch: Batch, labels: Sequence[str], *, notify: bool = False
+    ) -> None:
+        """Write what a batch leaves with its receipt, and COMMIT. Raises _Mismatch, Unavailable, Uncertain."""
+        forms: list[Form] = []
+        arrays: list[tuple[Any, ...]] = []
+        counts: list[int] = []
+        for kind in KINDS:
+            changes = batch.changes[kind.name].values()
+            for insert in (True, False):
+                rows = [left for left in changes if (left.replaces == 0) is insert]
+                if rows:
+                    forms.append(Form(kind, insert))
+                    counts.append(len(rows))
+                    arrays += statements.columns_of(r.row if insert else (*r.row, r.replaces) for r in rows)
+        woken = [left.row for left in batch.changes[RUN.name].values() if _may_be_due(left.row)]
+        self.woken = self.woken or bool(woken) or notify
+        notify = notify or any(isinstance(r, Run) and (r.due_at or 0) <= batch.now.real for r in woken)
+        self._batches += 1
+        receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
+        written = await db.fetchrow(
+            statements.write(tuple(forms), notify=notify, receipt=self._receipts), *receipt, *arrays
+        )
+        assert written is not None
+        self._pid, self._xid, alive = written[:3]
+        if not alive:
+            raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
+                              "start this process again")  # fmt: skip
+        if list(written[3 : 3 + len(counts)]) != counts:
+            raise _Mismatch
+        points.point("store.batch:inside", labels)
+        await self._commit(db)
+        points.point("store.batch:after", labels)
+
+    async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
+        """COMMIT; where its answer is lost, ask the server what became of it. Raises Unavailable, Uncertain."""
+        try:
+            await db.execute("COMMIT")
+        except AWAY as error:
+            await self.drop()
+            await self._resolve(error)
+
+    async def _resolve(self, error: BaseException) -> None:
+        """Return if the transaction landed. The old session is made sure to be gone before its outcome is believed."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + RESOLVE_S
+        while loop.time() < until:
+            try:
+                db = await self.db()
+                await db.fetch(statements.GONE, self._pid)
+                status = await db.fetchval(statements.LANDED, self._xid)
+            except (*AWAY, asyncpg.PostgresError):
+                await self.drop()
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            if status == "committed":
+                return
+            if status == "aborted":
+                raise Unavailable("the store did not take the batch", str(error)) from error
+            if status is None:
+                break
+            await asyncio.sleep(ASK_AGAIN_S)
+        raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
+
+    async def _roll_back(self, db: "asyncpg.Connection[Any]") -> None:
+        """Leave no transaction open; a connection that cannot even do that is given up."""
+        if self._db is db and not db.is_closed() and db.is_in_transaction():
+            try:
+                await db.execute("ROLLBACK")
+            except (*AWAY, asyncpg.PostgresError):
+                await self.drop()
+
+
+def _judge(ticket: Ticket, batch: Batch) -> object:
+    work = ticket.work
+    assert isinstance(work, Commit), "a task has a transaction of its own"
+    try:
+        if ticket.out_of_bounds is not None:
+            raise ticket.out_of_bounds
+        return batch.land(work, ticket.chain)
+    except (StoreError, Corrupt) as error:
+        if ticket.chain is not None:
+            batch.broken.add(ticket.chain)
+        return error if isinstance(error, StoreError) else Rejected(str(error))
+
+
+def _lands(commit: Commit, batch: Batch) -> bool:
+    try:
+        check(commit)
+        batch.land(commit)
+    except Stale:
+        return False  # another row it names has moved on: this run is not taken now
+    return True
+
+
+def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
+    return any((kind.name, key) in busy for kind, keys in named((commit,), optimistic=False).items() for key in keys)
+
+
+def _may_be_due(row: Row) -> bool:
+    return isinstance(row, Run) and row.owner == "" and row.due_at is not None
+
+
+def refuse(tickets: Sequence[Ticket], error: StoreError) -> None:
+    """Answer all of them with one error, which breaks their chains."""
+    for ticket in tickets:
+        ticket.answer = error
+        if ticket.chain is not None:
+            ticket.chain.broken = True

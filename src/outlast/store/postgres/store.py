@@ -1,0 +1,290 @@
+"""The store for many processes: everything of it lives in one thread with its own event loop, like SQLite's writer."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from outlast.core.clock import Clock
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.rows import STORE, Key, Kind, Row, Run
+from outlast.errors import OutlastError, Rejected, Unavailable
+from outlast.store import sql
+from outlast.store.bounds import check
+from outlast.store.port import Page, RunRows, Step
+from outlast.store.postgres import chores
+from outlast.store.postgres.connect import Address, connect, insist_on_durability, unusable
+from outlast.store.postgres.listen import Listener
+from outlast.store.postgres.reads import Reads
+from outlast.store.postgres.schema import migrate
+from outlast.store.postgres.session import Session
+from outlast.store.postgres.writer import Writer
+from outlast.store.ticker import Ticker
+from outlast.store.tickets import Take, Task, Ticket
+from outlast.store.wakes import Wakes
+
+T = TypeVar("T")
+URGENT_WAIT_S: Final = 60.0
+
+
+class PostgresStore:
+    """Promises what store/port.py says. Opened with `open_postgres`; of use only in the process that opened it."""
+
+    def __init__(self, address: Address, writer: str, clock: Clock | None) -> None:
+        self.url = address.shown
+        self.writer = writer
+        self._address = address
+        self._process = os.getpid()
+        self._wakes = Wakes()
+        ticker = Ticker(clock)
+        self._session = Session(address, writer, ticker, receipts=True)
+        self._urgent = Session(address, writer, ticker, receipts=False)
+        self._reads = Reads(address, ticker)
+        self._listener = Listener(address, self._wakes)
+        self._closed = False
+        self._lock = threading.Lock()
+        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-postgres", daemon=True)
+        self._thread.start()
+
+    # --- life ----------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Bring the schema to this version, register the writer, begin to write. Raises StoreUnusable."""
+        try:
+            await self._there(self._open())
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            await self.close()
+            raise unusable(self._address, error) from error
+        except BaseException:  # whatever it was, the thread is ended and it is told
+            await self.close()
+            raise
+
+    async def _open(self) -> None:
+        await self._migrate()
+        await self._session.alone(partial(chores.register, writer=self.writer), "register", receipt=False)
+        self._tasks = Writer(self._session, self._urgent, self._wakes)
+
+    async def _migrate(self) -> None:
+        db = await connect(self._address, writes=True)
+        try:
+            await insist_on_durability(db, self._address)
+            await migrate(db, self._address)
+        finally:
+            await db.close(timeout=5)
+
+    async def close(self) -> None:
+        """See the port. The writer's row is closed."""
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        for loop in list(self._turns):
+            self._hand_over(loop)
+        await self._there(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        writer = getattr(self, "_tasks", None)
+        await self._listener.close()
+        if writer is not None:
+            await writer.close()
+            try:
+                await self._session.alone(
+                    lambda db, batch: chores.resign(db, batch, self.writer), "resign", receipt=False
+                )
+            except (OutlastError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                pass  # its receipts stay readable; the row is purged with time
+        await self._reads.close()
+        await self._session.close()
+        await self._urgent.close()
+
+    def _check_process(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed")
+        if os.getpid() != self._process:
+            raise Unavailable("this process was forked from the one that opened the store",
+                              "a connection does not pass to a child", "open the store after the fork")  # fmt: skip
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something in the store's own loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    # --- writing -------------------------------------------------------------------------
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        """See the port."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Done] = loop.create_future()
+        ticket = Ticket(commit, future, loop, chain, linger)
+        try:
+            check(commit)
+        except Rejected as error:
+            ticket.out_of_bounds = error
+        try:
+            self._check_process()
+        except Unavailable as error:
+            if chain is not None:
+                chain.broken = True
+            future.set_exception(error)
+            future.exception()  # read: a refused commit that nobody awaits is no mistake
+        else:
+            self._queue(ticket, loop)
+        return future
+
+    def _queue(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> None:
+        """To the writer, together with all that this loop submits in this turn."""
+        with self._lock:
+            turn = self._turns.setdefault(loop, [])
+            turn.append(ticket)
+        if len(turn) == 1:
+            loop.call_soon(self._hand_over, loop)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            turn = self._turns.pop(loop, [])
+        if turn:
+            try:
+                self._loop.call_soon_threadsafe(self._tasks.submit, turn)
+            except RuntimeError:  # closed meanwhile
+                for ticket in turn:
+                    if not ticket.future.done():
+                        ticket.future.set_exception(Unavailable("the store is closed"))
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        """See the port."""
+        return await self.submit(commit, chain=chain)
+
+    async def urgent(self, commit: Commit) -> Done:
+        """See the port."""
+        check(commit)
+        self._check_process()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Done] = loop.create_future()
+        await self._there(self._tasks.submit_first(Ticket(commit, future, loop)))
+        return await future
+
+    def urgent_sync(self, commit: Commit) -> Done:
+        """See the port. Raises Unavailable when the store does not answer for a minute."""
+        check(commit)
+        self._check_process()
+        future: Future[Done] = Future()
+        asyncio.run_coroutine_threadsafe(self._tasks.submit_first(Ticket(commit, future, None)), self._loop)
+        try:
+            return future.result(URGENT_WAIT_S)
+        except TimeoutError as error:
+            if future.cancel():
+                raise Unavailable("the store's writer does not answer") from error
+            return future.result()
+
+    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+        """See the port."""
+        self._check_process()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Run, ...]] = loop.create_future()
+        self._queue(Ticket(Take(lanes, n, step, owners), future, loop), loop)
+        return await future
+
+    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        """See the port."""
+
+        async def work(session: Session) -> Mapping:
+            old = session.mapping
+            stored = await session.alone(
+                lambda db, b: chores.set_mapping(db, b, session.mapping, mapping, rearm), "set"
+            )
+            assert stored.version > old.version
+            session.mapping = stored
+            return stored
+
+        return await self._alone(work, "set_mapping")
+
+    async def purge(self, before: int, n: int) -> int:
+        """See the port."""
+        return await self._alone(lambda s: s.alone(lambda db, _: chores.purge(db, before, n), "purge"), "purge")
+
+    async def _alone(self, run: Callable[[Session], Awaitable[T]], label: str) -> T:
+        """Have the writer do something in a transaction of its own, in order with the commits."""
+        self._check_process()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue(Ticket(Task(run, label), future, loop), loop)
+        return await future
+
+    # --- reading -------------------------------------------------------------------------
+    async def _read(self, read: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> T:
+        self._check_process()
+        return await self._there(self._reads.do(read))
+
+    async def load(self, kind: Kind, key: Key) -> Row | None:
+        """See the port."""
+        return await self._read(lambda db: self._reads.load(db, kind, key))
+
+    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.rows(db, kind, prefix, after, limit))
+
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.run_rows(db, runs))
+
+    async def page(
+        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page:
+        """See the port."""
+        return await self._read(lambda db: self._reads.page(db, kind, tenant, where, cursor, limit))
+
+    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.tally(db, kind, tenant, column))
+
+    async def next_due(self, lanes: Sequence[str]) -> int | None:
+        """See the port."""
+        return await self._read(lambda db: self._reads.next_due(db, lanes))
+
+    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
+        return await self._read(lambda db: self._reads.runs(db, statement, values))
+
+    async def owned(self, owner: str) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.runs(db, sql.OWNED, (owner, None)))
+
+    async def now(self) -> Instant:
+        """See the port."""
+        return await self._read(self._reads.now)
+
+    def mapping(self) -> Mapping:
+        """See the port."""
+        return self._session.mapping
+
+    def facts(self) -> dict[str, str | int]:
+        """See the port. Reads the settings of the server anew."""
+        self._check_process()
+        read = self._reads.do(lambda db: chores.facts(db, self._address))
+        return asyncio.run_coroutine_threadsafe(read, self._loop).result(URGENT_WAIT_S)
+
+    # --- the rest ------------------------------------------------------------------------
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See the port."""
+        self._check_process()
+        end = self._wakes.subscribe(wake)
+        self._loop.call_soon_threadsafe(self._listener.begin)
+        return end
+
+    async def migrate(self) -> None:
+        """See the port. Opening has done it; a second time changes nothing."""
+        await self._there(self._migrate())
+
+
+async def open_postgres(url: str, *, writer: str, clock: Clock | None = None) -> PostgresStore:
+    """Open, make or migrate the store at a URL. `clock`: in simulation; else the server's own. Raises StoreUnusable."""
+    store = PostgresStore(Address.parse(url), writer, clock)
+    await store.open()
+    return store
