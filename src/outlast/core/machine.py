@@ -127,6 +127,9 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("bind", W.BOUND, W.OPEN),
     # approval
     *_moves("ask", A.PENDING, None),
+    *_moves("vote", A.PENDING, A.PENDING),  # one approval of several that it takes
+    *_moves("claim", A.PENDING, A.PENDING),  # somebody looks at it, which binds nobody
+    *_moves("reassign", A.PENDING, A.PENDING),
     *_moves("approve", A.APPROVED, A.PENDING),
     *_moves("reject", A.REJECTED, A.PENDING),
     *_moves("again", A.AGAIN, A.PENDING),
@@ -214,6 +217,7 @@ class Choice(StrEnum):
     DID_NOT_HAPPEN = "did_not_happen"
     GIVE_UP = "give_up"
     CONTINUE = "continue"
+    USE_RECORDED = "use_recorded"
     FAIL = "fail"
     CANCEL = "cancel"
     ADOPT = "adopt"
@@ -232,7 +236,7 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.EFFECT_UNCERTAIN: (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP),
     Reason.EXCEPTION: _GO_ON,
     Reason.WALK_DIVERGED: _GO_ON,
-    Reason.CONTRADICTION: _GO_ON,
+    Reason.CONTRADICTION: (Choice.CONTINUE, Choice.USE_RECORDED, Choice.FAIL, Choice.CANCEL),
     Reason.POISONED: _GO_ON,
     Reason.POLICY_DENIED: _GO_ON,
     Reason.RESTORED: _GO_ON,

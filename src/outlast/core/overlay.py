@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.commit import Mapping
-from outlast.core.machine import CHOICES, Reason, if_ignored
+from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.rows import Run
 
 _encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -45,6 +45,11 @@ class Attention(NamedTuple):
     visit: int = 0  # of that effect
     trigger: str = ""  # the name operators alarm on, where the source gives one
     seen: int = 0  # the mailbox as read when the person was called: only later notes can answer
+    digest: str = ""  # contradiction: of the call that may be answered from what is recorded
+
+    def choices(self) -> tuple[Choice, ...]:
+        """What a person may answer: those of the reason, less what this entry has nothing to answer with."""
+        return tuple(c for c in CHOICES[self.reason] if c is not Choice.USE_RECORDED or self.digest)
 
 
 def dump_waiting(waiting: Iterable[WaitingFor]) -> str:
@@ -108,7 +113,7 @@ def attention_for_people(run: Run) -> list[dict[str, object]]:
             "detail": a.detail,
             "key": a.key,
             "trigger": a.trigger,
-            "choices": [c.value for c in CHOICES[a.reason]],
+            "choices": [c.value for c in a.choices()],
             "if_ignored": if_ignored(a.reason),
         }
         for a in attention_of(run)

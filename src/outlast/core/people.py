@@ -1,8 +1,8 @@
 """The moves of people and programs outside the holder: notes, approvals, decisions; pure functions to one commit."""
 
 import json
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
 from outlast.core.machine import (
@@ -17,6 +17,8 @@ from outlast.core.machine import (
 from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token, check_effect
 
 NO_BYTES = b"{}"
+CHANGED_BY = "changed_by"
+"""Marks, among the plans of an approval, the one that a person made by changing arguments of another."""
 
 
 def _note(
@@ -61,12 +63,33 @@ def decide(
     claims: Sequence[str],
     reason: str,
     now: Instant,
+    changed: Mapping[str, Any] | None = None,
 ) -> Commit:
-    """Answer an approval, once, before it expires by the store's clock; and wake its run (S-1, S-20)."""
-    status = approval_target(verb, approval.status)
-    approve = status is ApprovalStatus.APPROVED
+    """Answer an approval, once, before it expires by the store's clock; and wake its run (S-1, S-20).
+
+    Where it takes several people, an approval short of the quorum is a vote: it leaves the request pending and wakes
+    nobody. All votes are for the same plan, each by another person; one rejection rejects. `changed`: the chosen plan
+    where it is none of those offered; it is kept beside them.
+    """
+    assert not (approval.not_requester and by == approval.requested_by), "the requester decides nothing"
+    votes = votes_of(approval)
+    assert all(vote["by"] != by and (verb != "approve" or vote["chosen"] == chosen) for vote in votes)
+    if verb == "approve" and approval.quorum > 1:
+        votes.append({"by": by, "claims": sorted(claims), "chosen": chosen, "reason": reason, "at": now.business})
     row = approval._replace(
         version=approval.version + 1,
+        votes=json.dumps(votes, ensure_ascii=False) if votes else "",
+        plans=_with(approval.plans, changed) if changed else approval.plans,
+    )
+    in_time = (When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),)
+    if verb == "approve" and len(votes) < approval.quorum and approval.quorum > 1:
+        row = row._replace(status=approval_target("vote", approval.status))
+        return Commit(
+            (Put(APPROVAL, row, approval.version),), whens=in_time, label=f"{approval.run} vote {approval.wait}"
+        )
+    status = approval_target(verb, approval.status)
+    approve = status is ApprovalStatus.APPROVED
+    row = row._replace(
         status=status,
         decided_at=now.business,
         decided_by=by,
@@ -77,8 +100,62 @@ def decide(
     )
     return Commit(
         (Put(APPROVAL, row, approval.version), _note(approval.tenant, approval.run, "decision", approval.id, by)),
-        whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
+        whens=in_time,
         label=f"{approval.run} decide {approval.wait}",
+    )
+
+
+def votes_of(approval: Approval) -> list[dict[str, Any]]:
+    """Each approval given, in order: {by, claims, chosen, reason, at}; where one person decides, that one's."""
+    if approval.votes:
+        votes: list[dict[str, Any]] = json.loads(approval.votes)
+        return votes
+    if not approval.chosen:
+        return []
+    return [
+        {
+            "by": approval.decided_by,
+            "claims": json.loads(approval.claims),
+            "chosen": approval.chosen,
+            "reason": approval.reason,
+            "at": approval.decided_at,
+        }
+    ]
+
+
+def _with(plans: str, changed: Mapping[str, Any]) -> str:
+    """The plans offered, and the one that a person has changed."""
+    known = json.loads(plans)
+    if any(plan["digest"] == changed["digest"] for plan in known):
+        return plans
+    return json.dumps([*known, dict(changed)], ensure_ascii=False)
+
+
+def claim_approval(approval: Approval, *, by: str) -> Commit:
+    """Somebody says "I look at it". It binds nobody, and wakes nothing."""
+    row = approval._replace(
+        version=approval.version + 1, status=approval_target("claim", approval.status), claimed_by=by
+    )
+    return Commit(
+        (Put(APPROVAL, row, approval.version),),
+        whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
+        label=f"{approval.run} claim {approval.wait}",
+    )
+
+
+def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
+    """Other people decide from now on; votes given stand. The note keeps old, new, by whom and why (GATE-8)."""
+    row = approval._replace(
+        version=approval.version + 1, status=approval_target("reassign", approval.status), who=who, claimed_by=""
+    )
+    payload = json.dumps({"approval": approval.id, "from": approval.who, "to": who, "reason": reason}).encode()
+    return Commit(
+        (
+            Put(APPROVAL, row, approval.version),
+            _note(approval.tenant, approval.run, "reassign", approval.id, by, payload),
+        ),
+        whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
+        label=f"{approval.run} reassign {approval.wait}",
     )
 
 
@@ -189,15 +266,19 @@ def answer(
     now: Instant,
     refused: Sequence[Effect] = (),
     approvals: Sequence[Approval] = (),
+    recorded: Sequence[tuple[int, str, str]] = (),
 ) -> Commit:
     """A person's choice for one reason of the attention set; the holder acts on it.
 
     `refused`: effects whose attempts are used up: `retry` re-opens them, `give_up` leaves them refused under the
     code `given_up`, which a node may handle. `approvals`: those to withdraw, because the choice ends the run (S-20).
+    `recorded`: (visit, key, digest) of each call that `use_recorded` answers from its row, as long as the run lives.
     """
     assert choice in CHOICES[reason]
-    payload = json.dumps({"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}).encode()
-    note = _note(run.tenant, run.run, "answer", reason.value, actor, payload)
+    said: dict[str, object] = {"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}
+    if recorded:
+        said["recorded"] = recorded
+    note = _note(run.tenant, run.run, "answer", reason.value, actor, json.dumps(said).encode())
     reopened = _reopened(refused, GIVEN_UP if choice is Choice.GIVE_UP else REOPENED, text)
     withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
     return Commit((note, *reopened, *withdrawn), label=f"{run.run} post answer")

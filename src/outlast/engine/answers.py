@@ -5,6 +5,7 @@ from typing import Literal
 
 from outlast.core import people
 from outlast.core.budget import SECOND
+from outlast.core.events import iso
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
@@ -88,6 +89,7 @@ async def answer(
             now=await store.now(),
             refused=await _refused(store, row, entries) if reason is EXHAUSTED else (),
             approvals=await approvals_of(store, tenant, run) if choice in ENDS else (),
+            recorded=[(a.visit, a.key, a.digest) for a in entries] if choice is Choice.USE_RECORDED else (),
         )
         try:
             await store.commit(commit)
@@ -133,6 +135,12 @@ def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attenti
     if choice not in CHOICES[reason]:
         offered = ", ".join(c.value for c in CHOICES[reason])
         raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if any(choice not in a.choices() for a in entries):
+        raise Conflict(
+            f"{reason.value} does not offer {choice.value} here",
+            "what is recorded under this key was made by another activity",
+            f"outlast attention show {run.run}",
+        )
     if reason is Reason.EFFECT_UNCERTAIN:
         fix = _answer_to(Reason.EFFECT_UNCERTAIN, run.run)
         raise Conflict("an uncertain effect is resolved by its key", entries[0].detail, fix)
@@ -197,7 +205,8 @@ async def resolve_effect(
             left = (effect.quiet_until - (await store.now()).real) / SECOND
             raise Conflict(
                 f"{effect.key}: it is too early to say that it did not happen",
-                f"a call that is still under way could land for another {max(left, 0):.0f} s",
+                f"a call that is still under way could land for another {max(left, 0):.0f} s, "
+                f"until {iso(effect.quiet_until)}",
                 "look again at the receiver after that, then resolve it",
             ) from None
         raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from outlast.core.machine import EffectStatus, Reason
-from outlast.core.overlay import Attention
-from outlast.core.rows import Effect
-from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
+from outlast.core.machine import EffectStatus
+from outlast.engine.conflict import contradiction, recorded_call, under_way, uses_recorded
+from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of, uncertain
 from outlast.engine.walk import Walk
 from outlast.engine.write import Write
 from outlast.flow.activity import Activity, BoundCall
@@ -20,11 +19,13 @@ async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
     ident = (visit, call.key)
     effect = walk.ledger.effects.get(ident)
     if effect is not None and effect.digest != call.digest:
-        walk.call_person(_conflict(walk, effect, activity))
-        await walk.hang()
-    if walk.begun.setdefault(ident, call.digest) != call.digest:
-        detail = f"key {call.key} is under way; now {activity.name} asks for it with other arguments"
-        walk.call_person(attention(walk, Reason.CONTRADICTION, detail))
+        if effect.activity != activity.name or not uses_recorded(walk, ident, call.digest):
+            walk.call_person(contradiction(walk, activity, call, effect))
+            await walk.hang()
+        call = recorded_call(activity, effect)
+    first = walk.begun.setdefault(ident, call.digest)
+    if first != call.digest and not (ident in walk.flights and uses_recorded(walk, ident, call.digest)):
+        walk.call_person(under_way(walk, activity, call, ident))
         await walk.hang()
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
         return await walk.share(ident, lambda: Write(walk, activity, call, ident).drive())
@@ -34,11 +35,3 @@ async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
         walk.call_person(uncertain(walk, effect))
         await walk.hang()
     raise EffectRefused(refusal_of(effect), ident)
-
-
-def _conflict(walk: Walk, effect: Effect, activity: Activity[Any, Any]) -> Attention:
-    detail = (
-        f"key {effect.key} is recorded for {effect.activity} with {effect.args.decode()[:200]}; "
-        f"now {activity.name} asks for it with other arguments"
-    )
-    return attention(walk, Reason.CONTRADICTION, detail, effect)

@@ -81,7 +81,9 @@ async def reconcile(
 
 async def late_answers(walk: Walk, effect: Effect) -> tuple[LateAnswer, ...]:
     """The evidence of an effect, read anew: it may have come after this holder read its rows."""
-    rows = await walk.ledger.store.rows(EVIDENCE, (effect.tenant, effect.run, effect.visit, effect.key))
+    rows = await walk.ledger.store.rows(
+        EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)
+    )
     return tuple(_late_answer(row) for row in rows if isinstance(row, Evidence))
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
-from outlast.core.machine import Reason
 from outlast.core.rows import Memo
 from outlast.engine.calls import Attempt
+from outlast.engine.conflict import contradiction, uses_recorded
 from outlast.engine.inquiry import durations, millis
 from outlast.engine.ledger import EffectKey
 from outlast.engine.outcome import asked_to_wait, is_transient
-from outlast.engine.reasons import attention
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
@@ -29,9 +28,8 @@ async def look_up(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
         # A lookup and a write never share a flight: a lookup's key carries its activity's name.
         flight = (visit, f"{activity.name}?{call.key}")
         return await walk.share(flight, lambda: _make(walk, activity, call, (visit, call.key)))
-    if memo.digest != call.digest:
-        detail = f"key {memo.key} is recorded for {memo.activity} with other arguments"
-        walk.call_person(attention(walk, Reason.CONTRADICTION, detail))
+    if memo.digest != call.digest and not uses_recorded(walk, (visit, memo.key), call.digest):
+        walk.call_person(contradiction(walk, activity, call, memo))
         await walk.hang()
     return _value(activity, memo)
 

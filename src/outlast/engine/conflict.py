@@ -1,0 +1,50 @@
+"""A key recorded for other arguments: a person is called, who may say that the recorded answer is used (S-18)."""
+
+import json
+
+from outlast.core.machine import Reason
+from outlast.core.overlay import Attention
+from outlast.core.rows import Effect, Memo
+from outlast.engine.ledger import EffectKey
+from outlast.engine.reasons import attention
+from outlast.engine.walk import Walk
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.callee import Callee
+
+ARGUMENTS_SHOWN = 200
+
+
+def contradiction(walk: Walk, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
+    """The reason to call a person. Its recorded answer can be used where the same activity made it."""
+    given = f" with {row.args.decode(errors='replace')[:ARGUMENTS_SHOWN]}" if isinstance(row, Effect) else ""
+    detail = (
+        f"key {row.key} is recorded for {row.activity}{given}; "
+        f"now {callee.name} asks for it with {call.args_bytes.decode(errors='replace')[:ARGUMENTS_SHOWN]}"
+    )
+    usable = call.digest if row.activity == callee.name else ""
+    entry = attention(walk, Reason.CONTRADICTION, detail)
+    return entry._replace(key=row.key, visit=row.visit, digest=usable)
+
+
+def under_way(walk: Walk, callee: Callee, call: BoundCall, ident: EffectKey) -> Attention:
+    """The reason to call a person while the first call of this walk has no row yet."""
+    detail = f"key {call.key} is under way; now {callee.name} asks for it with other arguments"
+    entry = attention(walk, Reason.CONTRADICTION, detail)
+    return entry._replace(key=call.key, visit=ident[0], digest=call.digest)
+
+
+def uses_recorded(walk: Walk, ident: EffectKey, digest: str) -> bool:
+    """Did a person say that this key's recorded answer is used for exactly this call? The note that says so stays."""
+    named = [*ident, digest]
+    return any(
+        note.kind == "answer"
+        and note.name == Reason.CONTRADICTION
+        and named in json.loads(note.payload).get("recorded", ())
+        for note in walk.ledger.notes
+    )
+
+
+def recorded_call(activity: Activity[object, object], effect: Effect) -> BoundCall:
+    """The call as it was recorded: what is open settles as what it is. Raises NotStorable: it fits no longer."""
+    args, kwargs = activity.load_args(effect.args) if effect.settled_at == 0 else ((), {})
+    return BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
