@@ -8,7 +8,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, KINDS, RUN, Kind, Row, Run, check_effect, check_run
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, KINDS, RUN, USAGE, Kind, Row, Run, check_effect, check_run
 from outlast.errors import Corrupt
 from outlast.store.pages import ORDER
 
@@ -62,8 +62,7 @@ RESTING: Final = tuple(
         "requested_by",
         "correlation_id",
         "trace_id",
-        "ending",
-        "restored",
+        *Run._fields[Run._fields.index("ending") :],  # set once in a run's life, or never
     )
 )
 _MOVING: Final = tuple(i for i in range(RUN.key, len(Run._fields)) if i not in RESTING)
@@ -134,6 +133,20 @@ OVER: Final = (
 LAST_SNAPSHOT: Final = (
     f"SELECT {SQL[EVENT.name].columns} FROM event WHERE {_and(('tenant', 'run'))} AND snapshot IS NOT NULL "
     "ORDER BY seq DESC LIMIT 1"
+)
+# What all runs of a tenant share and a usage row of this run names. Parameters: tenant, run.
+SHARED: Final = (
+    f"SELECT {', '.join(f'e.{name}' for name in EFFECT.row._fields)} FROM {USAGE.name} u JOIN {EFFECT.name} e "
+    "ON e.tenant = u.tenant AND e.run = '' AND e.visit = 0 AND e.key = u.key "
+    f"WHERE u.tenant = {MARK} AND u.run = {MARK} ORDER BY u.key"
+)
+# Shared effects that have been kept for as long as they say, and whose runs are forgotten. The conditions on run and
+# keep_ms repeat the index's own. Parameters: business instant, limit.
+FORGET_SHARED: Final = (
+    f"DELETE FROM {EFFECT.name} WHERE (tenant, run, visit, key) IN "
+    f"(SELECT tenant, run, visit, key FROM {EFFECT.name} e "
+    f"WHERE run = '' AND keep_ms > 0 AND settled_at > 0 AND settled_at + keep_ms <= {MARK} AND NOT EXISTS "
+    f"(SELECT 1 FROM {USAGE.name} u WHERE u.tenant = e.tenant AND u.key = e.key) LIMIT {MARK})"
 )
 # Parameters: batch, tenant, id, the status of a living writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
