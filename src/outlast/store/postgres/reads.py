@@ -53,7 +53,7 @@ class Reads:
             db = self._idle.pop() if self._idle else await connect(self._address, writes=False)
             try:
                 yield db
-            except BaseException:
+            except BaseException:  # a connection left in the middle of an answer is of no use to the next read
                 db.terminate()
                 raise
             self._idle.append(db)
