@@ -128,11 +128,13 @@ def history_moves(one: OneRun) -> Broken:
     may_be: set[RunStatus | None] = {None}
     known = {word.value: verbs for word, verbs in SPOKEN.items()}
     read = [(event, data_of(event).get("version")) for event in one.history]
-    for i, (event, version) in enumerate(read):
+    before = 0
+    for event, version in read:
         if version is None:
             return  # told by history_bytes
-        if i + 1 < len(read) and read[i + 1][1] == version:
-            continue  # said before the move, in its commit
+        if version == before:
+            continue  # said by the node: it goes with the next move, and tells of none
+        before = version
         verbs = known.get(event.type)
         if verbs is None:
             may_be = {*RunStatus}
