@@ -1,4 +1,4 @@
-"""The moves of an effect that all runs of a tenant share: used by another run, waited for, or about to be undone (S-18).
+"""The moves of an effect that a tenant's runs share: used by another run, waited for, about to be undone (S-18).
 
 The row belongs to one run (`by_run`): only its holder intends, records, refuses, doubts and settles it, and each of
 these names the row's version. So do the moves here, and that is all that keeps an undo and a use apart.
@@ -53,7 +53,7 @@ def _noted(run: Run, key: str, now: Instant) -> Put:
 
 
 def goes_on(previous: Effect | None, run: Run) -> Effect | None:
-    """The row as an attempt by this run continues it; None where its work is new: undone, or another run's until now."""
+    """The row as an attempt by this run continues it; None where the work is new to it: undone, or another run's."""
     if previous is None or previous.status is EffectStatus.UNDONE or previous.by_run not in ("", run.run):
         return None
     return previous

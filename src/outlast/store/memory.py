@@ -21,13 +21,16 @@ from outlast.core.rows import (
     RUN,
     STORE,
     TOKEN,
+    USAGE,
     WAIT,
     WRITER,
+    Effect,
     Event,
     Key,
     Kind,
     Row,
     Run,
+    Usage,
     Writer,
     check_effect,
     check_run,
@@ -188,10 +191,23 @@ class MemoryStore:
                 for kind in KINDS:
                     if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN):
                         shelf.drop(kind, run[:2])
+            self._forget_shared(n)
             for row in shelf.under(WRITER, ()):
                 if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:
                     shelf.drop(WRITER, row[:2])
         return len(over[:n])
+
+    def _forget_shared(self, n: int) -> None:
+        """Shared effects that have been kept for as long as they say, and whose runs are forgotten (S-18)."""
+        shelf, now = self._core.shelf, self._core.now().business
+        used = {(row.tenant, row.key) for row in shelf.under(USAGE, ()) if isinstance(row, Usage)}
+        over = [
+            e for e in shelf.under(EFFECT, ())
+            if isinstance(e, Effect) and not e.run and e.keep_ms and e.settled_at
+            and e.settled_at + e.keep_ms <= now and (e.tenant, e.key) not in used
+        ]  # fmt: skip
+        for effect in over[:n]:
+            shelf.drop(EFFECT, key_of(EFFECT, effect))
 
     # --- reading -------------------------------------------------------------------------
     async def load(self, kind: Kind, key: Key) -> Row | None:
@@ -218,9 +234,11 @@ class MemoryStore:
         check_run(run)
         events = [row for row in shelf.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
         rest = [shelf.under(kind, key) for kind in (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)]
-        for effect in rest[0]:
+        named = [shelf.get(EFFECT, (key[0], "", 0, row[2])) for row in shelf.under(USAGE, key)]
+        shared = [effect for effect in named if effect is not None]
+        for effect in (*rest[0], *shared):
             check_effect(effect)  # type: ignore[arg-type]
-        return gather_rows(run, events[-1] if events else None, rest, now)
+        return gather_rows(run, events[-1] if events else None, rest, now, shared)
 
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50

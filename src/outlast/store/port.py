@@ -32,6 +32,7 @@ class RunRows(NamedTuple):
     notes: tuple[Note, ...]
     evidence: tuple[Evidence, ...]
     now: Instant
+    shared: tuple[Effect, ...] = ()  # of scope `tenant`: those that a usage row of this run names, whosever they are
 
 
 class Page(NamedTuple):
@@ -112,8 +113,10 @@ class Store(Protocol):
         (SQLite: within 50 ms). Answers the function that ends the subscription."""
 
     async def purge(self, before: int, n: int) -> int:
-        """Forget at most `n` runs that ended before a business instant, and all their rows but tokens; also the
-        receipts of writers that began before it and are closed (a missing receipt proves nothing, S-9)."""
+        """Forget at most `n` runs that ended before a business instant, and all their rows but tokens; at most `n`
+        effects that a tenant's runs share, once they have been kept for `keep_ms` since they were settled, by the
+        store's clock, and no run that they concern is left (S-18); and the receipts of writers that began before the
+        instant and are closed (a missing receipt proves nothing, S-9). Answers how many runs."""
 
     async def migrate(self) -> None:
         """Bring the schema to this version, one numbered step after the other."""
@@ -122,9 +125,11 @@ class Store(Protocol):
         """Land what was submitted, then let go of every resource."""
 
 
-def gather_rows(run: Run, last: Event | None, rest: Sequence[Sequence[Row]], now: Instant) -> RunRows:
+def gather_rows(
+    run: Run, last: Event | None, rest: Sequence[Sequence[Row]], now: Instant, shared: Sequence[Row] = ()
+) -> RunRows:
     """A run's rows as one value; `rest` in the order of the fields. Raises Corrupt for a run without a snapshot."""
     if last is None:
         raise Corrupt(f"run {run.run}: no event carries a snapshot")
     effects, memos, waits, approvals, notes, evidence = map(tuple, rest)
-    return RunRows(run, last, effects, memos, waits, approvals, notes, evidence, now)  # type: ignore[arg-type]
+    return RunRows(run, last, effects, memos, waits, approvals, notes, evidence, now, tuple(shared))  # type: ignore[arg-type]

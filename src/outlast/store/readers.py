@@ -107,11 +107,12 @@ class Readers:
             values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
             last = None if values is None else DECODE[EVENT.name](values)
             rest = [self.rows(db, kind, key, (), ALL_ROWS) for kind in OF_A_HOLDER]
+            shared = tuple(map(DECODE[EFFECT.name], db.execute(sql.SHARED, key)))
             now = self.now(db)
         finally:
             db.execute("COMMIT")
         assert isinstance(run, Run) and (last is None or isinstance(last, Event))
-        return gather_rows(run, last, rest, now)
+        return gather_rows(run, last, rest, now, shared)
 
     def page(
         self, db: sqlite3.Connection, kind: Kind, tenant: str, where: dict[str, str | int], cursor: str, limit: int

@@ -171,15 +171,19 @@ def _decoder(kind: Kind) -> Callable[[Values], Row]:
         return make
 
     def decode(values: Values) -> Row:
-        word = words.get(values[at])
-        if word is None:
-            raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is none we know")
-        row = make((*values[:at], word, *values[at + 1 :]))
-        if kind is RUN:
-            check_run(row)  # type: ignore[arg-type]
-        elif kind is EFFECT:
-            check_effect(row)  # type: ignore[arg-type]
-        return row
+        try:
+            word = words.get(values[at])
+            if word is None:
+                raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is none we know")
+            row = make((*values[:at], word, *values[at + 1 :]))
+            if kind is RUN:
+                check_run(row)  # type: ignore[arg-type]
+            elif kind is EFFECT:
+                check_effect(row)  # type: ignore[arg-type]
+            return row
+        except Corrupt as error:
+            error.row = (kind.name, tuple(values[: kind.key]))
+            raise
 
     return decode
 

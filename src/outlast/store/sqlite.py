@@ -126,7 +126,7 @@ class SqliteStore:
 
     async def purge(self, before: int, n: int) -> int:
         """See the port."""
-        count = await self._alone(lambda s: s.alone(lambda s, _: chores.purge(s, before, n), "purge"), "purge")
+        count = await self._alone(lambda s: s.alone(lambda s, b: chores.purge(s, b, before, n), "purge"), "purge")
         assert isinstance(count, int)
         return count
 

@@ -28,6 +28,8 @@ CREATE TABLE usage (
 ){clustered}
 """,
     "CREATE INDEX usage_key ON usage (tenant, key, run)",
+    # what purge looks for; runs that share nothing write nothing into it
+    "CREATE INDEX effect_kept ON effect (settled_at) WHERE run = '' AND keep_ms > 0",
     """
 CREATE TABLE topology (
     tenant TEXT NOT NULL,
