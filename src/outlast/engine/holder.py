@@ -2,38 +2,34 @@
 
 import json
 import logging
-import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from outlast.core.admission import SlotChange, admit, queue
-from outlast.core.attention import answered, flag, tripped
+from outlast.core.attention import answered, tripped
 from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import OVERLAY_ONLY, Choice, Reason, RunStatus
+from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.moves import Told
-from outlast.core.overlay import Armed, Attention, WaitingFor, stale_clock
 from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, route
-from outlast.core.verbs import advance, hand_back, park
-from outlast.engine import slots
+from outlast.core.verbs import advance
 from outlast.engine.context import WalkContext
 from outlast.engine.ending import end, settle_for_end
+from outlast.engine.held import Held, storable
 from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
-from outlast.errors import NotStorable, OutlastError, Rejected, StoreError, Unavailable
+from outlast.errors import NotStorable, Rejected, StoreError, Unavailable
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Failed, Stopped
 from outlast.flow.workflow import Workflow
 
 log = logging.getLogger("outlast.engine")
-TRACEBACK_CHARS = 4_000
 
 
-class Holder:
+class Holder(Held):
     """Walks one run for as long as this worker holds it."""
 
     def __init__(
@@ -44,13 +40,9 @@ class Holder:
         budget_ms: int,
         draining: Callable[[], bool],
     ) -> None:
-        self.ledger = ledger
-        self._workflow = workflows[ledger.run.lane]
-        self._around = around
+        super().__init__(ledger, workflows[ledger.run.lane], around)
         self._budget_ms = budget_ms
         self._draining = draining
-        self._pending: list[Told] = []  # what the engine has to say with the next move of the run row
-        self._called: list[Attention] = []  # of whom people are to be told once that move stands
 
     async def hold(self) -> None:
         """Until the run is given back, over, or no longer ours. Never raises for what the author's code does."""
@@ -140,10 +132,6 @@ class Holder:
         self._called.append(reason)
         self._pending.append(said)
 
-    def _told(self, told: Iterable[Told]) -> tuple[Told, ...]:
-        """What the next move of the run row tells: what the engine has to say, then what the node said."""
-        return self.ledger.unwritten([*self._pending, *told])
-
     # --- walking -----------------------------------------------------------------------------------
     async def _walk(self, walk: Walk, node: Node, way: WalkOn) -> bool:
         ledger = self.ledger
@@ -156,7 +144,7 @@ class Holder:
             return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._told(()))
         context = WalkContext(walk, state)
         verdict = await walk.run(lambda: node.fn(context), f'node "{node.name}" of {self._workflow.name}')
-        told = self._told(context.told.values())
+        told = self._told([*walk.told.values(), *context.told.values()])
         return await self._conclude(walk, node, context, verdict, told, way)
 
     async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
@@ -259,14 +247,7 @@ class Holder:
             )
         return await self._exception(error, told)
 
-    async def _exception(self, error: BaseException, told: tuple[Told, ...]) -> bool:
-        text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
-        log.warning("run %s: %s", self.ledger.run.run, text)
-        shown = str(error) if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
-        shown = shown[:TEXT_CHARS_MAX]
-        return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
-
-    # --- giving back ----------------------------------------------------------------------------------
+    # --- ending ---------------------------------------------------------------------------------------
     async def _end(self, walk: Walk, outcome: RunStatus, reason: str, told: tuple[Told, ...]) -> bool:
         first = await settle_for_end(walk)
         if isinstance(first, Flagged):
@@ -274,139 +255,13 @@ class Holder:
         if isinstance(first, Resting):
             return await self._park(first, told)
         state = self.ledger.last.snapshot or b"{}"
-        await end(walk, outcome, state=state, result=None, reason=_storable(reason)[:TEXT_CHARS_MAX], told=told)
+        await end(walk, outcome, state=state, result=None, reason=storable(reason)[:TEXT_CHARS_MAX], told=told)
         return False
-
-    async def _flag(self, reasons: tuple[Attention, ...], told: tuple[Told, ...]) -> bool:
-        ledger = self.ledger
-        mapping = ledger.store.mapping()
-        reasons = tuple(a._replace(detail=_storable(a.detail)) for a in reasons)
-        freed = await self._slots_given_back()
-        commit = flag(
-            ledger.run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told, freed=freed
-        )
-        await ledger.land(commit)
-        self._called += reasons
-        self._notify()
-        return False
-
-    def _notify(self) -> None:
-        """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
-        if self._called:
-            self._around.notify(self.ledger.run, tuple(self._called))
-            self._called = []
-
-    async def _rest(self, way: Rest) -> bool:
-        """Mail has come that does not answer what a person is asked: wait again, as before."""
-        ledger = self.ledger
-        still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
-        waiting = [WaitingFor("attention", f"a person: {a.reason.value}", since=a.since) for a in still]
-        await ledger.land(
-            park(
-                ledger.run,
-                "park",
-                mail=ledger.mail_read,
-                waiting=waiting,
-                clocks=stale_clock(still),
-                now=ledger.now,
-                mapping=ledger.store.mapping(),
-                told=self._told(()),
-                freed=await self._slots_given_back(),
-            )
-        )
-        self._notify()
-        return False
-
-    async def _rest_until(self, verdict: Resting, told: tuple[Told, ...], asked: set[str]) -> bool:
-        """Park; notes that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
-        while True:
-            try:
-                return await self._park(verdict, told)
-            except Moved as moved:
-                notes = await self.ledger.new_notes() if moved.reason == "mail" else ()
-                if not notes or any(n.kind != "signal" or n.name in asked for n in notes):
-                    raise
-                await self.ledger.go_on()
-                self.ledger.also_read(notes)
-
-    async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
-        ledger = self.ledger
-        verbs = {p.verb for p in verdict.parked}
-        verb = next(v for v in ("quiet", "retry", "park") if v in verbs)
-        clocks: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
-        await ledger.land(
-            park(
-                ledger.run,
-                verb,
-                mail=ledger.mail_read,
-                waiting=[p.waiting for p in verdict.parked],
-                clocks=clocks,
-                now=ledger.now,
-                mapping=ledger.store.mapping(),
-                told=told,
-                freed=await self._slots_given_back() if verb == "park" else (),
-            )
-        )
-        self._notify()
-        return False
-
-    async def _slots_given_back(self) -> tuple[SlotChange, ...]:
-        """The slots of a run that waits, each with its heir, where its workflow keeps none while it waits (RUN-6)."""
-        ledger = self.ledger
-        if self._workflow.slot_while_waiting or not ledger.run.slots:
-            return ()
-        return await slots.heirs(ledger.store, await slots.held_by(ledger.store, ledger.run))
-
-    async def give_back(self, why: str) -> bool:
-        """Hand the run to whoever takes it next, due at once."""
-        ledger = self.ledger
-        await ledger.settled()
-        mapping, told = ledger.store.mapping(), self._told(())
-        await ledger.land(hand_back(ledger.run, mail=None, now=ledger.now, mapping=mapping, why=why, told=told))
-        self._notify()
-        return False
-
-    # --- admission --------------------------------------------------------------------------------------
-    async def _needs_slot(self) -> bool:
-        """Before its first walk, or, where the workflow gives slots back while it waits, before any."""
-        run = self.ledger.run
-        if run.queue:
-            return True
-        gives_back = not self._workflow.slot_while_waiting and not run.slots
-        return gives_back and bool(await slots.limits_of(self.ledger.store, run.tenant))
-
-    async def _admitted(self) -> bool:
-        """A slot of each limit, or asleep until one is handed over."""
-        ledger = self.ledger
-        limits = await slots.limits_of(ledger.store, ledger.run.tenant)
-        picked = [slots.pick(ledger.run, limit) for limit in limits]
-        taken = [slot for slot in picked if slot is not None]
-        for slot in taken:
-            if await slots.left_to_older(ledger.store, slot, ledger.run):
-                raise Moved("an older run was given the slot")
-        if len(taken) == len(picked):
-            await ledger.land(admit(ledger.run, taken, now=ledger.now, told=self._told(())))
-            self._pending = []
-            self._notify()
-            return True
-        seen = [slot for limit in limits for slot in limit]
-        mapping = ledger.store.mapping()
-        await ledger.land(queue(ledger.run, seen, now=ledger.now, mapping=mapping, told=self._told(())))
-        self._notify()
-        return False
-
-    def _attention(self, reason: Reason, detail: str) -> Attention:
-        return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.mail_read)
 
 
 def _one_more(way: WalkOn) -> bool:
     """Did a person allow one visit beyond max_visits?"""
     return way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE)
-
-
-def _storable(text: str) -> str:
-    """Text from anywhere, as every store can hold it: halves of surrogate pairs are spelt out."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _exhausted_in(error: BaseException) -> list[EffectRefused]:
