@@ -28,6 +28,8 @@ CREATE TABLE usage (
 ){clustered}
 """,
     "CREATE INDEX usage_key ON usage (tenant, key, run)",
+    # the ledger across runs, newest first: appended to in the order of time, so its last leaf is in the cache
+    "CREATE INDEX effect_page ON effect (tenant, first_at, run, visit, key)",
     # what purge looks for; runs that share nothing write nothing into it
     "CREATE INDEX effect_kept ON effect (settled_at) WHERE run = '' AND keep_ms > 0",
     """
