@@ -1,0 +1,119 @@
+"""What all of one seed shares: loop, dice, the store's core, the log and what was found; and the durations it is played with."""
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any, Final
+
+from outlast.core.budget import Liveness
+from outlast.runtime.clocks import FIRST_INSTANT
+from outlast.store.batch import Batch
+from outlast.store.memory import MemoryCore
+from tests.simulation.dice import Dice
+from tests.simulation.loop import PROC, SECOND, Proc, SimLoop, process_of
+
+LIVE: Final = Liveness(
+    heartbeat_window=60 * SECOND,
+    heartbeat_every=20 * SECOND,
+    loop_stall_max=60 * SECOND,
+    drain_grace=10 * SECOND,
+    attempt_timeout=20 * SECOND,
+    start_budget=10 * SECOND,
+    quiet_margin=10 * SECOND,
+    backoff_ceiling=10 * SECOND,
+    checkpoint_write=2 * SECOND,
+)
+"""The relations of the defaults at a scale where a seed takes minutes of virtual time."""
+QUIET: Final = LIVE.start_budget + LIVE.attempt_timeout + LIVE.quiet_margin
+BUDGET: Final = 122_400  # of a slice, by `execution_budget`
+IN_THE_AIR: Final = LIVE.attempt_timeout + LIVE.quiet_margin
+"""What a call may take from the last check to the receiver without a second effect (S-17, «What is claimed»)."""
+LOG_LINES: Final = 60
+
+
+class StoreClock:
+    """The store's own clock: the world's."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def wall(self) -> int:
+        return FIRST_INSTANT + self._loop.now
+
+    boot = mono = wall
+
+    async def sleep(self, ms: int) -> None:
+        raise AssertionError("a store sleeps nowhere")
+
+
+class SimCore(MemoryCore):
+    """The memory store, observed: every batch that lands is shown, with what stood there before."""
+
+    def __init__(self, ground: "Ground") -> None:
+        super().__init__(StoreClock(ground.loop))
+        self.ground = ground
+        self.landing: Proc = ground.home  # whose commit is landing
+        self.seen: Callable[[Batch], None] = lambda batch: None
+        self.wakes = SimWakes(ground)  # type: ignore[assignment]
+
+    def apply(self, batch: Batch) -> None:
+        self.seen(batch)
+        super().apply(batch)
+
+
+class SimWakes:
+    """Each subscriber hears in its own process that a run may be due, unless that is lost on the way."""
+
+    def __init__(self, ground: "Ground") -> None:
+        self._ground = ground
+        self._subscribers: list[tuple[Callable[[], None], Any]] = []
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        item = (wake, copy_context())
+        self._subscribers.append(item)
+        return lambda: self._subscribers.remove(item) if item in self._subscribers else None
+
+    def fire(self) -> None:
+        for wake, context in self._subscribers:
+            if not self._ground.dice.happens("wake_lost", 0.5):
+                self._ground.loop.call_soon(wake, context=context)
+
+
+class Ground:
+    """One seed's world without its inhabitants."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.dice = Dice(seed)
+        self.home = Proc("world", 0)
+        self.loop = SimLoop(self.dice.rng, self.home)
+        self.context = process_of(copy_context(), self.home)
+        self.log: deque[tuple[int, str, str, tuple[Any, ...]]] = deque(maxlen=LOG_LINES)
+        self.wrong: list[str] = []
+        self.core = SimCore(self)
+
+    def now(self) -> int:
+        """The store's real time."""
+        return FIRST_INSTANT + self.loop.now
+
+    def say(self, what: str, *args: Any) -> None:
+        """A line of the log, put into words only when somebody reads it."""
+        self.log.append((self.loop.now, PROC.get(self.home).name, what, args))
+
+    def fail(self, what: str) -> None:
+        """An invariant is broken: the seed ends here."""
+        self.say("VIOLATION %s", what)
+        self.wrong.append(what)
+        self.loop.over = True
+
+    def later(self, ms: int, callback: Callable[..., object], *args: Any) -> None:
+        """Something the world does, whoever asked for it."""
+        self.loop.later(ms, callback, *args, context=self.context)
+
+    def do(self, coroutine: Any) -> None:
+        """A task of the world."""
+        self.loop.create_task(coroutine, context=self.context)
+
+    def lines(self) -> list[str]:
+        """The log in words."""
+        return [f"{at / SECOND:9.3f}  {who:<7} {what % args if args else what}" for at, who, what, args in self.log]

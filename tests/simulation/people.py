@@ -1,0 +1,231 @@
+"""What people do in a seed: they decide, early, late and twice; signal; cancel; and answer what runs ask of them."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.keys import idempotency_key
+from outlast.core.overlay import Attention, attention_of, rearmed
+from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
+from outlast.engine import answers, commands, decisions
+from outlast.errors import Conflict, NotFound, OutlastError, StoreError
+from tests.simulation.ground import QUIET, Ground
+from tests.simulation.loop import SECOND, Proc
+from tests.simulation.receivers import Receivers
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.wire import Wire
+
+TENANT = "t"
+ROUND_MS = 45 * SECOND  # how often the operators look at what waits for them
+
+
+class People:
+    """All of them."""
+
+    def __init__(self, ground: Ground, receivers: Receivers, runs: list[str]) -> None:
+        self.ground = ground
+        self.receivers = receivers
+        self.runs = runs
+        self.store: Any = Wire(ground, Proc("people", 99))
+        self.signals = 0
+        self.acknowledged: set[tuple[str, str]] = set()  # signals whose sender was told that they were left
+        self._answered: dict[tuple[str, str], int] = {}
+
+    def begin(self) -> None:
+        self.ground.later(ROUND_MS, self._go_round)
+
+    def _try(self, what: Coroutine[Any, Any, Any]) -> None:
+        self.ground.do(self._guarded(what))
+
+    async def _guarded(self, what: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await what
+        except (Conflict, NotFound, StoreError) as error:
+            self.ground.say("is told: %s", error)
+        except OutlastError as error:
+            self.ground.fail(f"a person was told {error!r}")
+
+    # --- approvals -------------------------------------------------------------------------------
+    def asked(self, approval: Approval) -> None:
+        """An approval is pending: somebody will decide, or nobody."""
+        dice, left = self.ground.dice, approval.within_until - approval.asked_at
+        if dice.happens("decided_at_expiry", 0.5):
+            wait = left + dice.choice((-1, 0, 1))
+        elif dice.happens("decided_late", 0.3):
+            wait = left + dice.span(2, 60 * SECOND)
+        elif dice.rng.random() < 0.1:
+            return
+        else:
+            wait = dice.span(1, left)
+        self.ground.later(wait, self._decide_soon, approval.id, "ann")
+        if dice.happens("decided_twice", 0.5):
+            self.ground.later(wait + dice.choice((0, 0, 1, SECOND)), self._decide_soon, approval.id, "bob")
+
+    def _decide_soon(self, approval: str, by: str) -> None:
+        self._try(self._decide(approval, by))
+
+    async def _decide(self, approval: str, by: str) -> None:
+        row = await commands.find_approval(self.store, TENANT, approval)
+        draw = self.ground.dice.rng.random()
+        verb: Any = "again" if row.again and draw < 0.2 else "reject" if draw > 0.9 else "approve"
+        chosen = json.loads(row.plans)[0]["digest"]
+        self.ground.say("%s: %s %s", by, verb, approval)
+        await decisions.decide(self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because")
+        self.ground.say("%s was told that %s is decided", by, approval)
+
+    # --- signals ---------------------------------------------------------------------------------
+    def waits(self, wait: Wait) -> None:
+        """A wait is declared: signals come, or not."""
+        dice = self.ground.dice
+        if wait.kind == "sleep":
+            return
+        left = max(wait.deadline - self._business(), 1)
+        for _ in range(dice.choice((0, 1, 1, 2) if wait.kind == "receive" else (0, 2, 3, 4))):
+            at_end = dice.happens("signal_at_deadline", 0.5)
+            ms = left + dice.choice((-1, 0, 1)) if at_end else dice.span(1, left + 5 * SECOND)
+            self.signals += 1
+            self.ground.later(ms, self._signal_soon, wait.run, wait.name, self.signals)
+            if dice.happens("signal_twice", 0.5):
+                self.ground.later(ms + dice.choice((0, 1, 5 * SECOND)), self._signal_soon, wait.run, wait.name,
+                                  self.signals)  # fmt: skip
+
+    def _business(self) -> int:
+        return self.ground.core.now().business
+
+    def _signal_soon(self, run: str, name: str, n: int) -> None:
+        self._try(self._signal(run, name, n))
+
+    async def _signal(self, run: str, name: str, n: int) -> None:
+        left = await commands.signal(
+            self.store, tenant=TENANT, run=run, name=name, payload={"n": n}, actor="sue", signal_id=f"s{n}"
+        )
+        self.ground.say("signal %s s%d to %s: %s", name, n, run, "left" if left else "was there")
+        self.acknowledged.add((run, f"s{n}"))
+
+    # --- cancels and clocks ------------------------------------------------------------------------
+    def cancel_some(self) -> None:
+        """Somebody cancels a run."""
+        run = self.ground.dice.choice(self.runs)
+        self.ground.say("somebody cancels %s", run)
+        self._try(commands.cancel(self.store, tenant=TENANT, run=run, actor="sue", reason="no longer needed"))
+
+    def skip_clock(self) -> None:
+        """Business time skips ahead: to the next deadline, or one ms beside it, or anywhere."""
+        core, dice = self.ground.core, self.ground.dice
+        now, mapping = core.now(), core.mapping()
+        rows = [r for r in core.shelf.under(APPROVAL, ()) if isinstance(r, Approval)]
+        ends = [r.within_until - now.business for r in rows if r.status is ApprovalStatus.PENDING]
+        waits = [r for r in core.shelf.under(WAIT, ()) if isinstance(r, Wait)]
+        ends += [w.deadline - now.business for w in waits if w.status is WaitStatus.OPEN and w.deadline]
+        ms = dice.near([end for end in ends if end > 0], SECOND, 100 * SECOND)
+        self.ground.say("business time skips %d ms", ms)
+        ahead = mapping._replace(base_real=now.real, base_business=now.business + ms)
+        self._try(self.store.set_mapping(ahead, rearmed))
+
+    # --- attention -------------------------------------------------------------------------------
+    def flagged(self, run: Run) -> None:
+        """A run calls a person."""
+        dice = self.ground.dice
+        for each in attention_of(run):
+            boundary: tuple[int, ...] = ()
+            if each.reason is Reason.EFFECT_UNCERTAIN:
+                effect = self._effect(run, each)
+                quiet = effect.quiet_until - self.ground.now() if effect is not None else 0
+                if quiet > 0 and dice.happens("resolved_at_quiet", 0.7):
+                    self.ground.later(quiet + dice.choice((-1, 0, 1)), self._answer_soon, run.run, each, True)
+                    continue
+                if quiet > 0 and dice.happens("operator_early", 0.5):
+                    self.ground.later(dice.span(1, quiet), self._answer_soon, run.run, each, True)
+                    continue
+                boundary = (max(quiet, 0),)
+            self.ground.later(dice.near(boundary, SECOND, 90 * SECOND), self._answer_soon, run.run, each, False)
+
+    def _effect(self, run: Run, each: Attention) -> Effect | None:
+        row = self.ground.core.shelf.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
+        return row if isinstance(row, Effect) else None
+
+    def _answer_soon(self, run: str, each: Attention, no: bool) -> None:
+        self._try(self._answer(run, each, no))
+
+    async def _answer(self, name: str, each: Attention, no: bool) -> None:
+        run = self.ground.core.shelf.get(RUN, (TENANT, name))
+        assert isinstance(run, Run)
+        if is_over(run) or each.reason not in [a.reason for a in attention_of(run)]:
+            return
+        if each.reason is Reason.EFFECT_UNCERTAIN:
+            await self._resolve(run, each, no)
+            return
+        place = (name, each.reason.value)
+        times = self._answered[place] = self._answered.get(place, 0) + 1
+        choice = self._choice(each.reason, times)
+        self.ground.say("the operator answers %s of %s: %s", each.reason.value, name, choice.value)
+        if choice is Choice.CONTINUE:
+            await answers.go_on(self.store, tenant=TENANT, run=name, actor="op", reason="looked into it")
+            return
+        by_ms = 600 * SECOND if choice is Choice.EXTEND else 0
+        await answers.answer(
+            self.store, tenant=TENANT, run=name, reason=each.reason, choice=choice, actor="op", text="looked into it",
+            by_ms=by_ms,
+        )  # fmt: skip
+
+    def _choice(self, reason: Reason, times: int) -> Choice:
+        if times > 2 and reason is not Reason.TOTAL_TIMEOUT:
+            return Choice.CANCEL
+        first: dict[Reason, Choice] = {
+            Reason.APPROVAL_TIMEOUT: Choice.ASK_AGAIN,
+            Reason.TOTAL_TIMEOUT: Choice.EXTEND,
+            Reason.RETRIES_EXHAUSTED: Choice.RETRY,
+            Reason.VISITS_EXHAUSTED: Choice.ONE_MORE,
+        }
+        return first.get(reason, Choice.CONTINUE)
+
+    async def _resolve(self, run: Run, each: Attention, no: bool) -> None:
+        """The operator asks the receiver by telephone; `no`: says that it did not happen, if it has not so far."""
+        effect = self._effect(run, each)
+        if effect is None or effect.status is not EffectStatus.UNCERTAIN:
+            return
+        done = self.receivers.executed.get(idempotency_key(effect.tenant, effect.run, effect.visit, effect.key))
+        if done:
+            verb, response = "happened", json.dumps(done[-1].response).encode()
+        elif self.ground.now() < effect.quiet_until and not no:
+            return  # the next round
+        else:
+            verb, response = "give_up" if self.ground.dice.rng.random() < 0.2 and not no else "did_not_happen", None
+        self.ground.say("the operator: %s %s", effect.key, verb)
+        await answers.resolve_effect(
+            self.store, effect, verb, actor="op", reason="asked them", response=response  # type: ignore[arg-type]
+        )
+
+    # --- the round -------------------------------------------------------------------------------
+    def _go_round(self) -> None:
+        """Whatever still waits for somebody is looked at again: nobody forgets a run for ever."""
+        for run in self.ground.core.shelf.under(RUN, (TENANT,)):
+            assert isinstance(run, Run)
+            if is_over(run):
+                continue
+            for each in attention_of(run):
+                if run.status is RunStatus.WAITING or each.reason in OVERLAY_ONLY:
+                    self._answer_soon(run.run, each, False)
+        if not self.ground.dice.storm:
+            for row in self.ground.core.shelf.under(APPROVAL, (TENANT,)):
+                assert isinstance(row, Approval)
+                if row.status is ApprovalStatus.PENDING:
+                    self._decide_soon(row.id, "cas")
+        self.ground.later(ROUND_MS, self._go_round)
+
+
+def allowed(workflow: str, reason: Reason) -> bool:
+    """May this reason come up in a run of this workflow without being a finding?"""
+    everywhere = {
+        Reason.EFFECT_UNCERTAIN,
+        Reason.APPROVAL_TIMEOUT,
+        Reason.TOTAL_TIMEOUT,
+        Reason.RETRIES_EXHAUSTED,
+        Reason.VISITS_EXHAUSTED,
+        Reason.POISONED,
+    }
+    return reason in everywhere or reason in SCENARIOS[workflow].reasons
+
+
+assert QUIET < ROUND_MS

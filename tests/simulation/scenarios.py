@@ -1,0 +1,224 @@
+"""The workflows that are simulated. To add one: a function decorated with @scenario that answers a Workflow.
+
+Bodies are ordinary authors' code. They may not raise anything unexpected: an `exception` in a run's attention is a finding.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+
+from outlast.core.machine import Reason
+from outlast.flow import (
+    Activity,
+    ActivityFailed,
+    CannotTell,
+    Context,
+    Found,
+    NotFound,
+    NoUndo,
+    Stopped,
+    Workflow,
+    activity,
+    lookup,
+    repeat,
+    role,
+)
+from tests.simulation.receivers import WINDOW, Receivers
+from tests.simulation.workers import RELEASE
+
+NONE: Final = NoUndo("a simulated receiver takes nothing back")
+
+
+class At:
+    """The receivers of the seed that is being played."""
+
+    world: Receivers
+
+
+# --- activities, one of each kind -----------------------------------------------------------------
+@activity(key="order/{what}", undo=NONE)
+async def order(what: str, amount: int = 1) -> str:
+    """Ask: the receiver neither dedupes nor answers questions."""
+    return await At.world.call("ask", what, amount=amount)
+
+
+@activity(key="book/{what}", undo=NONE, on_doubt=repeat(window=timedelta(milliseconds=WINDOW)))
+async def book(what: str) -> str:
+    """Repeat: the receiver dedupes, for a while."""
+    return await At.world.call("repeat", what)
+
+
+@activity(key="reserve/{what}", undo=NONE)
+async def reserve(what: str) -> str:
+    """Reconcile: the receiver can be asked."""
+    return await At.world.call("reconcile", what)
+
+
+@reserve.reconcile
+async def find_reservation(what: str) -> Found[str] | NotFound | CannotTell:
+    return await At.world.find(what)
+
+
+@activity(key="pay/{what}", undo=NONE)
+async def pay(what: str, cents: int) -> str:
+    """Ask, and only what a person approved."""
+    return await At.world.call("ask", what, cents=cents)
+
+
+@lookup()
+async def price(what: str, release: int) -> int:
+    """What differs between two releases of the code."""
+    return 100 * release
+
+
+class State(BaseModel):
+    """What runs keep."""
+
+    said: list[str] = []
+    rounds: int = 0
+
+
+class Word(BaseModel):
+    """What signals bring."""
+
+    n: int = 0
+
+
+# --- the table --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Scenario:
+    """A workflow, and what may call a person in it beside what may in every one."""
+
+    name: str
+    workflow: Workflow[State]
+    reasons: frozenset[Reason] = frozenset()
+    signals: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {}
+Ctx = Context[State]
+
+
+def scenario(*reasons: Reason, **options: Any) -> Callable[[Callable[[], Workflow[State]]], None]:
+    """Adds one to the table. `reasons`: attention that is no finding in it."""
+
+    def add(make: Callable[[], Workflow[State]]) -> None:
+        name = make.__name__
+        SCENARIOS[name] = Scenario(name, make().validate(), frozenset(reasons), **options)
+
+    return add
+
+
+async def attempt(ctx: Ctx, call: Activity[Any, str], *args: Any) -> None:
+    """Do it; a definite no is an answer like others, attempts used up are not."""
+    try:
+        ctx.state.said.append(await ctx.do(call, *args))
+    except ActivityFailed as error:
+        if error.refusal.code == Reason.RETRIES_EXHAUSTED.value:
+            raise
+        ctx.state.said.append(error.refusal.code)
+
+
+def second(n: float) -> timedelta:
+    return timedelta(seconds=n)
+
+
+@scenario()
+def trip() -> Workflow[State]:
+    """One write of each mode, in two nodes."""
+    flow = Workflow("trip", state=State, ceiling=second(900))
+
+    @flow.node(start=True)
+    async def outward(ctx: Ctx) -> Literal["back"]:
+        await attempt(ctx, reserve, "seat")
+        await attempt(ctx, book, "room")
+        return "back"
+
+    @flow.node
+    async def back(ctx: Ctx) -> None:
+        await attempt(ctx, order, "taxi")
+        await attempt(ctx, reserve, "seat")
+
+    return flow
+
+
+@scenario(Reason.POLICY_DENIED, Reason.CONTRADICTION)
+def gate() -> Workflow[State]:
+    """A person approves an amount that the next release computes anew; or sends it round once more."""
+    flow = Workflow("gate", state=State, ceiling=second(900))
+
+    @flow.node(start=True, max_visits=3)
+    async def ask(ctx: Ctx) -> Literal["ask", "again"]:
+        cents = 100 * RELEASE.get()
+        decision = await ctx.approval(
+            pay.plan("bill", cents), summary="the bill", by=role("boss"), within=second(90), valid_for=second(60),
+            again=True,
+        )  # fmt: skip
+        if decision.outcome == "again":
+            ctx.state.rounds += 1
+            return "ask"
+        if not decision.approved:
+            raise Stopped("rejected")
+        await attempt(ctx, pay, "bill", 100 * RELEASE.get())
+        return "again"
+
+    @flow.node
+    async def again(ctx: Ctx) -> None:
+        """The same bill, in a visit of its own: it needs an approval of its own."""
+        decision = await ctx.approval(pay.plan("bill", 100), summary="once more", by=role("boss"), within=second(60))
+        if decision.chosen is not None:
+            await attempt(ctx, pay, "bill", 100)
+
+    return flow
+
+
+@scenario()
+def fan() -> Workflow[State]:
+    """Many at once: one no or one wait does not disturb the others."""
+    flow = Workflow("fan", state=State, ceiling=second(900))
+
+    @flow.node(start=True)
+    async def all_at_once(ctx: Ctx) -> Literal["rest"]:
+        cost = await ctx.do(price, "x", 1)
+        got = await ctx.do_all(
+            {
+                "a": reserve.plan("a"),
+                "b": book.plan("b"),
+                "c": order.plan("c", cost),
+                "d": reserve.plan("d"),
+            },
+            refused="return",
+        )
+        ctx.state.said += [str(name) for name in got]
+        return "rest"
+
+    @flow.node
+    async def rest(ctx: Ctx) -> None:
+        await ctx.sleep("breath", until=second(30))
+        await attempt(ctx, order, "done")
+
+    return flow
+
+
+@scenario(signals=("go", "bid"))
+def post_office() -> Workflow[State]:
+    """Signals, deadlines, and a write after each."""
+    flow = Workflow("post_office", state=State, ceiling=second(900))
+
+    @flow.node(start=True)
+    async def wait(ctx: Ctx) -> Literal["gather"]:
+        word = await ctx.receive("go", Word, until=second(60))
+        ctx.state.said.append("nothing" if word is None else f"go {word.n}")
+        await attempt(ctx, book, "letter")
+        return "gather"
+
+    @flow.node
+    async def gather(ctx: Ctx) -> None:
+        ctx.state.said += [f"bid {bid.n}" for bid in await ctx.collect("bid", Word, until=second(45), most=3)]
+        await attempt(ctx, reserve, "parcel")
+
+    return flow

@@ -1,0 +1,151 @@
+"""One seed, played: what it did, what it found, and how to play it again."""
+
+import gc
+import logging
+import sys
+import warnings
+from typing import Any, Final, NamedTuple
+
+from outlast.core import points
+from outlast.core.rows import RUN, SLOT, Run, Slot
+from outlast.core.overlay import waiting_of
+from outlast.engine import commands
+from outlast.engine import worker as worker_module
+from outlast.errors import StoreError
+from tests.simulation.ground import LIVE, Ground
+from tests.simulation.loop import PROC, SECOND, Killed, Spins
+from tests.simulation.people import TENANT, People
+from tests.simulation.receivers import Receivers
+from tests.simulation.scenarios import SCENARIOS, At
+from tests.simulation.watch import Watch
+from tests.simulation.workers import Workers
+
+STORM_MIN: Final = 60 * SECOND
+STORM_MAX: Final = 500 * SECOND
+CALM_MAX: Final = 3_000 * SECOND  # after the last fault: by then everything has ended (I39)
+AFTERMATH: Final = 45 * SECOND  # what woke late, or is still in the air, may do harm for so long
+
+
+class Played(NamedTuple):
+    """What came of one seed."""
+
+    seed: int
+    wrong: tuple[str, ...]
+    trace: int
+    turns: int
+    virtual_ms: int
+    fired: dict[str, int]
+    lines: tuple[str, ...]
+
+
+class Game:
+    """One seed from its beginning to its end."""
+
+    def __init__(self, seed: int) -> None:
+        ground = self.ground = Ground(seed)
+        dice = ground.dice
+        self.receivers = At.world = Receivers(ground)
+        self.kinds = [dice.choice(list(SCENARIOS.values())) for _ in range(dice.choice((1, 1, 2, 3)))]
+        self.runs = [f"r{i + 1}" for i in range(len(self.kinds))]
+        self.people = People(ground, self.receivers, self.runs)
+        self.workers = Workers(ground, [each.workflow for each in SCENARIOS.values()])
+        self.watch = Watch(ground, self.receivers, self.people)
+        self.workers.on_cancel = self.people.cancel_some
+        self.workers.on_skip = self.people.skip_clock
+        self._calm_since = 0
+
+    def play(self) -> Played:
+        ground, dice = self.ground, self.ground.dice
+        if len(self.runs) > 1 and dice.rng.random() < 0.4:
+            for i in range(dice.choice((1, 2))):
+                ground.core.shelf.put(SLOT, (TENANT, i), Slot(TENANT, i, 1, "", ""))
+        self.workers.begin()
+        self.people.begin()
+        for run, kind in zip(self.runs, self.kinds, strict=True):
+            ground.do(self._start(run, kind.workflow))
+        ground.later(dice.span(STORM_MIN, STORM_MAX), self._calm)
+        ground.later(SECOND, self._look)
+        try:
+            ground.loop.drive()
+            if not ground.wrong:
+                self.watch.at_the_end()
+        except Spins as spins:
+            ground.wrong.append(f"spins: {spins}")
+        for context in ground.loop.broken:
+            error = context.get("exception")
+            if error is not None and not isinstance(error, Killed | StoreError):
+                ground.wrong.append(f"engine: {context['message']}: {error!r}")
+        loop = ground.loop
+        return Played(
+            ground.seed, tuple(ground.wrong), loop.trace, loop.turns, loop.now, dict(dice.fired), tuple(ground.lines())
+            if ground.wrong else ()
+        )  # fmt: skip
+
+    async def _start(self, run: str, workflow: Any) -> None:
+        while True:
+            try:
+                await commands.start(self.people.store, workflow, {}, tenant=TENANT, actor="me", run=run, key=run)
+                return
+            except StoreError as error:
+                self.ground.say("could not start %s: %s", run, error)
+                self.ground.later(SECOND, self.ground.do, self._start(run, workflow))
+                return
+
+    def _calm(self) -> None:
+        """The storm is over: whatever was broken is mended."""
+        if self.ground.dice.storm:
+            self.ground.say("the storm is over")
+            self.ground.dice.storm = False
+            self._calm_since = self.ground.loop.now
+            self.workers.heal()
+
+    def _look(self) -> None:
+        """Is it over? Is it stuck?"""
+        ground = self.ground
+        if self.watch.ended == len(self.runs):
+            self._calm()
+            if not self.receivers.flying:
+                ground.later(AFTERMATH, self._over)
+                return
+        elif not ground.dice.storm and ground.loop.now > self._calm_since + CALM_MAX:
+            ground.fail(f"I39: {'; '.join(map(_stuck, self.workers.unfinished()))}")
+        ground.later(5 * SECOND, self._look)
+
+    def _over(self) -> None:
+        self.ground.loop.over = True
+
+
+def _stuck(run: Run) -> str:
+    return f"{run.run} of {run.workflow} is {run.status}, owner {run.owner!r}, waiting for {waiting_of(run)}"
+
+
+def play(seed: int) -> Played:
+    """Play one seed, from nothing."""
+    game = Game(seed)
+    try:
+        return game.play()
+    finally:
+        points.hook = None
+        game.ground.loop.close()
+        PROC.set(game.ground.home)
+
+
+def prepare() -> None:
+    """Once for each process: quiet logs, and a collector that does not run in the middle of a seed."""
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead, which nobody awaits any more
+    worker_module.IDLE_LOOK = LIVE.heartbeat_every  # the fallback look, at the scale of the other durations
+    sys.unraisablehook = lambda args: None  # coroutines of dead processes are collected in the middle of an await
+    gc.freeze()
+    gc.disable()
+
+
+def played(seed: int) -> Played:
+    """Play one seed and leave nothing behind."""
+    result = play(seed)
+    if seed % 50 == 0:
+        gc.collect()
+    return result
+
+
+assert RUN.name == "run"

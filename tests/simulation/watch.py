@@ -1,0 +1,357 @@
+"""The invariants, looked at with every commit, every request and every deed of a receiver.
+
+None of them asks the code under test whether it is right: they compare rows before and after, who wrote them, what the
+store's clock said, and what the receivers saw. The names are those of docs/reliability.md.
+"""
+
+import json
+from collections import defaultdict
+from typing import Any, Final
+
+from outlast.core.keys import idempotency_key
+from outlast.core.ledger import DEADLINE, bound_notes
+from outlast.core.machine import ENDED, OVERLAY_ONLY, TABLE, TERMINAL, ApprovalStatus, EffectStatus, LeaseStatus
+from outlast.core.machine import Reason, RunStatus, WaitStatus
+from outlast.core.overlay import Attention, attention_of
+from outlast.core.people import REOPENED
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    NOTE,
+    RUN,
+    SLOT,
+    STORE,
+    WAIT,
+    WORKER,
+    Approval,
+    Effect,
+    Note,
+    Run,
+    Slot,
+    Wait,
+    Worker,
+)
+from outlast.store.batch import Batch
+from tests.simulation.ground import IN_THE_AIR, Ground
+from tests.simulation.loop import PROC
+from tests.simulation.people import People, allowed
+from tests.simulation.receivers import Receivers
+
+LEGAL: Final = frozenset((move.source, move.target) for move in TABLE)
+OPEN: Final = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
+
+
+class Watch:
+    """All that must hold, of one seed."""
+
+    def __init__(self, ground: Ground, receivers: Receivers, people: People) -> None:
+        self.ground = ground
+        self.shelf = ground.core.shelf
+        self.receivers = receivers
+        self.people = people
+        self.ended = 0
+        self._effects: dict[str, tuple[str, str, int, str]] = {}  # idempotency key -> where its row stands
+        self._human: dict[str, int] = defaultdict(int)  # decisions of people that allow one more execution
+        self._flags: dict[tuple[str, str], list[Attention]] = defaultdict(list)
+        self._consumed: dict[str, str] = {}
+        self._cancelled_first: set[str] = set()  # intents that landed after a cancel
+        ground.core.seen = self._seen
+        receivers.on_send = self._sent
+        receivers.on_execute = self._executed
+
+    def wrong(self, number: str, what: str) -> None:
+        self.ground.fail(f"{number}: {what}")
+
+    # --- commits -----------------------------------------------------------------------------------
+    def _seen(self, batch: Batch) -> None:
+        changes = batch.changes
+        for key, left in changes[RUN.name].items():
+            self._run(self.shelf.get(RUN, key), left.row, batch)  # type: ignore[arg-type]
+        for key, left in changes[EFFECT.name].items():
+            self._effect(self.shelf.get(EFFECT, key), left.row, batch)  # type: ignore[arg-type]
+        for key, left in changes[APPROVAL.name].items():
+            self._approval(self.shelf.get(APPROVAL, key), left.row, batch)  # type: ignore[arg-type]
+        for key, left in changes[WAIT.name].items():
+            self._wait(self.shelf.get(WAIT, key), left.row, batch)  # type: ignore[arg-type]
+        for key, left in changes[WORKER.name].items():
+            self._worker(self.shelf.get(WORKER, key), left.row, batch)  # type: ignore[arg-type]
+        for left in changes[NOTE.name].values():
+            self._note(left.row)  # type: ignore[arg-type]
+        if changes[SLOT.name]:
+            self._slots(batch)
+
+    def _holds(self, run: Run | None, what: str) -> None:
+        """The process that writes holds the run."""
+        by = self.ground.core.landing
+        if run is None or (by.worker and run.owner != by.name):
+            self.wrong("I11", f"{by.name} wrote {what}, which is held by {run.owner or 'nobody' if run else 'nobody'}")
+
+    def _run(self, old: Run | None, new: Run, batch: Batch) -> None:
+        if old is None:
+            self.people_about(new)
+            return
+        now, by = batch.now, self.ground.core.landing
+        if old.owner == ENDED:
+            self.wrong("I10", f"{new.run} has ended and was written")
+        if new.version == old.version:
+            if old._replace(mail=new.mail, due_at=new.due_at) != new or new.mail < old.mail:
+                self.wrong("I9", f"{new.run} changed without a version")
+            return
+        self.ground.say("%s: %s -> %s v%d epoch %d owner %s due %s", new.run, old.status.value, new.status.value,
+                        new.version, new.epoch, new.owner, new.due_at and new.due_at - now.real)  # fmt: skip
+        if new.version != old.version + 1 or new.epoch < old.epoch:
+            self.wrong("I9", f"{new.run} went from version {old.version} to {new.version}, epoch {new.epoch}")
+        if (old.status, new.status) not in LEGAL:
+            self.wrong("I10", f"{new.run} went from {old.status} to {new.status}")
+        seqs = sorted(key[2] for key in batch.changes[EVENT.name] if key[:2] == new[:2])
+        if seqs != list(range(old.seq + 1, new.seq + 1)) or not seqs:
+            self.wrong("I21", f"{new.run}: events {seqs} between {old.seq} and {new.seq}")
+        if not by.worker:
+            self.wrong("I12", f"{by.name} moved {new.run}")
+        if new.owner == by.name and (old.owner != by.name or new.epoch != old.epoch):
+            self._claimed(old, new, now.real)
+        else:
+            self._holds(old, new.run)
+            if new.owner == "" and (new.due_at is None or new.due_at > now.real):
+                self._asleep(new, batch)
+        self._attention(old, new)
+        if new.status in TERMINAL:
+            self._ended(new, batch)
+
+    def _claimed(self, old: Run, new: Run, real: int) -> None:
+        if new.epoch <= old.epoch:
+            self.wrong("I11", f"{new.run} was claimed at the same epoch {new.epoch}")
+        due = old.due_at is not None and old.due_at <= real
+        owner = self.shelf.get(WORKER, (STORE, old.owner)) if old.owner else None
+        closed = isinstance(owner, Worker) and owner.status is LeaseStatus.CLOSED
+        if not due and not closed:
+            self.wrong("I12", f"{new.run} was taken from {old.owner or 'nobody'}, not due and not closed")
+
+    def _asleep(self, new: Run, batch: Batch) -> None:
+        """It sleeps: nothing that has come for it may be unread (S-1)."""
+        notes = [n for n in self.shelf.under(NOTE, new[:2]) if isinstance(n, Note)]
+        stops = [a for a in attention_of(new) if a.reason not in OVERLAY_ONLY]
+        if stops or new.status is not RunStatus.WAITING:
+            return
+        if any(n.kind == "cancel" for n in notes):
+            self.wrong("S-1", f"{new.run} sleeps with a cancel unread")
+        waits = [w for w in self.shelf.under(WAIT, new[:2]) if isinstance(w, Wait)]
+        spent = {n for w in waits for n in bound_notes(w)}
+        for wait in waits:
+            if wait.visit == new.visit and wait.status is WaitStatus.OPEN and wait.kind == "receive":
+                if any(_fits(n, wait) and n.n not in spent for n in notes):
+                    self.wrong("S-1", f"{new.run} sleeps though {wait.name} has come")
+
+    def _attention(self, old: Run, new: Run) -> None:
+        """A run that called a person moves on only after a person has answered (I6)."""
+        before = attention_of(old)
+        for each in attention_of(new):
+            if each not in before:
+                self.ground.say("%s calls: %s %s", new.run, each.reason.value, each.detail[:300])
+                if each.reason not in OVERLAY_ONLY:
+                    self._flags[new[:2]].append(each)
+                if not allowed(new.workflow, each.reason):
+                    self.wrong("engine", f"{new.run} calls a person for {each.reason.value}: {each.detail}")
+        if attention_of(new) and attention_of(new) != before:
+            self.people.flagged(new)
+        if new.visit == old.visit and new.status is not RunStatus.COMPLETED:
+            return
+        for each in self._flags.pop(new[:2], []):
+            if not self._answered(new, each):
+                self.wrong("I6", f"{new.run} moved on though nobody answered {each.reason.value} {each.key}")
+
+    def _answered(self, run: Run, each: Attention) -> bool:
+        if each.reason is Reason.EFFECT_UNCERTAIN:
+            effect = self.shelf.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
+            key = idempotency_key(run.tenant, run.run, each.visit, each.key)
+            return isinstance(effect, Effect) and effect.status not in OPEN and self._human[key] > 0
+        notes = self.shelf.under(NOTE, run[:2])
+        return any(isinstance(n, Note) and n.n > each.seen and n.kind in ("continue", "answer") for n in notes)
+
+    def _ended(self, new: Run, batch: Batch) -> None:
+        self.ended += 1
+        for row in self.shelf.under(EFFECT, new[:2]):
+            assert isinstance(row, Effect)
+            if row.status in OPEN:
+                self.wrong("I35", f"{new.run} ended {new.status} with {row.key} {row.status}")
+
+    # --- effects -----------------------------------------------------------------------------------
+    def _effect(self, old: Effect | None, new: Effect, batch: Batch) -> None:
+        by, now = self.ground.core.landing, batch.now
+        key = idempotency_key(new.tenant, new.run, new.visit, new.key)
+        self._effects[key] = new[:4]
+        run = self.shelf.get(RUN, new[:2])
+        assert isinstance(run, Run)
+        source = old.status if old else None
+        self.ground.say("effect %s: %s -> %s attempt %d %s", key, source and source.value, new.status.value,
+                        new.attempts, new.error)  # fmt: skip
+        if (source, new.status) not in LEGAL or new.version != (old.version if old else 0) + 1:
+            self.wrong("I10", f"{key} went from {source} to {new.status}, version {new.version}")
+        if run.owner == ENDED:
+            self.wrong("I10", f"{key} was written after the end of its run")
+        if by.worker:
+            self._holds(run, key)
+            if source is EffectStatus.UNCERTAIN:
+                self.wrong("I5", f"{key} is no longer uncertain, and no person said so")
+        elif source is EffectStatus.UNCERTAIN or (source is EffectStatus.REFUSED and REOPENED in new.error):
+            self._human[key] += 1
+            assert old is not None
+            if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.quiet_until:
+                self.wrong("EFF-3", f"{key}: «did not happen» {old.quiet_until - now.real} ms before the quiet time ends")
+        else:
+            self.wrong("I5", f"{by.name} settled {key}, which was {source}")
+        if new.status is EffectStatus.INTENDED and (old is None or new.attempts > old.attempts):
+            self._intended(key, new, run)
+        if new.approval and self._consumed.setdefault(new.approval, key) != key:
+            self.wrong("I27", f"{new.approval} was consumed by {self._consumed[new.approval]} and by {key}")
+
+    def _intended(self, key: str, new: Effect, run: Run) -> None:
+        if new.epoch != run.epoch:
+            self.wrong("I11", f"{key} was intended at epoch {new.epoch}, the run is at {run.epoch}")
+        notes = self.shelf.under(NOTE, new[:2])
+        if any(isinstance(n, Note) and n.kind == "cancel" for n in notes):
+            self._cancelled_first.add(key)
+
+    def _sent(self, key: str, args: dict[str, Any]) -> None:
+        """A request leaves the caller: it is intended, exactly so, and may still be sent (I2, I7, S-4)."""
+        place = self._effects.get(key)
+        row = self.shelf.get(EFFECT, place) if place else None
+        if not isinstance(row, Effect):
+            self.wrong("I2", f"{key} is sent, and no intent is durable")
+            return
+        if row.status is not EffectStatus.INTENDED:
+            self.wrong("I2", f"{key} is sent while it is {row.status}")
+        now = self.ground.now()
+        if now >= row.not_after:
+            self.wrong("I2", f"{key} is sent {now - row.not_after} ms after its last moment")
+        run = self.shelf.get(RUN, row[:2])
+        proc = PROC.get(self.ground.home)
+        if isinstance(run, Run) and run.owner != proc.name:
+            self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'nobody'}")
+        if key in self._cancelled_first:
+            self.wrong("I35", f"{key} is sent though a cancel came before its intent")
+        if json.loads(row.args) != args:
+            self.wrong("I3", f"{key} is sent with {args}, intended with {row.args!r}")
+        if row.activity == "pay":
+            self._approved(key, row)
+
+    def _approved(self, key: str, row: Effect) -> None:
+        approval = self.shelf.get(APPROVAL, (row.tenant, row.run, row.approval)) if row.approval else None
+        if not isinstance(approval, Approval) or approval.status is not ApprovalStatus.APPROVED:
+            self.wrong("I7", f"{key} is sent without an approval")
+            return
+        plan = next(p for p in json.loads(approval.plans) if p["digest"] == approval.chosen)
+        if json.loads(plan["arguments"]) != json.loads(row.args):
+            self.wrong("I27", f"{key} is sent with {row.args!r}, approved was {plan['arguments']}")
+        if self.ground.core.now().business >= approval.valid_until:
+            self.wrong("S-20", f"{key} is sent after its approval lapsed")
+
+    def _executed(self, key: str) -> None:
+        """The receiver acted: once, or a person said that it had not, or it was in the air too long (I1)."""
+        times = len(self.receivers.executed[key])
+        late = self.receivers.longest_air[key] > IN_THE_AIR and self.receivers.modes[key] != "ask"
+        if times > 1 + self._human[key] and not late:
+            self.wrong("I1", f"{key} was executed {times} times, after {self._human[key]} decisions of people")
+
+    # --- approvals, waits, notes, workers, slots -------------------------------------------------------
+    def _approval(self, old: Approval | None, new: Approval, batch: Batch) -> None:
+        by, now = self.ground.core.landing, batch.now
+        source = old.status if old else None
+        self.ground.say("approval %s: %s -> %s", new.id, source and source.value, new.status.value)
+        if (source, new.status) not in LEGAL:
+            self.wrong("I26", f"{new.id} went from {source} to {new.status}")
+        if old is None:
+            self.people.asked(new)
+            self._holds(self.shelf.get(RUN, new[:2]), new.id)  # type: ignore[arg-type]
+            return
+        if old.decided_by and (new.decided_by, new.decided_at, new.chosen) != (
+            old.decided_by, old.decided_at, old.chosen,
+        ):  # fmt: skip
+            self.wrong("I26", f"{new.id} was decided by {old.decided_by} and then by {new.decided_by}")
+        decided = source is ApprovalStatus.PENDING and new.status in (
+            ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN,
+        )  # fmt: skip
+        if decided and (by.worker or not new.decided_by or now.business >= new.within_until):
+            self.wrong("I28", f"{new.id} was {new.status} by {new.decided_by or by.name}, "
+                              f"{now.business - new.within_until} ms after it expired")  # fmt: skip
+        if new.status is ApprovalStatus.EXPIRED and now.business < new.within_until:
+            self.wrong("I28", f"{new.id} expired {new.within_until - now.business} ms too early")
+
+    def _wait(self, old: Wait | None, new: Wait, batch: Batch) -> None:
+        self._holds(self.shelf.get(RUN, new[:2]), new.key)  # type: ignore[arg-type]
+        if old is None:
+            self.people.waits(new)
+            return
+        if (old.status, new.status) not in LEGAL:
+            self.wrong("S-14", f"{new.run} {new.key} went from {old.status} to {new.status}")
+        others = [w for w in self.shelf.under(WAIT, new[:2]) if isinstance(w, Wait) and w[:4] != new[:4]]
+        spent = {n for w in others for n in bound_notes(w)}
+        if spent & set(bound_notes(new)):
+            self.wrong("S-14", f"{new.run} {new.key} is bound to a note that another wait was bound to")
+        if new.binding != DEADLINE:
+            return
+        if batch.now.business < new.deadline:
+            self.wrong("S-14", f"{new.run} {new.key} ended {new.deadline - batch.now.business} ms too early")
+        notes = [n for n in self.shelf.under(NOTE, new[:2]) if isinstance(n, Note)]
+        if new.kind == "receive" and any(_fits(n, new) and n.n not in spent for n in notes):
+            self.wrong("S-14", f"{new.run} {new.key} ended by its deadline, and a note had come before")
+
+    def _note(self, new: Note) -> None:
+        if new.signal_id and any(
+            isinstance(n, Note) and n.signal_id == new.signal_id for n in self.shelf.under(NOTE, new[:2])
+        ):
+            self.wrong("EFF-6", f"signal {new.signal_id} was left twice")
+
+    def _worker(self, old: Worker | None, new: Worker, batch: Batch) -> None:
+        if old is None:
+            return
+        if old.status is LeaseStatus.CLOSED:
+            self.wrong("I12", f"{new.id} was closed and was written")
+        by = self.ground.core.landing
+        if new.status is LeaseStatus.CLOSED and by.name != new.id and old.lease_until > batch.now.real:
+            self.wrong("I12", f"{by.name} closed {new.id}, whose lease lasts {old.lease_until - batch.now.real} ms")
+
+    def _slots(self, batch: Batch) -> None:
+        held: set[tuple[str, str, str]] = set()
+        for row in self.shelf.under(SLOT, ()):
+            left = batch.changes[SLOT.name].get(row[:2])
+            slot = left.row if left else row
+            assert isinstance(slot, Slot)
+            if not slot.holder:
+                continue
+            place = (slot.tenant, slot.holder_tenant, slot.holder)
+            moved = batch.changes[RUN.name].get(place[1:])
+            run = moved.row if moved else self.shelf.get(RUN, place[1:])
+            if place in held or not isinstance(run, Run) or run.status in TERMINAL:
+                self.wrong("I32", f"slot {slot.tenant}/{slot.i} is held by {slot.holder}, twice or after its end")
+            held.add(place)
+
+    def people_about(self, run: Run) -> None:
+        """A run was started."""
+        self.ground.say("%s of %s is started", run.run, run.workflow)
+
+    # --- the end -----------------------------------------------------------------------------------
+    def at_the_end(self) -> None:
+        """When all is over: the ledger tells the truth, and nothing is left."""
+        for row in self.shelf.under(EFFECT, ()):
+            assert isinstance(row, Effect)
+            key = idempotency_key(row.tenant, row.run, row.visit, row.key)
+            done = self.receivers.executed.get(key, [])
+            if row.status is EffectStatus.DONE and row.response is not None:
+                if json.loads(row.response) not in [each.response for each in done]:
+                    self.wrong("I4", f"{key} is recorded as done, {row.response!r}; executed: {done}")
+            in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
+            if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
+                self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")
+        left = {(n.run, n.signal_id) for n in self.shelf.under(NOTE, ()) if isinstance(n, Note)}
+        if lost := self.people.acknowledged - left:
+            self.wrong("I8", f"signals {sorted(lost)} were acknowledged and are gone")
+        for slot in self.shelf.under(SLOT, ()):
+            assert isinstance(slot, Slot)
+            if slot.holder:
+                self.wrong("I32", f"slot {slot.tenant}/{slot.i} is still held by {slot.holder}")
+
+
+def _fits(note: Note, wait: Wait) -> bool:
+    return note.kind == "signal" and note.name == wait.name and (not wait.deadline or note.at < wait.deadline)

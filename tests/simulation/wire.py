@@ -1,0 +1,184 @@
+"""One process's way to the store: calls that do not reach it, answers that are lost or late, lists that are old.
+
+It keeps what the port promises: commits of a process land in the order they were submitted, and what was not done breaks
+its chain. What is on its way when the process dies may land or not.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from outlast.core.commit import Chain, Commit, Done
+from outlast.core.rows import Run
+from outlast.errors import StoreError, Unavailable, Uncertain
+from outlast.store.memory import MemoryStore
+from tests.simulation.ground import Ground
+from tests.simulation.loop import SECOND, Killed, Proc
+
+MOST: Final = {"store_before": 0.08, "store_after": 0.08, "store_late": 0.08, "store_slow": 0.15, "list_old": 0.3}
+READS: Final = ("load", "rows", "run_rows", "now")
+LISTS: Final = ("page", "tally", "next_due", "queued", "owned")
+
+
+class Wire:
+    """The store as one process sees it."""
+
+    def __init__(self, ground: Ground, proc: Proc) -> None:
+        self.url = "memory:"
+        self.writer = f"writer-{proc.name}"
+        self.ground = ground
+        self.proc = proc
+        self.away_until = 0
+        self._inner = MemoryStore(ground.core, self.writer)
+        self._queue: deque[tuple[Commit, Chain | None, asyncio.Future[Done]]] = deque()
+        self._lists: dict[Any, Any] = {}
+        self.mapping = self._inner.mapping
+        self.facts = self._inner.facts
+        self.on_change = self._inner.on_change
+        self.migrate = self._inner.migrate
+        self.close = self._inner.close
+        self.purge = self._inner.purge
+
+    def _alive(self) -> None:
+        if self.proc.dead:
+            raise Killed
+
+    def _reachable(self) -> None:
+        self._alive()
+        loop, dice = self.ground.loop, self.ground.dice
+        if dice.storm and loop.now < self.away_until:
+            raise Unavailable("the store is away")
+        if dice.happens("store_before", MOST["store_before"]):
+            raise Unavailable("lost on the way")
+
+    async def _on_the_way_back(self, *, lost: bool = False) -> None:
+        dice = self.ground.dice
+        if lost and dice.happens("store_after", MOST["store_after"]):
+            raise Uncertain("it may have happened; nobody was told")
+        if dice.happens("store_late", MOST["store_late"]):
+            await asyncio.sleep(dice.span(SECOND, 40 * SECOND) / SECOND)
+        elif dice.rng.random() < dice.latency:
+            await asyncio.sleep(dice.span(1, 300) / SECOND)
+        self._alive()
+
+    # --- writing -----------------------------------------------------------------------------------
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        answer: asyncio.Future[Done] = self.ground.loop.create_future()
+        dice = self.ground.dice
+        try:
+            self._reachable()
+        except StoreError as error:
+            if chain is not None:
+                chain.broken = True
+            _refuse(answer, error)
+            return answer
+        if self._queue:
+            self._queue.append((commit, chain, answer))
+        elif dice.happens("store_slow", MOST["store_slow"]):
+            self._queue.append((commit, chain, answer))
+            self.ground.later(dice.span(1, 30 * SECOND), self._pump)
+        else:
+            self._land(commit, chain, answer)
+        return answer
+
+    def _pump(self) -> None:
+        """What was slow lands, in order."""
+        while self._queue:
+            commit, chain, answer = self._queue.popleft()
+            try:
+                self._land(commit, chain, answer)
+            except Killed:  # the process died at a crash point of this very commit
+                continue
+
+    def drop(self) -> None:
+        """The process has died, and what it had sent is lost with it."""
+        self._queue.clear()
+
+    def _land(self, commit: Commit, chain: Chain | None, answer: "asyncio.Future[Done]") -> None:
+        self.ground.core.landing = self.proc
+        inner = self._inner.submit(commit, chain=chain)
+        dice = self.ground.dice
+        error = inner.exception()
+        if error is None and dice.happens("store_after", MOST["store_after"]):
+            error = Uncertain("it may have landed; nobody was told")
+            if chain is not None:
+                chain.broken = True
+        if dice.happens("store_late", MOST["store_late"]):
+            wait = dice.span(SECOND, 40 * SECOND)
+        else:
+            wait = dice.span(1, 300) if dice.rng.random() < dice.latency else 0
+        if wait:
+            self.ground.later(wait, _give, answer, error, None if error else inner.result())
+        else:
+            _give(answer, error, None if error else inner.result())
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        done = await self.submit(commit, chain=chain)
+        self._alive()
+        return done
+
+    urgent = commit
+
+    def urgent_sync(self, commit: Commit) -> Done:
+        self._reachable()
+        self.ground.core.landing = self.proc
+        return self._inner.urgent_sync(commit)
+
+    async def take(self, lanes: Sequence[str], n: int, step: Any, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+        self._reachable()
+        self.ground.core.landing = self.proc
+        taken = await self._inner.take(lanes, n, step, owners=owners)
+        await self._on_the_way_back(lost=True)
+        return taken
+
+    async def set_mapping(self, mapping: Any, rearm: Any) -> Any:
+        self._reachable()
+        return await self._inner.set_mapping(mapping, rearm)
+
+    # --- reading -----------------------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in READS:
+            inner = getattr(self._inner, name)
+
+            async def read(*args: Any, **kwargs: Any) -> Any:
+                self._reachable()
+                answer = await inner(*args, **kwargs)
+                await self._on_the_way_back()
+                return answer
+
+            self.__dict__[name] = read
+            return read
+        if name in LISTS:
+            return self._listing(name)
+        raise AttributeError(name)
+
+    def _listing(self, name: str) -> Callable[..., Any]:
+        inner = getattr(self._inner, name)
+
+        async def listed(*args: Any, **kwargs: Any) -> Any:
+            self._reachable()
+            place = (name, repr(args))
+            if place not in self._lists or not self.ground.dice.happens("list_old", MOST["list_old"]):
+                self._lists[place] = await inner(*args, **kwargs)
+            answer = self._lists[place]
+            await self._on_the_way_back()
+            return answer
+
+        self.__dict__[name] = listed
+        return listed
+
+
+def _refuse(answer: "asyncio.Future[Done]", error: BaseException) -> None:
+    answer.set_exception(error)
+    answer.exception()  # read: a refused commit that nobody awaits is no mistake
+
+
+def _give(answer: "asyncio.Future[Done]", error: BaseException | None, done: Done | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        _refuse(answer, error)
+    else:
+        assert done is not None
+        answer.set_result(done)
