@@ -108,13 +108,21 @@ class NotFound(OutlastError):
     code = "OUT-401"
 
 
-class Conflict(OutlastError):
+class _Refusal(OutlastError):
+    """`refusal`: one stable word for the rule that refused, where a program may want to tell several apart."""
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, refusal: str = "") -> None:
+        super().__init__(what, why, fix)
+        self.refusal = refusal
+
+
+class Conflict(_Refusal):
     """The request contradicts what is recorded: another input under the same key, a decision already made, …"""
 
     code = "OUT-402"
 
 
-class Forbidden(OutlastError):
+class Forbidden(_Refusal):
     """The caller does not hold a role that may do this."""
 
     code = "OUT-403"
@@ -178,9 +186,13 @@ class StoreUnusable(OutlastError):
 
 
 class Corrupt(OutlastError):
-    """A row that breaks an invariant, before it is written or after it is read. Nothing is done with it."""
+    """A row that breaks an invariant, before it is written or after it is read. Nothing is done with it.
+
+    `row` is its kind and key where a store read it: what `outlast fsck` goes on after.
+    """
 
     code = "OUT-511"
+    row: tuple[str, tuple[str | int, ...]] | None = None
 
 
 class IllegalMove(OutlastError):

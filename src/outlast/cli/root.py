@@ -22,6 +22,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "release": ("outlast.cli.hold:release", "Take a hold down; what waited for it goes on."),
     "holds": ("outlast.cli.hold:holds", "List the holds, and how many runs wait for each."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
+    "fsck": ("outlast.cli.fsck:fsck", "Check every invariant over the whole store."),
     "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),
 }
 

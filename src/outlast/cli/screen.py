@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -24,6 +25,10 @@ class Screen:
         self.quiet = settings.quiet
 
     # --- for programs ----------------------------------------------------------------------------
+    def for_programs(self) -> "Screen":
+        """The same screen, where the command itself was asked for JSON."""
+        return Screen(replace(self._settings, output=JSON), self.now_ms)
+
     def data(self, value: Any) -> bool:
         """Print one object for a program; False, and nothing, where people read."""
         if self.for_people:

@@ -4,8 +4,11 @@ from importlib import import_module
 from pathlib import Path
 
 from outlast.core.clock import Clock
-from outlast.errors import StoreUnusable
-from outlast.runtime.clocks import SystemClock, process_id
+from outlast.core.commit import Commit, Put
+from outlast.core.generation import GENERATION, Generation
+from outlast.core.rows import META
+from outlast.errors import Stale, StoreUnusable
+from outlast.runtime.clocks import SystemClock, new_id, process_id
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.sqlite import open_sqlite
@@ -19,8 +22,21 @@ async def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH`,
     `postgresql://USER@HOST/DATABASE?schema=outlast`, or `memory:`.
 
-    A plain path that ends in .db is a SQLite file too. Raises StoreUnusable with one sentence that says why not.
+    A plain path that ends in .db is a SQLite file too. A store that has
+    no generation yet is given its first. Raises StoreUnusable with one sentence that says why not.
     """
+    store = await _open(url, clock)
+    if await store.load(META, GENERATION) is None:
+        first = Generation(1, new_id("g_"), (await store.now()).business)
+        try:
+            await store.commit(Commit((Put(META, first.row(), 0),), label="first generation"))
+        except Stale:
+            pass  # another process was first
+    return store
+
+
+async def _open(url: str, clock: Clock | None) -> Store:
+    """The store itself."""
     time = clock or SystemClock()
     if url == MEMORY or url.startswith("memory://"):
         return MemoryStore(MemoryCore(time), process_id("writer"))

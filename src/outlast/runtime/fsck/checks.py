@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from outlast.core.commit import Mapping
-from outlast.core.rows import Effect, Event, Usage
+from outlast.core.rows import Event
 from outlast.runtime.fsck import of_approvals, of_effects, of_history, of_run, of_store
 from outlast.runtime.fsck.finding import Check, Finding, OneRun
 from outlast.store.port import RunRows
@@ -25,7 +25,6 @@ OF_A_RUN: Final[tuple[Check, ...]] = (
     of_effects.effect_open_at_end,
     of_effects.effect_undone,
     of_effects.undo_order,
-    of_effects.usage_known,
     of_effects.run_restored,
     of_approvals.approval_decided,
     of_approvals.approval_plans,
@@ -49,6 +48,9 @@ OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
     of_store.owner_known,
     of_store.worker_lease,
     of_store.settings_safe,
+    of_store.token_target,
+    of_store.usage_of,
+    of_store.usage_known,
 )
 
 
@@ -56,20 +58,17 @@ def violations(
     rows: RunRows,
     history: Sequence[Event] | None = None,
     *,
-    shared: Sequence[Effect] = (),
-    usages: Sequence[Usage] | None = None,
     mapping: Mapping | None = None,
     generation: int | None = None,
     chain: bool = True,
 ) -> list[Finding]:
     """What breaks an invariant in the rows of one run, as read in one snapshot; [] when nothing does.
 
-    `history`: all its events up to that snapshot; without them only the rows are looked at. `shared`: effects of
-    scope `tenant` that belong to it; `usages`: those it used. `mapping`, `generation`: the store's, for what depends
-    on them. `chain`: compute hashes and digests anew. Pure: the simulator and the crash runs ask the same.
+    `history`: all its events up to that snapshot; without them only the rows are looked at. `mapping`,
+    `generation`: the store's, for what depends on them. `chain`: compute hashes and digests anew. Pure: the simulator and the crash runs ask the same.
     """
     events = None if history is None else tuple(history)
-    one = OneRun(rows, events, tuple(shared), None if usages is None else tuple(usages), mapping, generation, chain)
+    one = OneRun(rows, events, mapping, generation, chain)
     return findings(one)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from outlast.core.commit import Mapping
-from outlast.core.rows import Effect, Event, Key, Kind, Row, Run, Usage, key_of
+from outlast.core.rows import Effect, Event, Key, Kind, Row, Run, key_of
 from outlast.store.port import RunRows
 
 
@@ -22,8 +22,6 @@ class OneRun(NamedTuple):
 
     rows: RunRows
     history: tuple[Event, ...] | None = None  # all its events, in order; None: not read
-    shared: tuple[Effect, ...] = ()  # effects of scope `tenant` that are its own
-    usages: tuple[Usage, ...] | None = None  # the effects of scope `tenant` that it used; None: not read
     mapping: Mapping | None = None  # of the clocks; None: not known
     generation: int | None = None  # of the store; None: not known
     chain: bool = False  # hashes and digests are to be computed anew
@@ -36,8 +34,8 @@ class OneRun(NamedTuple):
     @property
     def effects(self) -> tuple[Effect, ...]:
         """Its own effects, of every scope."""
-        mine = {effect[:4] for effect in self.rows.effects}
-        return (*self.rows.effects, *(effect for effect in self.shared if effect[:4] not in mine))
+        own = tuple(effect for effect in self.rows.shared if effect.by_run == self.run.run)
+        return (*self.rows.effects, *own)
 
 
 Broken: TypeAlias = Iterator[tuple[Kind, Key, str]]

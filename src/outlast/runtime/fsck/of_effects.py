@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from outlast.core.codec import digest
 from outlast.core.machine import OPEN_EFFECT, EffectStatus
-from outlast.core.rows import EFFECT, RUN, USAGE, Effect, check_effect, is_over
+from outlast.core.rows import EFFECT, RUN, Effect, check_effect, is_over
 from outlast.errors import Corrupt, NotStorable
 from outlast.runtime.fsck.finding import Broken, OneRun, broken
 
@@ -99,16 +99,6 @@ def undo_order(one: OneRun) -> Broken:
     for before, after in pairwise(undos):
         if effects[before.undoes].ordinal < effects[after.undoes].ordinal:
             yield broken(EFFECT, after, f"it undoes {after.undoes} after {before.undoes}, which was begun earlier")
-
-
-def usage_known(one: OneRun) -> Broken:
-    """An effect of scope `tenant` that belongs to this run is counted among those it used (S-18)."""
-    if one.usages is None:
-        return
-    used = {usage.key for usage in one.usages}
-    for effect in one.shared:
-        if effect.key not in used:
-            yield USAGE, (one.run.tenant, one.run.run, effect.key), f"it made {effect.key}, and no row says that it did"
 
 
 def run_restored(one: OneRun) -> Broken:

@@ -1,9 +1,9 @@
 """Checks of rows that belong to no single run: slots, workers, tokens, the store's settings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
-from outlast.core.rows import RUN, SLOT, WORKER, Run, Slot, Worker, is_over
+from outlast.core.rows import EFFECT, RUN, SLOT, TOKEN, USAGE, WORKER, Effect, Run, Slot, Token, Usage, Worker, is_over
 from outlast.runtime.fsck.finding import Broken, broken
 
 SAFE: Final[dict[str, frozenset[str]]] = {
@@ -56,6 +56,19 @@ def settings_safe(facts: Mapping[str, str | int], schema: int) -> Iterator[str]:
         yield f"schema {facts['schema']}; this version writes {schema}"
 
 
-def free_beside_queued(slots: Iterable[Slot], queued: int) -> bool:
-    """Is a slot free while somebody waits for one? For a moment that is so; it must not stay so (I32)."""
-    return queued > 0 and any(not slot.holder for slot in slots)
+def usage_of(usage: Usage, known: bool) -> Broken:
+    """A run used an effect of scope `tenant` that there is (S-18)."""
+    if not known:
+        yield broken(USAGE, usage, f"{usage.run} used {usage.key}, which the ledger does not know")
+
+
+def usage_known(effect: Effect, owner: Run | None, usage: Usage | None) -> Broken:
+    """An effect of scope `tenant` is counted among those its own run used, while that run is there (S-18)."""
+    if effect.by_run and owner is not None and usage is None:
+        yield broken(EFFECT, effect, f"{effect.by_run} made it, and no row says that it used it")
+
+
+def token_target(token: Token, gone: bool) -> Broken:
+    """A token names a run that there is, or one that was purged whole (CKP-7)."""
+    if not gone:
+        yield broken(TOKEN, token, f"of {token.run or token.target}: its events are there, its row is not")

@@ -1,0 +1,259 @@
+"""Looks at a whole store, page by page and read only; what moves meanwhile is looked at again before it is told."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from outlast.core.generation import GENERATION, generation_of
+from outlast.core.rows import (
+    EFFECT,
+    EVENT,
+    META,
+    RUN,
+    SLOT,
+    STORE,
+    TOKEN,
+    USAGE,
+    WORKER,
+    Effect,
+    Event,
+    Key,
+    Run,
+    Slot,
+    Token,
+    Usage,
+    Worker,
+)
+from outlast.errors import Corrupt
+from outlast.runtime.fsck import of_store
+from outlast.runtime.fsck.checks import findings
+from outlast.runtime.fsck.finding import Broken, Finding, OneRun
+from outlast.store.migrations import SCHEMA
+from outlast.store.port import RunRows, Store
+
+PAGE: Final = 200  # runs read at once
+EVENTS: Final = 1_000  # events of a run read at once
+SLOTS_MAX: Final = 100_000
+AGAIN: Final = 3  # times a finding of a run that moves is looked at
+
+
+class Looked(NamedTuple):
+    """What was looked at, and what was found."""
+
+    runs: int
+    events: int
+    effects: int
+    generation: int
+    findings: tuple[Finding, ...]
+
+
+class Fsck:
+    """One look at a store. Holds one page of runs at a time, so a store of any size fits."""
+
+    def __init__(self, store: Store, *, chain: bool = False) -> None:
+        """`chain`: compute every hash and digest anew."""
+        self._store = store
+        self._chain = chain
+        self._found: list[Finding] = []
+        self._runs = self._events = self._effects = 0
+        self._generation = 1
+        self._tenants: set[str] = set()
+        self._slots: dict[tuple[str, int], Slot] = {}
+        self._workers: frozenset[str] = frozenset()
+
+    async def look(self, progress: Callable[[int], None] | None = None) -> Looked:
+        """The findings of the whole store. `progress` hears how many runs were looked at. Raises StoreError."""
+        await self._wide()
+        after: Key = ()
+        while True:
+            page, after = await self._page(after)
+            await self._look_at(page)
+            if progress is not None:
+                progress(self._runs)
+            if not after:
+                break
+        await self._slots_held()
+        await self._shared()
+        for tenant in sorted(self._tenants):
+            await self._made_by(tenant)
+        await self._tokens()
+        return Looked(self._runs, self._events, self._effects, self._generation, tuple(self._found))
+
+    # --- runs ------------------------------------------------------------------------------------
+    async def _page(self, after: Key) -> tuple[list[Run], Key]:
+        """Runs in the order of their keys, and the key to go on after; one that cannot be read is told and passed."""
+        try:
+            rows = await self._store.rows(RUN, (), after=after, limit=PAGE)
+        except Corrupt:
+            return await self._page_with_a_gap(after)
+        runs = [row for row in rows if isinstance(row, Run)]
+        return runs, runs[-1][:2] if len(runs) == PAGE else ()
+
+    async def _page_with_a_gap(self, after: Key) -> tuple[list[Run], Key]:
+        runs: list[Run] = []
+        for _ in range(PAGE):
+            try:
+                rows = await self._store.rows(RUN, (), after=after, limit=1)
+            except Corrupt as error:
+                if error.row is None:
+                    raise
+                self._unreadable(error)
+                after = error.row[1]
+                continue
+            if not rows:
+                return runs, ()
+            (row,) = rows
+            assert isinstance(row, Run)
+            runs.append(row)
+            after = row[:2]
+        return runs, after
+
+    def _unreadable(self, error: Corrupt) -> None:
+        kind, key = error.row or (RUN.name, ())
+        check = "effect_row" if kind == EFFECT.name else "run_row" if kind == RUN.name else "row"
+        self._tell([Finding(check, kind, key, error.what)])
+
+    async def _look_at(self, page: list[Run]) -> None:
+        self._runs += len(page)
+        self._tenants |= {run.tenant for run in page}
+        if not page:
+            return
+        try:
+            rows: tuple[RunRows | None, ...] = await self._store.run_rows([run[:2] for run in page])
+        except Corrupt:
+            rows = tuple([await self._rows_of(run) for run in page])
+        for each in rows:
+            if each is None:
+                continue
+            self._effects += len(each.effects)
+            found = await self._found_in(each)
+            if found:
+                self._tell(await self._still(each.run, found))
+
+    async def _rows_of(self, run: Run) -> RunRows | None:
+        try:
+            (rows,) = await self._store.run_rows([run[:2]])
+            return rows
+        except Corrupt as error:
+            if error.row is None:
+                self._tell([Finding("checkpoint_kept", RUN.name, run[:2], error.what)])
+            else:
+                self._unreadable(error)
+            return None
+
+    async def _still(self, run: Run, found: list[Finding]) -> list[Finding]:
+        """Those findings that a fresh look at the run makes again: a move in between is no violation."""
+        for _ in range(AGAIN):
+            rows = await self._rows_of(run)
+            if rows is None:
+                return []  # it was purged, or can no longer be read, which is told by itself
+            await self._wide()
+            again = {(f.check, f.kind, f.key) for f in await self._found_in(rows)}
+            found = [f for f in found if (f.check, f.kind, f.key) in again]
+            if not found:
+                return []
+        return found
+
+    async def _found_in(self, rows: RunRows) -> list[Finding]:
+        run = rows.run
+        history = await self._history(run)
+        one = OneRun(rows, history, self._store.mapping(), self._generation, self._chain)
+        return [
+            *findings(one),
+            *_named("slot_named", of_store.slot_named(run, self._slots)),
+            *_named("owner_known", of_store.owner_known(run, self._workers)),
+        ]
+
+    async def _history(self, run: Run) -> tuple[Event, ...]:
+        """The events of a run up to the number its row had."""
+        found: list[Event] = []
+        while len(found) < run.seq:
+            after = (*run[:2], found[-1].seq if found else 0)
+            page = await self._store.rows(EVENT, run[:2], after=after, limit=EVENTS)
+            found += [row for row in page if isinstance(row, Event)]
+            if len(page) < EVENTS:
+                break
+        self._events += len(found)
+        over = [event for event in found if event.seq > run.seq]
+        if over:  # it moved on since its row was read, or the row is behind: a fresh look tells which
+            (fresh,) = await self._store.run_rows([run[:2]])
+            if fresh is not None and fresh.run.seq > run.seq:
+                return tuple(event for event in found if event.seq <= run.seq)
+        return tuple(found)
+
+    # --- what belongs to no run -------------------------------------------------------------------
+    async def _wide(self) -> None:
+        """The few rows that every run is compared with."""
+        rows = await self._store.rows(SLOT, (), limit=SLOTS_MAX)
+        self._slots = {row[:2]: row for row in rows if isinstance(row, Slot)}
+        workers = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        self._workers = frozenset(worker.id for worker in workers)
+        row = await self._store.load(META, GENERATION)
+        try:
+            found = generation_of(row)
+        except Corrupt as error:
+            self._tell([Finding("generation_kept", META.name, GENERATION, error.what)])
+        else:
+            self._generation = found.n if found else 1
+        for worker in workers:
+            self._tell(_named("worker_lease", of_store.worker_lease(worker)))
+        for text in of_store.settings_safe(self._store.facts(), SCHEMA):
+            self._tell([Finding("settings_safe", META.name, (STORE, "settings"), text)])
+
+    async def _slots_held(self) -> None:
+        for slot in self._slots.values():
+            for _ in range(AGAIN):
+                fresh = await self._store.load(SLOT, slot[:2])
+                if not isinstance(fresh, Slot):
+                    break
+                holder = await self._store.load(RUN, (fresh.holder_tenant, fresh.holder)) if fresh.holder else None
+                found = list(
+                    _named("slot_held", of_store.slot_held(fresh, holder if isinstance(holder, Run) else None))
+                )
+                again = await self._store.load(SLOT, slot[:2])
+                if not found:
+                    break
+                if again == fresh:
+                    self._tell(found)
+                    break
+
+    async def _shared(self) -> None:
+        """Every use of an effect of scope `tenant` is of one that there is."""
+        after: Key = ()
+        while rows := await self._store.rows(USAGE, (), after=after, limit=EVENTS):
+            for usage in rows:
+                assert isinstance(usage, Usage)
+                effect = await self._store.load(EFFECT, (usage.tenant, "", 0, usage.key))
+                self._tell(_named("usage_of", of_store.usage_of(usage, isinstance(effect, Effect))))
+            after = rows[-1][: USAGE.key]  # type: ignore[assignment]
+
+    async def _made_by(self, tenant: str) -> None:
+        """Every effect of scope `tenant` is among those its own run used."""
+        after: Key = ()
+        while rows := await self._store.rows(EFFECT, (tenant, ""), after=after, limit=EVENTS):
+            for effect in rows:
+                assert isinstance(effect, Effect)
+                usage = await self._store.load(USAGE, (tenant, effect.by_run, effect.key))
+                owner = await self._store.load(RUN, (tenant, effect.by_run))
+                if isinstance(owner, Run) and not isinstance(usage, Usage):
+                    self._tell(_named("usage_known", of_store.usage_known(effect, owner, None)))
+            after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
+
+    async def _tokens(self) -> None:
+        """A start key names a run that there is, or of which nothing is left."""
+        after: Key = ()
+        while rows := await self._store.rows(TOKEN, (), after=after, limit=EVENTS):
+            for token in rows:
+                assert isinstance(token, Token)
+                named = (token.tenant, token.run or token.target)
+                if await self._store.load(RUN, named) is None:
+                    left = await self._store.rows(EVENT, named, limit=1)
+                    gone = not left or await self._store.load(RUN, named) is not None
+                    self._tell(_named("token_target", of_store.token_target(token, gone)))
+            after = rows[-1][: TOKEN.key]  # type: ignore[assignment]
+
+    def _tell(self, found: "list[Finding] | Iterator[Finding]") -> None:
+        self._found += [finding for finding in found if finding not in self._found]
+
+
+def _named(check: str, wrong: Broken) -> Iterator[Finding]:
+    return (Finding(check, kind.name, key, text) for kind, key, text in wrong)
