@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
+from outlast.core.compensation import NO_UNDO
 from outlast.core.keys import Scope
-from outlast.core.limits import NAME
+from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import refuse_bare_call
 from outlast.flow.declared import NoUndo, Repeat, Retry, positive
@@ -15,6 +16,7 @@ from outlast.flow.plan import Plan
 from outlast.flow.registry import ACTIVITIES
 from outlast.flow.signature import Signature
 from outlast.flow.source import locals_of_caller, where_of
+from outlast.flow.undo import DecoratesUndo, UndoTerms
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +59,7 @@ class Activity(Generic[P, R_co]):
         self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
         self.quiet: timedelta | None = None
         self.undo_fn: Callable[..., Awaitable[Any]] | None = None
+        self.undoing: UndoTerms | None = None
         self._checked = False
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
@@ -139,8 +142,10 @@ class Activity(Generic[P, R_co]):
 
     @property
     def undone_by(self) -> str:
-        """How its effect is undone, as the ledger keeps it: the name of the undo; '' for NoUndo."""
-        return self.undo_fn.__name__ if self.undo_fn is not None else ""
+        """How its effect is undone, as the ledger keeps it: the name of the undo, or why there is none."""
+        if self.undo_fn is not None:
+            return self.undo_fn.__name__
+        return f"{NO_UNDO}{self.no_undo.reason[:TEXT_CHARS_MAX]}" if self.no_undo is not None else ""
 
     @property
     def undo_declared(self) -> bool:
@@ -174,14 +179,59 @@ class Effectful(Activity[P, R_co]):
 
         return decorate if fn is None else decorate(fn)
 
+    @overload
     def undo(
         self, fn: Callable[Concatenate[R_co, P], Awaitable[object]], /
-    ) -> Callable[Concatenate[R_co, P], Awaitable[object]]:
-        """Declares how a done call is undone: takes the recorded response, then the same parameters."""
-        _check_companion(self, "undo", fn, self.undo_fn, ["response"])
-        self.undo_fn = fn
-        self._checked = False
-        return fn
+    ) -> Callable[Concatenate[R_co, P], Awaitable[object]]: ...
+    @overload
+    def undo(
+        self,
+        /,
+        *,
+        on_doubt: Literal["ask"] | Repeat = "ask",
+        timeout: timedelta | None = None,
+        retry: Retry | None = None,
+        reconcile: Callable[Concatenate[R_co, P], Awaitable[Found[object] | NotFound | CannotTell]] | None = None,
+        quiet: timedelta | None = None,
+    ) -> DecoratesUndo[P, R_co]: ...
+    def undo(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        on_doubt: Literal["ask"] | Repeat = "ask",
+        timeout: timedelta | None = None,
+        retry: Retry | None = None,
+        reconcile: Callable[..., Awaitable[Any]] | None = None,
+        quiet: timedelta | None = None,
+    ) -> Any:
+        """Declares how a done call is undone: takes the recorded response, then the same parameters.
+
+        It is called at most once per effect, as a write of its own, and doubted on its own terms: `on_doubt` is "ask"
+        (a person) or `repeat(window=…)`; `reconcile` asks the receiver whether the undo happened, with the same
+        parameters as the undo, and comes before either; `quiet` as for `.reconcile`. Raises DefinitionError.
+        """
+
+        def decorate(fn: Any) -> Any:
+            _check_companion(self, "undo", fn, self.undo_fn, ["response"])
+            if reconcile is not None:
+                _check_companion(self, "reconcile of the undo", reconcile, None, ["response"])
+            self.undoing = UndoTerms(
+                self.name,
+                self.title,
+                self.where,
+                fn,
+                on_doubt=on_doubt,
+                timeout=timeout,
+                retry=retry,
+                reconcile=reconcile,
+                quiet=quiet,
+            )
+            self.undo_fn = fn
+            self._checked = False
+            return fn
+
+        return decorate if fn is None else decorate(fn)
 
 
 class _DecoratesReconcile(Protocol[P, R]):

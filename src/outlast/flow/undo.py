@@ -1,0 +1,93 @@
+"""How a done call is undone: the author's function, and the terms on which it is called."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
+
+from outlast.errors import DefinitionError
+from outlast.flow.declared import Repeat, Retry, positive
+from outlast.flow.outcomes import CannotTell, Found, NotFound
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+UndoFn = Callable[Concatenate[R, P], Awaitable[object]]
+UndoReconcile = Callable[Concatenate[R, P], Awaitable[Found[object] | NotFound | CannotTell]]
+
+
+class DecoratesUndo(Protocol[P, R]):
+    """What `@activity.undo(…)` gives: it takes the undo and hands it back."""
+
+    def __call__(
+        self, fn: Callable[Concatenate[R, P], Awaitable[object]], /
+    ) -> Callable[Concatenate[R, P], Awaitable[object]]: ...
+
+
+class UndoTerms:
+    """The undo of one activity, on its own terms of doubt, time and retries. Made only by `@activity.undo`."""
+
+    is_async: Final = True
+    undone_by: Final = ""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        where: str,
+        fn: Callable[..., Awaitable[Any]],
+        *,
+        on_doubt: Literal["ask"] | Repeat,
+        timeout: timedelta | None,
+        retry: Retry | None,
+        reconcile: Callable[..., Awaitable[Any]] | None,
+        quiet: timedelta | None,
+    ) -> None:
+        """`name`, `title` and `where` are the activity's. Raises DefinitionError."""
+        given: object = on_doubt  # whoever runs no type checker is told as well
+        if given != "ask" and not isinstance(given, Repeat):
+            raise DefinitionError(
+                f"undo of {title} has on_doubt={given!r}",
+                'on doubt a person is asked ("ask"), or the undo is repeated under the same key',
+                'say "ask" or repeat(window=timedelta(hours=24))',
+                where=where,
+            )
+        if quiet is not None and reconcile is None:
+            raise DefinitionError(
+                f"undo of {title} has quiet= and no reconcile=",
+                "quiet says how long NotFound is no proof",
+                "name the function that asks the receiver: reconcile=…",
+                where=where,
+            )
+        self.name: Final = name
+        self.fn: Final = fn
+        self.on_doubt: Final = on_doubt
+        self.timeout: Final = positive(f"timeout of the undo of {title}", timeout, where=where)
+        self.retry: Final = retry or Retry()
+        self.reconcile_fn: Final = reconcile
+        self.quiet: Final = positive(f"quiet of the undo of {title}", quiet, where=where)
+
+    @property
+    def mode(self) -> Literal["reconcile", "repeat", "ask"]:
+        """As an activity's: a declared reconcile comes first."""
+        if self.reconcile_fn is not None:
+            return "reconcile"
+        return "repeat" if isinstance(self.on_doubt, Repeat) else "ask"
+
+    @property
+    def response_codec(self) -> "NoAnswer":
+        """What an undo answers is not kept."""
+        return NO_ANSWER
+
+
+class NoAnswer:
+    """The codec of an answer that nobody will read."""
+
+    def dump(self, value: object) -> bytes:
+        """Nothing, whatever it was."""
+        return b"null"
+
+    def load(self, data: bytes | str) -> None:
+        """Nothing."""
+
+
+NO_ANSWER: Final = NoAnswer()
