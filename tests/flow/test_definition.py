@@ -366,13 +366,15 @@ async def weighed(a: float) -> None: ...
         (write(weighed), "neither text", "type str"),
         (write(unstorable), "the arguments of activity", "pydantic model"),
         (write(unstorable_answer), "the answer of activity", "pydantic model"),
-        (write(mail, scope="tenant"), "has scope tenant, which cannot be used yet", 'scope="run"'),
-        (write(mail, scope="node"), "has scope 'node'", 'scope="run"'),
+        (write(mail, scope="node"), "has scope 'node'", "leave it out"),
+        (write(mail, keep=timedelta(days=1)), "says keep", 'scope="tenant"'),
+        (write(mail, scope="tenant", keep=timedelta(0)), "keep of activity", "timedelta"),
+        (write(mail, provider="the erp"), "has provider 'the erp'", "erp"),
         (write(mail, on_doubt="retry"), "has on_doubt='retry'", "repeat(window="),
         (write(mail, undo="none"), "has undo='none'", "@mail.undo"),
         (write(mail, timeout=timedelta(0)), "timeout of activity", "timedelta"),
         (write(mail, name="a b"), "has an unusable name", "name="),
-        (lambda: lookup(scope="tenant")(mail), "has scope tenant, which cannot be used yet", 'scope="run"'),
+        (lambda: lookup(scope="tenant")(mail), "has scope tenant", 'scope="run"'),
     ],
 )
 def test_a_wrong_activity_is_refused_when_decorated(declare: Callable[[], object], what: str, fix: str) -> None:

@@ -52,6 +52,7 @@ FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something w
 LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
 CHANGE_POLL: Final = 50  # SQLite: at most this often another process's commits are looked for (S-12)
 HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
+SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # likewise one that waits for another run to settle a shared effect
 NOTICE_TIMEOUT: Final = 10 * SECOND  # a channel that has not taken a notice by then has failed (GATE-5)
 NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace, still below the 30 s of orchestrators
 STORE_RETRY: Final = 200  # a store that is away is asked again so often

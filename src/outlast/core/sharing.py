@@ -57,3 +57,12 @@ def goes_on(previous: Effect | None, run: Run) -> Effect | None:
     if previous is None or previous.status is EffectStatus.UNDONE or previous.by_run not in ("", run.run):
         return None
     return previous
+
+
+def settled_shared(commit: Commit) -> Effect | None:
+    """The shared effect that this commit settles or undoes: others may wait for it."""
+    for write in commit.writes:
+        row = write.row if isinstance(write, Put) else None
+        if isinstance(row, Effect) and row.by_run and row.settled_at:
+            return row if row.shared == 0 or row.status is EffectStatus.UNDONE else None
+    return None

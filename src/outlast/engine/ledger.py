@@ -14,7 +14,9 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
 from outlast.core.moves import Told, told_key
-from outlast.core.rows import NOTE, Approval, Effect, Event, Evidence, Memo, Note, Run, Wait
+from outlast.core.rows import NOTE, Approval, Effect, Event, Evidence, Memo, Note, Run, Usage, Wait
+from outlast.core.sharing import settled_shared
+from outlast.engine.telling import tell_waiting
 from outlast.errors import Ended, Rejected, Stale, StoreError
 from outlast.store.port import RunRows, Store
 
@@ -49,13 +51,18 @@ class Ledger:
         self._clock = clock
         self._chain = Chain()
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
+        self._telling: set[asyncio.Task[None]] = set()
         self.commits = 0  # how many this holder has made: a walk that makes none comes to the same each time
+        self.claimed_visit = rows.run.visit  # where the run stood when it was taken
         self._take_rows(rows)
 
     def _take_rows(self, rows: RunRows) -> None:
         self.run: Run = rows.run
         self.last: Event = rows.last
-        self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in rows.effects}
+        own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
+        self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
+        self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
+        self.noted: set[str] = {e.key for e in rows.shared}  # shared effects that a usage row of this run names
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
         self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
@@ -65,7 +72,7 @@ class Ledger:
         self._heard_boot = self._clock.boot()
         self.mail_read = rows.run.mail
         self.mail_known = rows.run.mail
-        self._ordinal = max((e.ordinal for e in rows.effects), default=0)
+        self._ordinal = max((e.ordinal for e in own), default=0)
 
     async def reload(self) -> None:
         """Read everything anew: after mail has come, or after the store was away. Raises Lost when it is not ours."""
@@ -102,6 +109,8 @@ class Ledger:
             raise self._why(error) from error
         self._learn(done)
         self._apply(commit)
+        if (settled := settled_shared(commit)) is not None:
+            self._tell(settled)
         self.commits += 1
         if all(future.done() for _, future in self._open):  # a chain lands in order: those before this one have landed
             self._open.clear()
@@ -111,6 +120,8 @@ class Ledger:
         """Commit without waiting: the verdict waits for it (S-10). The rows here follow at once."""
         future = self.store.submit(commit, chain=self._chain, linger=True)
         self._open.append((commit, future))
+        if (settled := settled_shared(commit)) is not None:
+            future.add_done_callback(lambda future: None if future.exception() else self._tell(settled))
         self._apply(commit)
         self.commits += 1
 
@@ -193,7 +204,9 @@ class Ledger:
                 continue
             row = write.row
             if isinstance(row, Effect):
-                self.effects[row.visit, row.key] = row
+                self._keep(row)
+            elif isinstance(row, Usage):
+                self.noted.add(row.key)
             elif isinstance(row, Run):
                 self.run = row
             elif isinstance(row, Memo):
@@ -204,6 +217,20 @@ class Ledger:
                 self.approvals[row.id] = row
             elif isinstance(row, Event) and row.snapshot is not None:
                 self.last = row
+
+    def _keep(self, row: Effect) -> None:
+        if row.by_run not in ("", self.run.run):
+            self.others[row.key] = row
+            return
+        self.effects[row.visit, row.key] = row
+        if row.by_run:
+            self.others.pop(row.key, None)
+
+    def _tell(self, settled: Effect) -> None:
+        """The store says that a shared effect is settled: those who wait for it are told, beside the walk (S-18)."""
+        task = asyncio.get_running_loop().create_task(tell_waiting(self.store, settled))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     @property
     def now(self) -> Instant:

@@ -69,7 +69,7 @@ class Write:
         self._may_begin()
         await self._heed_hold()
         self._may_begin()
-        previous = self.ledger.effects.get(self.ident)
+        previous = self._previous()
         if previous is not None and previous.settled_at == 0 and self._approval_lapsed(previous):
             self._lapse(previous)
         allowed = await self._allowed(previous)
@@ -77,6 +77,10 @@ class Write:
             raise Unresolved
         self._may_begin()
         return await self._land_intent(previous, allowed)
+
+    def _previous(self) -> Effect | None:
+        """The row that another attempt replaces."""
+        return self.ledger.effects.get(self.ident)
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         """May it be intended? None: the walk has parked or closed instead."""

@@ -25,7 +25,7 @@ R_co = TypeVar("R_co", covariant=True)
 Kind = Literal["write", "lookup"]
 Reconcile = Callable[P, Awaitable[Found[R] | NotFound | CannotTell]]
 
-_NOT_YET: Final = "entries shared by all runs of a tenant come with a later release"
+_RUN: Final = 'use scope="run"'
 
 
 class BoundCall(NamedTuple):
@@ -56,6 +56,8 @@ class Activity(Generic[P, R_co]):
         self.timeout: Final = positive(f"timeout of {self.title}", options.timeout, where=self.where)
         self.retry: Final = options.retry or Retry()
         self.paid: Final = options.paid
+        self.keep: Final = positive(f"keep of {self.title}", options.keep, where=self.where)
+        self.provider: Final = options.provider or self.name
         self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
         self.quiet: timedelta | None = None
         self.undo_fn: Callable[..., Awaitable[Any]] | None = None
@@ -264,6 +266,8 @@ class _Options(NamedTuple):
     timeout: timedelta | None = None
     retry: Retry | None = None
     paid: bool = False
+    keep: timedelta | None = None
+    provider: str = ""
 
 
 def activity(
@@ -275,16 +279,20 @@ def activity(
     timeout: timedelta | None = None,
     retry: Retry | None = None,
     name: str = "",
+    keep: timedelta | None = None,
+    provider: str = "",
 ) -> _Decorates:
     """Declares a write: a function that changes the world, done at most once per key in its scope.
 
-    `key` is a template over the function's parameters. `scope`: `visit` (a new visit of the node is new work) or
-    `run`. `on_doubt` decides when a call perhaps happened: "ask" a person, or `repeat(window=…)`; a declared
-    `.reconcile` comes before either. `timeout` bounds one attempt (default 120 s). `name` (default: the function's)
-    is what is stored; it has to stay when the function is renamed or moved. Raises DefinitionError.
+    `key` is a template over the function's parameters. `scope`: `visit` (a new visit of the node is new work),
+    `run`, or `tenant`: once for all runs of a tenant, whose answer the others take; `keep` is how long it outlives
+    its settling and the runs that used it (default: for ever). `on_doubt` decides when a call perhaps happened: "ask"
+    a person, or `repeat(window=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
+    120 s). `name` (default: the function's) is what is stored; it has to stay when the function is renamed or moved.
+    `provider` (default: the name): activities that name the same one share a circuit breaker. Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _Options("@activity", name, key, scope, on_doubt, undo, timeout, retry)
+    options = _Options("@activity", name, key, scope, on_doubt, undo, timeout, retry, keep=keep, provider=provider)
     return cast(_Decorates, lambda fn: Effectful(fn, options, names))
 
 
@@ -327,9 +335,17 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
             "has an unusable name", "1 to 100 letters, digits, dots, dashes or underscores", 'e.g. name="mail.send"'
         )
     if options.scope not in ("visit", "run", "tenant"):
-        raise wrong(f"has scope {options.scope!r}", "there are visit and run", 'say scope="run", or leave it out')
-    if options.scope == "tenant":
-        raise wrong("has scope tenant, which cannot be used yet", _NOT_YET, 'use scope="run"')
+        raise wrong(f"has scope {options.scope!r}", "there are visit, run and tenant", "say one, or leave it out")
+    if options.scope == "tenant" and activity.kind == "lookup":
+        raise wrong("has scope tenant", "an answer for ever, of a world that changes, would be wrong soon", _RUN)
+    if options.keep is not None and options.scope != "tenant":
+        raise wrong(
+            "says keep", "only what all runs of a tenant share outlives its run", 'leave it out, or scope="tenant"'
+        )
+    if options.provider and not NAME.fullmatch(options.provider):
+        raise wrong(
+            f"has provider {options.provider!r}", "1 to 100 letters, digits, dots, dashes, underscores", "e.g. erp"
+        )
     if options.on_doubt != "ask" and not isinstance(options.on_doubt, Repeat):
         raise wrong(
             f"has on_doubt={options.on_doubt!r}",
