@@ -64,8 +64,9 @@ def violations(
 ) -> list[Finding]:
     """What breaks an invariant in the rows of one run, as read in one snapshot; [] when nothing does.
 
-    `history`: all its events up to that snapshot; without them only the rows are looked at. `mapping`,
-    `generation`: the store's, for what depends on them. `chain`: compute hashes and digests anew. Pure: the simulator and the crash runs ask the same.
+    `history`: all its events up to that snapshot; without them only the rows are looked at.
+    `mapping`, `generation`: the store's, for what depends on them. `chain`: compute hashes and digests anew. Pure:
+    the simulator and the crash runs ask the same.
     """
     events = None if history is None else tuple(history)
     one = OneRun(rows, events, mapping, generation, chain)

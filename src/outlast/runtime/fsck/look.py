@@ -199,6 +199,14 @@ class Fsck:
         for text in of_store.settings_safe(self._store.facts(), SCHEMA):
             self._tell([Finding("settings_safe", META.name, (STORE, "settings"), text)])
 
+    async def _run(self, key: tuple[str, str]) -> tuple[Run | None, bool]:
+        """A run, and whether there is a row of it: one that cannot be read was told."""
+        try:
+            row = await self._store.load(RUN, key)
+        except Corrupt:
+            return None, True
+        return (row, True) if isinstance(row, Run) else (None, False)
+
     async def _slots_held(self) -> None:
         for slot in self._slots.values():
             for _ in range(AGAIN):
@@ -233,9 +241,9 @@ class Fsck:
             for effect in rows:
                 assert isinstance(effect, Effect)
                 usage = await self._store.load(USAGE, (tenant, effect.by_run, effect.key))
-                owner = await self._store.load(RUN, (tenant, effect.by_run))
-                if isinstance(owner, Run) and not isinstance(usage, Usage):
-                    self._tell(_named("usage_known", of_store.usage_known(effect, owner, None)))
+                owner, _ = await self._run((tenant, effect.by_run))
+                used = usage if isinstance(usage, Usage) else None
+                self._tell(_named("usage_known", of_store.usage_known(effect, owner, used)))
             after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
 
     async def _tokens(self) -> None:
@@ -245,9 +253,9 @@ class Fsck:
             for token in rows:
                 assert isinstance(token, Token)
                 named = (token.tenant, token.run or token.target)
-                if await self._store.load(RUN, named) is None:
+                if not (await self._run(named))[1]:
                     left = await self._store.rows(EVENT, named, limit=1)
-                    gone = not left or await self._store.load(RUN, named) is not None
+                    gone = not left or (await self._run(named))[1]
                     self._tell(_named("token_target", of_store.token_target(token, gone)))
             after = rows[-1][: TOKEN.key]  # type: ignore[assignment]
 

@@ -1,0 +1,368 @@
+"""Each invariant has a canary: one row of a real store is spoilt, and exactly its check says so, with its key."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast.core.codec import digest
+from outlast.core.machine import EffectStatus, RunStatus
+from outlast.core.rows import EVENT, Effect, Event, Usage
+from outlast.runtime import InProcessRuntime, open_store
+from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, of_store, violations
+from outlast.runtime.fsck.look import Fsck, Looked
+from outlast.runtime.fsck.of_store import settings_safe
+from outlast.runtime.watch import until
+from outlast.store.port import RunRows
+
+
+class Order(BaseModel):
+    what: str
+    said: list[str] = []
+
+
+class Word(BaseModel):
+    text: str = ""
+
+
+orders = Workflow("orders", state=Order)
+
+
+@activity(key="order/{what}", undo=NoUndo("a test"))
+async def buy(what: str) -> str:
+    return f"bought {what}"
+
+
+@activity(key="tell/{what}", undo=NoUndo("a test"))
+async def tell(what: str) -> str:
+    return f"told {what}"
+
+
+@activity(key="pay/{what}", scope="tenant", undo=NoUndo("a test"))
+async def pay(what: str) -> str:
+    return f"paid {what}"
+
+
+@orders.node(start=True)
+async def review(ctx: Context[Order]) -> Literal["after"]:
+    await ctx.do(tell, ctx.state.what)
+    decision = await ctx.approval(
+        buy.plan(ctx.state.what), summary="buy it", by=role("finance"), within=timedelta(hours=1)
+    )
+    if not decision.approved:
+        raise Stopped(decision.reason)
+    ctx.state.said.append(await ctx.do(buy, ctx.state.what))
+    return "after"
+
+
+@orders.node
+async def after(ctx: Context[Order]) -> None:
+    word = await ctx.receive("word", Word)
+    ctx.state.said.append(word.text)
+    await ctx.do(pay, ctx.state.what)
+
+
+async def _play(url: str) -> None:
+    """r-done ended; r-no was rejected; r-asks waits for a person; r-word for a signal. Two slots are in use."""
+    store = await open_store(url)
+    try:
+        async with InProcessRuntime(store, [orders]) as runtime:
+            ops = runtime.operations
+            await ops.set_slots(10)
+            for run in ("r-done", "r-no", "r-asks", "r-word"):
+                await ops.start("orders", {"what": run}, run_id=run)
+
+            async def waits(run: str, kind: str) -> bool | None:
+                return True if f'"kind":"{kind}"' in (await ops.run(run)).waiting_for else None
+
+            for run in ("r-done", "r-no", "r-asks", "r-word"):
+                assert await until(store, lambda run=run: waits(run, "approval"), within_s=30)  # type: ignore[misc]
+            asked = {a.run: a.id for a in (await ops.approvals())[0]}
+            await ops.reject(asked["r-no"], reason="no")
+            await ops.approve(asked["r-done"])
+            await ops.approve(asked["r-word"])
+            for run in ("r-done", "r-word"):
+                assert await until(store, lambda run=run: waits(run, "signal"), within_s=30)  # type: ignore[misc]
+            await ops.signal("r-done", "word", {"text": "go"}, signal_id="s1")
+            await runtime.finished("r-done")
+            await runtime.finished("r-no")
+    finally:
+        await store.close()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store in which runs ended, wait and hold slots; nobody has it open."""
+    path = tmp_path_factory.mktemp("fsck") / "orders.db"
+    asyncio.run(_play(f"sqlite:{path}"))
+    return path
+
+
+async def _look(path: Path) -> Looked:
+    store = await open_store(f"sqlite:{path}")
+    try:
+        return await Fsck(store, chain=True).look()
+    finally:
+        await store.close()
+
+
+@pytest.mark.req("TEST-4")
+def test_a_clean_store_has_no_finding(played: Path, tmp_path: Path) -> None:
+    looked = asyncio.run(_look(Path(shutil.copy(played, tmp_path / "clean.db"))))
+    assert looked.findings == ()
+    assert looked.runs == 4 and looked.events > 20 and looked.effects >= 6
+
+
+class Canary(NamedTuple):
+    """How one row is spoilt (statements of one transaction), and the key under which that is told."""
+
+    spoil: str
+    key: tuple[Any, ...] | None = None  # None: the key is made while the store is played
+    kind: str = "run"
+
+
+RUN_DONE, RUN_ASKS, RUN_WORD = ("default", "r-done"), ("default", "r-asks"), ("default", "r-word")
+DONE = "tenant = 'default' AND run = 'r-done'"
+ASKS = "tenant = 'default' AND run = 'r-asks'"
+WORD = "tenant = 'default' AND run = 'r-word'"
+CANARIES: dict[str, Canary] = {
+    "run_row": Canary(f"UPDATE run SET owner = '' WHERE {DONE}", RUN_DONE),
+    "run_words": Canary(f"UPDATE run SET attention = '[{{' WHERE {ASKS}", RUN_ASKS),
+    "run_visits": Canary(f"UPDATE run SET visits = '{{\"review\":3}}' WHERE {ASKS}", RUN_ASKS),
+    "run_clocks": Canary(f"UPDATE run SET due_at = NULL WHERE {ASKS}", RUN_ASKS),
+    "run_mail": Canary(f"DELETE FROM note WHERE {DONE} AND n = 1", (*RUN_DONE, 1), "note"),
+    "wait_bound": Canary(f"UPDATE wait SET binding = '[9]' WHERE {DONE} AND name = 'word'", None, "wait"),
+    "wait_visit": Canary(f"UPDATE wait SET visit = 9 WHERE {WORD} AND name = 'word'", None, "wait"),
+    "evidence_of_effect": Canary(
+        "INSERT INTO evidence VALUES ('default', 'r-done', 1, 'order/nothing', 1, '{}', 1)",
+        (*RUN_DONE, 1, "order/nothing", 1),
+        "evidence",
+    ),
+    "effect_row": Canary(
+        f"UPDATE effect SET settled_by = '' WHERE {DONE} AND key = 'order/r-done'",
+        (*RUN_DONE, 1, "order/r-done"),
+        "effect",
+    ),
+    "effect_digest": Canary(
+        f"UPDATE effect SET args = '{{\"what\":\"x\"}}' WHERE {DONE} AND key = 'tell/r-done'",
+        (*RUN_DONE, 1, "tell/r-done"),
+        "effect",
+    ),
+    "effect_order": Canary(
+        f"UPDATE effect SET ordinal = 2 WHERE {DONE} AND key = 'tell/r-done'", (*RUN_DONE, 1, "tell/r-done"), "effect"
+    ),
+    "effect_claim": Canary(
+        f"UPDATE effect SET epoch = 99 WHERE {DONE} AND key = 'tell/r-done'", (*RUN_DONE, 1, "tell/r-done"), "effect"
+    ),
+    "effect_open_at_end": Canary(
+        f"UPDATE effect SET status = 'intended', settled_at = 0 WHERE {DONE} AND key = 'tell/r-done'",
+        (*RUN_DONE, 1, "tell/r-done"),
+        "effect",
+    ),
+    "effect_undone": Canary(
+        f"UPDATE effect SET status = 'undone' WHERE {DONE} AND key = 'tell/r-done'",
+        (*RUN_DONE, 1, "tell/r-done"),
+        "effect",
+    ),
+    "run_restored": Canary(f"UPDATE run SET restored = 7 WHERE {ASKS}", RUN_ASKS),
+    "approval_decided": Canary(f"UPDATE approval SET decided_by = '' WHERE {DONE}", None, "approval"),
+    "approval_plans": Canary(
+        f"UPDATE approval SET plans = replace(plans, 'order/r-asks', 'order/other') WHERE {ASKS}", None, "approval"
+    ),
+    "approval_consumed": Canary(
+        f"UPDATE effect SET approval = '' WHERE {DONE}; UPDATE approval SET consumed_by = '1:tell/r-done' WHERE {DONE}",
+        None,
+        "approval",
+    ),
+    "approval_in_time": Canary(
+        f"UPDATE effect SET covered_until = covered_until + 1 WHERE {DONE} AND key = 'order/r-done'",
+        (*RUN_DONE, 1, "order/r-done"),
+        "effect",
+    ),
+    "approval_at_end": Canary(
+        "UPDATE approval SET status = 'pending', decided_by = '', decided_at = 0 WHERE run = 'r-no'", None, "approval"
+    ),
+    "history_numbers": Canary(f"DELETE FROM event WHERE {ASKS} AND seq = 2", (*RUN_ASKS, 2), "event"),
+    "history_head": Canary(f"UPDATE run SET head = 'x' WHERE {ASKS}", RUN_ASKS),
+    "history_chain": Canary(
+        f"UPDATE event SET body = CAST(replace(CAST(body AS TEXT), 'review', 'revieu') AS BLOB), node = 'revieu' "
+        f"WHERE {ASKS} AND seq = 2",
+        (*RUN_ASKS, 2),
+        "event",
+    ),
+    "history_bytes": Canary(f"UPDATE event SET at = at + 1 WHERE {ASKS} AND seq = 2", (*RUN_ASKS, 2), "event"),
+    "history_versions": Canary(f"UPDATE run SET version = version + 1 WHERE {ASKS}", RUN_ASKS),
+    "history_moves": Canary(f"UPDATE run SET status = 'queued' WHERE {ASKS}", RUN_ASKS),
+    "checkpoint_kept": Canary(
+        f"UPDATE event SET snapshot = NULL WHERE {WORD} AND type LIKE '%checkpoint'", None, "event"
+    ),
+    "slot_held": Canary(
+        "UPDATE slot SET holder = 'r-gone', holder_tenant = 'default', version = version + 1 "
+        "WHERE i = (SELECT max(i) FROM slot WHERE holder = '')",
+        None,
+        "slot",
+    ),
+    "slot_named": Canary(f"UPDATE run SET slots = slots || ' default/9' WHERE {ASKS}", RUN_ASKS),
+    "worker_lease": Canary("UPDATE worker SET lease_until = 1", None, "worker"),
+    "token_target": Canary(
+        f"DELETE FROM run WHERE {WORD}; UPDATE slot SET holder = '', holder_tenant = '' WHERE holder = 'r-word'",
+        None,
+        "token",
+    ),
+    "generation_kept": Canary("UPDATE meta SET value = '{' WHERE key = 'generation'", ("*", "generation"), "meta"),
+}
+"""By the name of the check. What the schema itself forbids, or no row of this store can show, has a test of its own."""
+ELSEWHERE = {"undo_order", "usage_of", "usage_known", "owner_known", "history_end", "settings_safe"}
+
+
+def test_every_check_has_a_canary() -> None:
+    named = {check.__name__ for check in (*OF_A_RUN, *OF_HISTORY, *OF_THE_STORE)}
+    assert named <= {*CANARIES, *ELSEWHERE}, named - {*CANARIES, *ELSEWHERE}
+    assert not set(CANARIES) & set(ELSEWHERE)
+
+
+def spoil(path: Path, statements: str) -> None:
+    """Change rows behind the store's back, in a copy that nobody has open."""
+    db = sqlite3.connect(path)
+    for statement in statements.split("; "):
+        assert db.execute(statement).rowcount > 0, statement
+    db.commit()
+    db.close()
+
+
+@pytest.fixture
+def found(played: Path, tmp_path: Path) -> Callable[[str], list[tuple[str, str, tuple[Any, ...]]]]:
+    """What a look finds in a copy after some statements."""
+
+    def look(statements: str) -> list[tuple[str, str, tuple[Any, ...]]]:
+        copy = Path(shutil.copy(played, tmp_path / "spoilt.db"))
+        spoil(copy, statements)
+        return [(f.check, f.kind, f.key) for f in asyncio.run(_look(copy)).findings]
+
+    return look
+
+
+@pytest.mark.req("TEST-4")
+@pytest.mark.parametrize("check", list(CANARIES))
+def test_exactly_the_check_of_a_spoilt_row_fires(check: str, found: Any) -> None:
+    canary = CANARIES[check]
+    told = found(canary.spoil)
+    assert {name for name, _, _ in told} == {check}, told
+    assert {kind for _, kind, _ in told} == {canary.kind}, told
+    if canary.key is not None:
+        assert canary.key in {key for _, _, key in told}, told
+
+
+async def _rows(path: Path, run: str) -> tuple[RunRows, tuple[Event, ...]]:
+    store = await open_store(f"sqlite:{path}")
+    try:
+        (rows,) = await store.run_rows([("default", run)])
+        events = await store.rows(EVENT, ("default", run))
+        assert rows is not None
+        return rows, tuple(e for e in events if isinstance(e, Event))
+    finally:
+        await store.close()
+
+
+def checks(rows: RunRows, history: tuple[Event, ...] | None = None) -> list[tuple[str, str]]:
+    return [(f.check, str(f.key[-1])) for f in violations(rows, history)]
+
+
+@pytest.mark.req("TEST-4", "EFF-7")
+def test_undo_goes_back(played: Path) -> None:
+    """Undone in the order in which they were done: the second undo is told."""
+    rows, _ = asyncio.run(_rows(played, "r-done"))
+    one, two = sorted(rows.effects, key=lambda e: e.ordinal)[:2]
+    undone = [e._replace(status=EffectStatus.UNDONE) for e in (one, two)]
+
+    def undo(of: Effect, ordinal: int) -> Effect:
+        key = f"undo/{of.key}"
+        return of._replace(
+            key=key,
+            ordinal=ordinal,
+            undoes=f"{of.visit}:{of.key}",
+            digest=digest(of.activity, key, of.args),
+            approval="",
+        )
+
+    right = rows._replace(effects=(*undone, undo(two, 8), undo(one, 9)))
+    wrong = rows._replace(effects=(*undone, undo(one, 8), undo(two, 9)))
+    assert checks(right) == []
+    assert checks(wrong) == [("undo_order", f"undo/{two.key}")]
+
+
+@pytest.mark.req("TEST-4")
+def test_an_end_is_the_last(played: Path) -> None:
+    """A run whose row goes on after its history told of its end."""
+    rows, history = asyncio.run(_rows(played, "r-done"))
+    assert checks(rows, history) == []
+    run = rows.run._replace(seq=rows.run.seq + 1)
+    told = [name for name, _ in checks(rows._replace(run=run), history)]
+    assert told == ["history_numbers", "history_end"]
+
+
+@pytest.mark.req("TEST-4")
+def test_shared_effects_are_used_by_whom_the_rows_say(played: Path) -> None:
+    rows, _ = asyncio.run(_rows(played, "r-done"))
+    usage = Usage("default", "r-done", "pay/x", 1)
+    shared = rows.effects[0]._replace(run="", by_run="r-done")
+    assert not list(of_store.usage_of(usage, known=True))
+    assert [key for _, key, _ in of_store.usage_of(usage, known=False)] == [("default", "r-done", "pay/x")]
+    assert not list(of_store.usage_known(shared, rows.run, usage))
+    assert [key for _, key, _ in of_store.usage_known(shared, rows.run, None)] == [shared[:4]]
+
+
+@pytest.mark.req("TEST-4", "REC-1")
+def test_an_owner_without_a_row(played: Path) -> None:
+    rows, _ = asyncio.run(_rows(played, "r-asks"))
+    owned = rows.run._replace(owner="w-1", status=RunStatus.RUNNING)
+    assert not list(of_store.owner_known(owned, frozenset({"w-1"})))
+    assert [key for _, key, _ in of_store.owner_known(owned, frozenset())] == [("default", "r-asks")]
+
+
+@pytest.mark.req("TEST-4")
+def test_settings_that_lose_what_was_acknowledged() -> None:
+    assert list(settings_safe({"journal_mode": "wal", "synchronous": "full", "schema": 3}, 3)) == []
+    assert list(settings_safe({"journal_mode": "wal", "synchronous": "normal"}, 3)) == [
+        "synchronous is normal; it has to be extra or full"
+    ]
+    assert list(settings_safe({"schema": 2}, 3)) == ["schema 2; this version writes 3"]
+
+
+@pytest.mark.req("TEST-4")
+def test_a_store_that_moves_is_clean(tmp_path: Path) -> None:
+    """Looked at over and over while runs start, wait and end: nothing is told that is only a move in between."""
+
+    async def live() -> None:
+        store = await open_store(f"sqlite:{tmp_path / 'live.db'}")
+        reader = await open_store(f"sqlite:{tmp_path / 'live.db'}")
+        async with InProcessRuntime(store, [orders]) as runtime:
+            await runtime.operations.set_slots(3)
+
+            async def drive() -> None:
+                for n in range(30):
+                    await runtime.operations.start("orders", {"what": str(n)}, run_id=f"r{n}")
+                while (counts := await runtime.operations.counts())["run"].get("cancelled", 0) < 30:
+                    for approval in (await runtime.operations.approvals(status="pending"))[0]:
+                        await runtime.operations.reject(approval.id, reason="no")
+                    await asyncio.sleep(0.01)
+                assert counts["run"]["cancelled"] == 30
+
+            driven = asyncio.create_task(drive())
+            looks = 0
+            while not driven.done():
+                assert (await Fsck(reader, chain=True).look()).findings == ()
+                looks += 1
+            await driven
+            assert looks >= 2
+        await reader.close()
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(live(), 60))
