@@ -62,11 +62,13 @@ async def set_mapping(
     return stored
 
 
-async def purge(db: "asyncpg.Connection[Any]", before: int, n: int) -> int:
-    """Delete at most `n` runs that ended before an instant, with all their rows but tokens, and old receipts."""
+async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int) -> int:
+    """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
+    kept for long enough; and old receipts."""
     over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n)]
     for kind in OF_A_RUN:
         await db.executemany(numbered(SQL[kind.name].forget), over)
+    await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
     return len(over)
 

@@ -29,6 +29,11 @@ _LAST: Final = (
     f"SELECT e.* FROM {_PAIRS} CROSS JOIN LATERAL (SELECT {COLUMNS[EVENT.name]} FROM event "
     "WHERE tenant = k.tenant AND run = k.run AND snapshot IS NOT NULL ORDER BY seq DESC LIMIT 1) e"
 )
+_SHARED: Final = (
+    f"SELECT u.tenant, u.run, {', '.join(f'e.{name}' for name in EFFECT.row._fields)} FROM {_PAIRS} "
+    "JOIN usage u USING (tenant, run) JOIN effect e ON e.tenant = u.tenant AND e.run = '' AND e.visit = 0 "
+    "AND e.key = u.key ORDER BY u.tenant, u.run, e.key"
+)
 
 
 def _of_runs(kind: Kind) -> str:
@@ -114,7 +119,12 @@ class Reads:
             found = {row[:2]: row for row in _rows(RUN, await db.fetch(statements.find(RUN, lock=False), *arrays))}
             last = {row[:2]: row for row in _rows(EVENT, await db.fetch(_LAST, *arrays))}
             rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *arrays))) for kind in OF_A_HOLDER]
+            shared = await db.fetch(_SHARED, *arrays)
             now = await self.now(db)
+        used: dict[tuple[str, str], list[Row]] = {}
+        for record in shared:
+            tenant, run, *values = record
+            used.setdefault((tenant, run), []).append(DECODE[EFFECT.name](values))
         answer: list[RunRows | None] = []
         for key in runs:
             run, event = found.get(key), last.get(key)
@@ -122,7 +132,7 @@ class Reads:
                 answer.append(None)
                 continue
             assert isinstance(run, Run) and (event is None or isinstance(event, Event))
-            answer.append(gather_rows(run, event, [rows.get(key, ()) for rows in rest], now))
+            answer.append(gather_rows(run, event, [rows.get(key, ()) for rows in rest], now, used.get(key, ())))
         return tuple(answer)
 
     async def page(

@@ -206,7 +206,9 @@ class PostgresStore:
 
     async def purge(self, before: int, n: int) -> int:
         """See the port."""
-        return await self._alone(lambda s: s.alone(lambda db, _: chores.purge(db, before, n), "purge"), "purge")
+        return await self._alone(
+            lambda s: s.alone(lambda db, batch: chores.purge(db, batch, before, n), "purge"), "purge"
+        )
 
     async def _alone(self, run: Callable[[Session], Awaitable[T]], label: str) -> T:
         """Have the writer do something in a transaction of its own, in order with the commits."""
