@@ -60,11 +60,14 @@ def ask_for(run: Run, reason: Reason, version: int, node: str, *, actor: str, te
 def wish_of(run: Run, notes: Sequence[Note]) -> Wish | None:
     """The latest wish that still speaks of where the run stands."""
     for note in reversed(notes):
+        if note.kind == Choice.CONTINUE:
+            return None
         if note.kind != "answer" or note.name not in (Reason.NODE_GONE, Reason.STRANDED_VERSION):
             continue
         payload = json.loads(note.payload)
-        if TO in payload and payload["from"] == [run.lane, run.node, run.visit]:
-            return Wish(payload[TO]["version"], payload[TO]["node"], note.actor, payload["reason"])
+        if TO not in payload or payload["from"] != [run.lane, run.node, run.visit]:
+            return None  # said later: go on where it stands
+        return Wish(payload[TO]["version"], payload[TO]["node"], note.actor, payload["reason"])
     return None
 
 

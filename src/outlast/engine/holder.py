@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from outlast.core.adoption import adopt
 from outlast.core.attention import answered, tripped
 from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.limits import TEXT_CHARS_MAX
@@ -12,8 +13,10 @@ from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.moves import Told
 from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, route
 from outlast.core.verbs import advance
+from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
 from outlast.engine.context import WalkContext
 from outlast.engine.ending import end, settle_for_end
+from outlast.engine.fit import accepted, effect_misfits, state_misfits
 from outlast.engine.held import Held, storable
 from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
@@ -40,7 +43,9 @@ class Holder(Held):
         budget_ms: int,
         draining: Callable[[], bool],
     ) -> None:
-        super().__init__(ledger, workflows[ledger.run.lane], around)
+        super().__init__(ledger, reader_of(workflows, ledger.run), around)
+        self._workflows = workflows
+        self._fits = False  # what the run stands on was compared with the code, once for this claim
         self._budget_ms = budget_ms
         self._draining = draining
 
@@ -111,13 +116,33 @@ class Holder(Held):
             return await self._rest(way)
         if way.chose(Reason.POISONED, Choice.CONTINUE):  # written before it can kill its holder again
             return await self.give_back("a person let it go on")
+        if (gone_over := await self._go_over(way)) is not None:
+            return gone_over
         if await self._needs_slot() and not await self._admitted():
             return False
         node = self._workflow.nodes.get(ledger.run.node)
         if node is None:
-            detail = f"{self._workflow.title} has no node {ledger.run.node} any more"
+            what = f"{self._workflow.title} has no node {ledger.run.node} any more"
+            detail = f"{what} → {command(ledger.run, self._workflow)}"
             return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
         return await self._walk(walk, node, way)
+
+    async def _go_over(self, way: WalkOn) -> bool | None:
+        """To the version that is here, where the run's own is served by nobody, or to where a person said (S-22)."""
+        ledger = self.ledger
+        wish = wanted(ledger.run, ledger.notes, way)
+        to = next_place(self._workflows, ledger.run, ledger.last.snapshot or b"{}", wish)
+        if to is None:
+            return None
+        if isinstance(to, Stranded):
+            return await self._flag((self._attention(Reason.STRANDED_VERSION, to.why),), self._told(()))
+        await ledger.land(adopt(ledger.run, to, now=ledger.now, told=self._told(())))
+        self._pending = []
+        self._notify()
+        self._workflow = self._workflows[to.lane]
+        if ledger.mail_moved:
+            await self._reload()
+        return True
 
     def _check_ceiling(self) -> None:
         """The tripwire: passed, it calls a person with the next move, disarmed, and the run goes on (GATE-4)."""
@@ -142,10 +167,24 @@ class Holder(Held):
         except NotStorable as error:
             detail = f"{error.what}: {error.why}"
             return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._told(()))
+        if not self._fits and (misfits := self._misfits()):
+            return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._told(()))
+        self._fits = True
         context = WalkContext(walk, state)
         verdict = await walk.run(lambda: node.fn(context), f'node "{node.name}" of {self._workflow.name}')
         told = self._told([*walk.told.values(), *context.told.values()])
         return await self._conclude(walk, node, context, verdict, told, way)
+
+    def _misfits(self) -> str:
+        """What the run stands on and the code would pass over; '' where a person said to go on nevertheless."""
+        ledger = self.ledger
+        found = [
+            *state_misfits(self._workflow, ledger.last.snapshot or b"{}"),
+            *effect_misfits(self._workflow, ledger.run, ledger.effects.values()),
+        ]
+        if not found or accepted(ledger.run, ledger.notes):
+            return ""
+        return "; ".join(misfit.why for misfit in found)[:TEXT_CHARS_MAX]
 
     async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
         """A reason not to walk at all: an operator's stop sign, or holders that die of this run (S-5, S-23)."""
@@ -194,7 +233,7 @@ class Holder(Held):
                 result = json.loads(self._workflow.outcome_of(context.state))
                 await end(walk, RunStatus.COMPLETED, state=state, result=result, reason="", told=told)
                 return False
-        except (Lost, Moved, StoreAway):
+        except (Lost, Moved, StoreAway, StoreError):
             raise
         except Exception as error:  # the author's state or outcome function: a person must look
             return await self._exception(error, told)

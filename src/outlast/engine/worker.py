@@ -19,7 +19,7 @@ from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import STORE, WORKER, Run, Worker
 from outlast.core.verbs import claim, hand_back, moved
-from outlast.engine import slots
+from outlast.engine import slots, topologies
 from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat, closed
@@ -28,6 +28,7 @@ from outlast.engine.holds import Holds
 from outlast.engine.inquiry import millis
 from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
+from outlast.engine.orphans import Orphans
 from outlast.engine.pool import DaemonPool
 from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
@@ -86,6 +87,7 @@ class WorkerProcess:
         self.counters = Counters()
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
+        self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = Surroundings(
             clock=clock,
             caller=Caller(clock, self._pool),
@@ -111,7 +113,8 @@ class WorkerProcess:
         unsubscribe = self._store.on_change(self._wake.set)
         if self._threads:
             self._heartbeat.start_thread()
-        chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_others())]
+        work = (self._show_code(), self._keep_house(), self._watch_others())
+        chores = [asyncio.create_task(chore) for chore in work]
         try:
             while not self._draining:
                 await self._look()
@@ -150,6 +153,10 @@ class WorkerProcess:
         self._pool.close()
 
     # --- taking --------------------------------------------------------------------------------------
+    def _lanes(self) -> tuple[str, ...]:
+        """Those it serves, and those of its workflows that nobody serves any more."""
+        return (*self._workflows, *self._orphans.lanes)
+
     async def _look(self) -> None:
         """Take what is due; sleep until something may be."""
         self._wake.clear()
@@ -160,7 +167,7 @@ class WorkerProcess:
             taken = await self._take(())
             free = self._concurrency - len(self._holders)
             if free > 0 and taken < min(free, TAKE_MAX):
-                await self._sleep(await self._store.next_due(tuple(self._workflows)))
+                await self._sleep(await self._store.next_due(self._lanes()))
             elif free <= 0:
                 await self._wake.wait()
         except StoreError as error:
@@ -188,13 +195,14 @@ class WorkerProcess:
         if free <= 0 or self._draining or self._lease.lost or self._is_lonely():
             return 0
         lonely: list[str] = []
+        lanes = self._lanes()
 
         def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
             key = (run.tenant, run.run)
             if key in self._holders:  # just given back: looked for again once its holder is gone
                 self._declined.add(key)
                 return None
-            if run.lane not in self._workflows:  # of a dead worker that served more than we do
+            if run.lane not in lanes:  # of a dead worker that served more than we do
                 return None
             commit = claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners, alone=alone)
             if commit is not None and moved(commit).deaths >= DEATHS_THEN_ALONE:
@@ -206,7 +214,7 @@ class WorkerProcess:
         self._taking += 1
         try:
             n = min(free, TAKE_MAX) + len(self._declined)  # what is declined takes nobody's place
-            runs = await self._store.take(tuple(self._workflows), n, step, owners=owners)
+            runs = await self._store.take(lanes, n, step, owners=owners)
             rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
         finally:
             self._taking -= 1
@@ -250,6 +258,16 @@ class WorkerProcess:
             self._wake.set()
 
     # --- chores ---------------------------------------------------------------------------------------
+    async def _show_code(self) -> None:
+        """Once: what each lane looks like, for `check` and for workers of other versions."""
+        while True:
+            try:
+                await topologies.publish(self._store, self._workflows.values())
+                return
+            except StoreError as error:
+                log.warning("worker %s cannot say what its lanes look like: %s", self.id, error)
+                await self._clock.sleep(self.live.heartbeat_every)
+
     async def _keep_house(self) -> None:
         """Every heartbeat: the loop ticks, lost claims are given back, free slots are handed on."""
         while True:
@@ -261,6 +279,9 @@ class WorkerProcess:
                     return
                 await self._holds.refresh()
                 await self._compare()
+                await self._orphans.refresh()
+                if self._orphans.lanes:
+                    self._wake.set()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
             except StoreError as error:
                 log.warning("worker %s: %s", self.id, error)

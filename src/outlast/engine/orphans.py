@@ -1,0 +1,67 @@
+"""Lanes that nobody serves any more: a worker of another version of the same workflow sees to their runs (RUN-8).
+
+It never takes a run from a worker that has its code: a lane is orphaned once no lease of a worker that serves it has
+been running for one heartbeat window. A deploy that is taken back within that time has moved nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from outlast.core.adoption import lane_of, version_in
+from outlast.core.budget import Liveness
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import STORE, TOPOLOGY, WORKER, Topology, Worker
+from outlast.flow.workflow import Workflow
+from outlast.store.port import Store
+
+LOOK_EVERY: Final = 12  # heartbeats between two looks for lanes that this worker has not heard of
+EARLIER_MAX: Final = 20  # earlier versions that are looked for without a trace of them
+
+
+class Orphans:
+    """The orphaned lanes of the workflows served here that have runs to take. `refresh` once a heartbeat."""
+
+    def __init__(self, store: Store, workflows: Mapping[str, Workflow[Any]], live: Liveness, worker: str) -> None:
+        self._store = store
+        self._served = frozenset(workflows)
+        self._names = {workflow.name for workflow in workflows.values()}
+        self._known = {
+            lane_of(workflow.name, version)
+            for workflow in workflows.values()
+            for version in range(max(1, workflow.version - EARLIER_MAX), workflow.version)
+        } | {lane_of(w.name, m.from_) for w in workflows.values() for m in w.migrations.all}
+        self._known -= self._served
+        self._live = live
+        self._worker = worker
+        self._since = 0
+        self._looks = 0
+        self.lanes: tuple[str, ...] = ()
+
+    async def refresh(self) -> None:
+        """Look anew. Raises StoreError."""
+        now = (await self._store.now()).real
+        self._since = self._since or now
+        if self._looks % LOOK_EVERY == 0:
+            await self._hear()
+        self._looks += 1
+        if not self._known:
+            return
+        rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        quiet = [lane for lane in sorted(self._known) if now >= self._quiet_from(lane, rows)]
+        self.lanes = tuple([lane for lane in quiet if await self._store.next_due((lane,)) is not None])
+
+    async def _hear(self) -> None:
+        """Lanes that were served once: each has left its topology."""
+        for row in await self._store.rows(TOPOLOGY, (STORE,)):
+            assert isinstance(row, Topology)
+            name = row.lane.rpartition("@")[0]
+            if name in self._names and row.lane not in self._served and version_in(row.lane):
+                self._known.add(row.lane)
+
+    def _quiet_from(self, lane: str, workers: list[Worker]) -> int:
+        """The real instant from which a lane counts as orphaned, if nobody comes to serve it before."""
+        last = self._since
+        for row in workers:
+            if row.id != self._worker and lane in row.lanes.split():
+                last = max(last, row.lease_until if row.status is LeaseStatus.ALIVE else row.renewed_at)
+        return last + self._live.heartbeat_window
