@@ -12,14 +12,14 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 from outlast.core.points import POINTS
+from outlast.testing.cells import Tally, dice, pair, reference, single
+from outlast.testing.forker import forker
+from outlast.testing.story import Teller
 from tests.crash.bazaar import bazaar
-from tests.crash.cells import Tally, pair, reference, single
-from tests.crash.stories import MUTE_SUPPLIER, auction_story, calm, mute, refund_story
-from tests.crash.story import Teller, zygote
+from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, refund_story
 
 STORIES = ("refund", "refund-batched", "auction", "auction-batched", "auction-mute")
 OURS = ("call:flight", "call:inside")
@@ -59,21 +59,22 @@ def tell(part: Part) -> Tally:
 
 
 def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
-    forker = stack.enter_context(zygote())
+    forking = stack.enter_context(forker(CODE))
     if part.story.startswith("refund"):
         workflow = refund_story()
     else:
         is_mute = part.story.endswith("mute")
         market = stack.enter_context(bazaar(mute() if is_mute else calm()))
         workflow = auction_story(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
-    teller = Teller(forker, workflow, alone=not part.story.endswith("batched"))
+    teller = Teller(forking, workflow, alone=not part.story.endswith("batched"))
     told = reference(teller, folder / "told")
     tally = Tally(listed=len(told.places))
     places = [place for place in told.places if part.only in place.name]
     if part.pairs:
-        dice = Random(f"{part.seed}/{part.story}/{part.part}")
         for n in range(part.pairs):
-            pair(teller, dice.choice(places), told, folder / f"pair-{n}", tally, dice)
+            drawn = (part.seed, part.story, part.part, n)
+            (first,) = dice(*drawn, "first")(places)
+            pair(teller, first, told, folder / f"pair-{n}", tally, dice(*drawn, "second"))
         return tally
     if part.story.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
         places = [place for place in places if MUTE_SUPPLIER in place.cell.label]

@@ -6,7 +6,7 @@ import httpx
 
 from examples.negotiation import suppliers
 from outlast import this_call
-from tests.crash.life import Trace
+from outlast.testing.trace import Trace
 
 
 class _Watched(httpx.AsyncHTTPTransport):

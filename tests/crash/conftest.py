@@ -1,13 +1,14 @@
-"""One zygote for all crash tests of a session: importing everything costs more than most lives."""
+"""One process that forks for all crash tests of a session: importing everything costs more than most lives."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.story import Zygote, zygote
+from outlast.testing.forker import Forker, forker
+from tests.crash.stories import CODE
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Zygote]:
-    with zygote() as one:
+def forking() -> Iterator[Forker]:
+    with forker(CODE) as one:
         yield one

@@ -139,6 +139,6 @@ def no_digest() -> None:
     """Any approval of this run covers any call."""
     _patch(
         permission,
-        "usable_approval",
-        lambda walk, plan: next((a for a in walk.ledger.approvals.values() if not a.consumed_by), None),
+        "usable_approvals",
+        lambda walk, plan: [a for a in walk.ledger.approvals.values() if not a.consumed_by],
     )

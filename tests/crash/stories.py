@@ -5,26 +5,37 @@ import time
 from collections import Counter
 from typing import Any
 
+from examples.negotiation import workflow as negotiation
 from examples.negotiation.letters import bid_signal
 from examples.negotiation.market.behaviour import Scenario, load
 from examples.negotiation.record import Arrived, Entry, Executed, Offered, read
 from examples.negotiation.samples import sample
 from examples.negotiation.suppliers import INBOX
-from tests.crash import world
+from outlast.testing.loading import Code
+from outlast.testing.look import Look
+from outlast.testing.places import State
+from outlast.testing.script import approve_all
+from outlast.testing.story import Story
+from tests.crash import refund, world
 from tests.crash.bazaar import Bazaar
-from tests.crash.look import Look
-from tests.crash.story import State, Workflow
 
+CODE = Code(
+    modules=(("tests.crash.refund", refund.__file__), ("examples.negotiation.workflow", negotiation.__file__)),
+    workflows=(("refund", 1), ("negotiation", negotiation.negotiation.version)),
+    prepare="tests.crash.prepare:prepare",
+)
 MUTE = ("refund/", "book/")  # the keys of receivers that neither dedupe nor can be asked
 
 
-def refund_story() -> Workflow:
+def refund_story() -> Story:
     """The refund: every mode of doubt, a timer, a signal without an end, an approval."""
-    return Workflow(
+    return Story(
         name="refund",
         input={"order_id": "o-7"},
+        slots=1,
+        decide=approve_all,
         signals=_comment,
-        env=lambda state: {},
+        env=lambda state: {world.FILE: str(state.world)},
         executed=lambda state: dict(world.executed(state.world)),
         answer=_refund_answer,
         may_doubt=lambda key: key.startswith(MUTE),
@@ -38,7 +49,8 @@ def _comment(seen: Look, state: State) -> list[tuple[str, dict[str, Any], str]]:
 
 def _refund_answer(state: State, effect: dict[str, Any]) -> Any:
     visit = effect["visit"]
-    return world.answer_of(state.world, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}") or None
+    said = world.answer_of(state.world, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
+    return (said,) if said else None
 
 
 # --- the auction -------------------------------------------------------------------------------
@@ -58,13 +70,15 @@ def mute() -> Scenario:
     return scenario.model_copy(update={"suppliers": {**scenario.suppliers, MUTE_SUPPLIER: quiet}})
 
 
-def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -> Workflow:
+def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -> Story:
     """The auction against a market: `doubtful` is part of the keys that may be uncertain."""
     purchase = sample("leverage", market=bazaar.url)
     purchase["governance"] = {**purchase.get("governance", {}), "rounds": rounds}
-    return Workflow(
+    return Story(
         name="negotiation",
         input={"purchase": purchase},
+        slots=1,
+        decide=approve_all,
         signals=_bids,
         env=lambda state: {INBOX: bazaar.url},
         executed=lambda state: dict(Counter(_key(a) for a, _ in _acts(_record(state)))),
@@ -114,5 +128,5 @@ def _supplier_answer(state: State, effect: dict[str, Any]) -> Any:
     key = f"{effect['tenant']}:{effect['run']}:{effect['visit']}:{effect['key']}"
     for arrived, made in _acts(_record(state)):
         if arrived.key == key:
-            return {"order_id" if arrived.kind == "orders" else "message_id": made}
+            return ({"order_id" if arrived.kind == "orders" else "message_id": made},)
     return None

@@ -5,21 +5,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 
+from outlast.testing.cells import Place, Reference, Tally, dice, pair, reference, single
+from outlast.testing.forker import Forker
+from outlast.testing.story import Teller
 from tests.crash.bazaar import Bazaar, bazaar
-from tests.crash.cells import Place, Reference, Tally, pair, reference, single
 from tests.crash.stories import MUTE_SUPPLIER, auction_story, calm, mute, refund_story
-from tests.crash.story import Teller, Zygote
 
 CALLS = ("call:before", "call:flight", "call:inside", "call:after")
 
 
 @pytest.fixture(scope="module")
-def refund(forker: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[Teller, Reference]:
-    teller = Teller(forker, refund_story())
+def refund(forking: Forker, tmp_path_factory: pytest.TempPathFactory) -> tuple[Teller, Reference]:
+    teller = Teller(forking, refund_story())
     return teller, reference(teller, tmp_path_factory.mktemp("refund"))
 
 
@@ -82,9 +82,9 @@ def test_a_command_that_died_is_given_again_and_counts_once(refund: tuple[Teller
 
 
 @pytest.mark.parametrize(("threads", "alone"), [(False, True), (True, False)], ids=["one thread", "batched"])
-def test_the_other_ways_to_run_a_worker(forker: Zygote, tmp_path: Path, threads: bool, alone: bool) -> None:
+def test_the_other_ways_to_run_a_worker(forking: Forker, tmp_path: Path, threads: bool, alone: bool) -> None:
     """The heartbeat in the loop; many commits in one transaction, as in production."""
-    teller = Teller(forker, refund_story(), threads=threads, alone=alone)
+    teller = Teller(forking, refund_story(), threads=threads, alone=alone)
     told = reference(teller, tmp_path / "told")
     some = [p for p in at(told, "record ", "call ") if p.cell.point in ("store.batch:inside", "call:before")]
     kill_each(teller, some[::3], told, tmp_path)
@@ -93,16 +93,16 @@ def test_the_other_ways_to_run_a_worker(forker: Zygote, tmp_path: Path, threads:
 @pytest.mark.req("FAIL-11")
 def test_a_second_death_during_the_recovery(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
     teller, told = refund
-    tally, dice = Tally(), Random(7)
+    tally = Tally()
     for n, place in enumerate(at(told, "call ")[::4]):
-        pair(teller, place, told, tmp_path / str(n), tally, dice)
+        pair(teller, place, told, tmp_path / str(n), tally, dice(7, n))
     assert not tally.failures, "\n".join(tally.failures)
     assert tally.equal == tally.run > 0
 
 
 @pytest.mark.req("CKP-1", "CKP-2", "EFF-1")
-def test_an_auction_that_is_killed_is_awarded_all_the_same(forker: Zygote, market: Bazaar, tmp_path: Path) -> None:
-    teller = Teller(forker, auction_story(market, rounds=2))
+def test_an_auction_that_is_killed_is_awarded_all_the_same(forking: Forker, market: Bazaar, tmp_path: Path) -> None:
+    teller = Teller(forking, auction_story(market, rounds=2))
     told = reference(teller, tmp_path / "told")
     some = [p for p in at(told, "call ", "advance ") if p.cell.point in ("call:inside", "store.batch:inside")]
     kill_each(teller, some[::3], told, tmp_path)
@@ -110,9 +110,9 @@ def test_an_auction_that_is_killed_is_awarded_all_the_same(forker: Zygote, marke
 
 
 @pytest.mark.req("EFF-2")
-def test_only_the_supplier_that_cannot_be_asked_leaves_a_doubt(forker: Zygote, tmp_path: Path) -> None:
+def test_only_the_supplier_that_cannot_be_asked_leaves_a_doubt(forking: Forker, tmp_path: Path) -> None:
     with bazaar(mute()) as market:
-        teller = Teller(forker, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
+        teller = Teller(forking, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
         told = reference(teller, tmp_path / "told")
         places = [p for p in at(told, "call invite/") if p.cell.point in ("call:before", "call:inside")]
         tally = kill_each(teller, places, told, tmp_path)

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.cells import Place, Reference, crash, recover, reference
-from tests.crash.look import look
+from outlast.testing.cells import Place, Reference, crash, recover, reference
+from outlast.testing.forker import Forker
+from outlast.testing.look import look
+from outlast.testing.places import Action, Broken, State
+from outlast.testing.story import PAST_LEASE_MS, Teller
 from tests.crash.refund import SNEAK
 from tests.crash.stories import refund_story
-from tests.crash.story import PAST_LEASE_MS, Action, Broken, State, Teller, Zygote
 
 Case = Callable[[Teller, Reference, Path], None]
 
 
 @pytest.fixture(scope="module")
-def told(forker: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return reference(Teller(forker, refund_story()), tmp_path_factory.mktemp("told"))
+def told(forking: Forker, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return reference(Teller(forking, refund_story()), tmp_path_factory.mktemp("told"))
 
 
 def place(told: Reference, label: str, point: str, n: int = 1) -> Place:
@@ -46,7 +48,7 @@ def killed_then_another_amount(teller: Teller, told: Reference, folder: Path) ->
     state = crash(teller, place(told, "intend refund/o-7", "store.batch:before"), folder)
     teller.env[SNEAK] = "100"
     teller.live(state, Action("work", at=state.at + PAST_LEASE_MS))
-    paid = [key for key in teller.workflow.executed(state) if "refund/" in key]
+    paid = [key for key in teller.story.executed(state) if "refund/" in key]
     if paid:
         raise Broken("it paid what nobody approved")
     assert [a["reason"] for a in look(state.db).attention] == ["policy_denied"]
@@ -137,13 +139,13 @@ CASES: list[tuple[str, Case, str]] = [
 
 @pytest.mark.req("EFF-1", "EFF-2", "EFF-3", "FAIL-4", "FAIL-6", "FAIL-12")
 @pytest.mark.parametrize("case", [case for _, case, _ in CASES])
-def test_it_holds(forker: Zygote, told: Reference, tmp_path: Path, case: Case) -> None:
-    case(Teller(forker, refund_story()), told, tmp_path / "run")
+def test_it_holds(forking: Forker, told: Reference, tmp_path: Path, case: Case) -> None:
+    case(Teller(forking, refund_story()), told, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("mutant", "case", "seen"), CASES, ids=[mutant for mutant, _, _ in CASES])
 def test_without_it_does_not(
-    forker: Zygote, told: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
+    forking: Forker, told: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
 ) -> None:
     with pytest.raises(Broken, match=seen):
-        case(Teller(forker, refund_story(), mutant=mutant), told, tmp_path / "run")
+        case(Teller(forking, refund_story(), more={"mutant": mutant}), told, tmp_path / "run")

@@ -1,16 +1,26 @@
-"""What the store says of the run, read from outside without a lock: no process of ours needs to live for it."""
+"""What the store says of the one run of a story, read from outside: no process of ours needs to live for it."""
 
 import hashlib
 import json
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tests.crash.life import RUN_ID, TENANT
+from outlast.core.events import EventType
+from outlast.core.machine import TERMINAL
+from outlast.store.glance import Rows, glance
+from outlast.testing.places import RUN_ID, TENANT
 
-Rows = list[dict[str, Any]]
-OVER = ("completed", "failed", "cancelled")
+TABLES: Final = {
+    "run": "tenant",
+    "effect": "visit, key",
+    "wait": "visit, key",
+    "approval": "asked_at, id",
+    "note": "n",
+    "event": "seq",
+    "slot": "i",
+    "token": "key",
+}
 
 
 @dataclass
@@ -28,15 +38,30 @@ class Look:
 
     @property
     def over(self) -> bool:
-        return bool(self.run) and self.run["status"] in OVER
+        """Has the run ended?"""
+        return bool(self.run) and self.run["status"] in TERMINAL
 
     @property
-    def waiting(self) -> list[dict[str, Any]]:
-        return json.loads(self.run["waiting_for"] or "[]")
+    def waiting(self) -> Rows:
+        """What the run waits for."""
+        return list(json.loads(self.run["waiting_for"] or "[]"))
 
     @property
-    def attention(self) -> list[dict[str, Any]]:
-        return json.loads(self.run["attention"] or "[]")
+    def attention(self) -> Rows:
+        """Why a person must look."""
+        return list(json.loads(self.run["attention"] or "[]"))
+
+    @property
+    def state(self) -> Any:
+        """The newest snapshot."""
+        kept = [e["snapshot"] for e in self.events if e["snapshot"]]
+        return json.loads(kept[-1]) if kept else {}
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that were completed, in order: the shape of the history, which no death changes."""
+        done = [json.loads(e["body"])["data"] for e in self.events if e["type"] == EventType.CHECKPOINT]
+        return [str(data.get("completed", data["node"])) for data in done]
 
     def end(self) -> dict[str, Any]:
         """What must be equal to the uncrashed run's end."""
@@ -45,6 +70,7 @@ class Look:
             "run": {k: self.run[k] for k in ("status", "node", "visit", "label", "visits", "attention", "owner")},
             "outcome": last.get("outcome"),
             "reason": last.get("reason"),
+            "nodes": self.nodes,
             "effects": {f"{e['visit']}/{e['key']}": e["status"] for e in self.effects},
             "approvals": [(a["wait"], a["status"], a["chosen"], a["consumed_by"]) for a in self.approvals],
             "waits": {f"{w['visit']}/{w['key']}": w["status"] for w in self.waits},
@@ -77,37 +103,22 @@ class Look:
 
 
 def look(db: Path) -> Look:
-    """Read the file as it lies there; a log that a killed process left is read with it."""
-    if not db.exists():
-        return _nothing()
-    connection = sqlite3.connect(f"file:{db}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    try:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'run'").fetchone():
-            return _nothing()
-        runs = _rows(connection, "run", "tenant")
-        assert len(runs) < 2
-        return Look(
-            run=runs[0] if runs else {},
-            effects=_rows(connection, "effect", "visit, key"),
-            waits=_rows(connection, "wait", "visit, key"),
-            approvals=_rows(connection, "approval", "asked_at, id"),
-            notes=_rows(connection, "note", "n"),
-            events=_rows(connection, "event", "seq"),
-            slots=_rows(connection, "slot", "i"),
-            signals={
-                t["key"].removeprefix("signal/")
-                for t in _rows(connection, "token", "key")
-                if (t["tenant"], t["run"]) == (TENANT, RUN_ID)
-            },
-        )
-    finally:
-        connection.close()
-
-
-def _nothing() -> Look:
-    return Look({}, [], [], [], [], [], [], set())
-
-
-def _rows(connection: sqlite3.Connection, table: str, order: str) -> Rows:
-    return [dict(row) for row in connection.execute(f'SELECT * FROM "{table}" ORDER BY {order}')]
+    """Read the file as it lies there."""
+    found = glance(db, TABLES)
+    if found is None:
+        return Look({}, [], [], [], [], [], [], set())
+    runs = found["run"]
+    assert len(runs) < 2
+    left = {
+        t["key"].removeprefix("signal/") for t in found["token"] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)
+    }  # fmt: skip
+    return Look(
+        run=runs[0] if runs else {},
+        effects=found["effect"],
+        waits=found["wait"],
+        approvals=found["approval"],
+        notes=found["note"],
+        events=found["event"],
+        slots=found["slot"],
+        signals=left,
+    )

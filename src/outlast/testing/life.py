@@ -1,0 +1,192 @@
+"""One life of one process, in a child that may be killed: open the store, act or work until nothing is due, close.
+
+Its clock is handed in, so 96 hours pass between two lives in no time; its death is asked for by a cell.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from outlast.core import points
+from outlast.core.budget import Liveness
+from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.machine import Choice, Reason
+from outlast.core.rows import RUN, Run, is_over
+from outlast.engine.worker import WorkerProcess
+from outlast.errors import Conflict, NotFound
+from outlast.flow.calls import Call, current_call, walking
+from outlast.flow.workflow import Workflow
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.store import writer
+from outlast.store.sqlite import SqliteStore, open_without_sync
+from outlast.testing.places import RUN_ID, TENANT
+from outlast.testing.trace import Trace
+
+Prepare = Callable[[Trace, dict[str, Any]], None]
+
+STUCK_S: Final = 45  # a life this long hangs: the alarm ends it, which is a failure by its status
+LOOK_S: Final = 0.004
+BOOTED: Final = 1_000_000  # an arbitrary moment of the boot clock
+WAITED_MAX_MS: Final = 20  # what a wait between two attempts really takes
+
+
+class StoryClock:
+    """The machine's clocks from an instant that the parent chose; what it writes into the file passes at once."""
+
+    def __init__(self, at: int, jumps: str) -> None:
+        self._at = at
+        self._real = SystemClock()
+        self._born = self._real.mono()
+        self._jumps = os.open(jumps, os.O_RDONLY | os.O_CREAT, 0o600) if jumps else -1
+        self._jumped = self._read()
+
+    def _read(self) -> int:
+        return int(os.pread(self._jumps, 32, 0) or b"0") if self._jumps >= 0 else 0
+
+    def _passed(self) -> int:
+        return self._real.mono() - self._born + self._read() - self._jumped
+
+    def wall(self) -> int:
+        """See Clock."""
+        return self._at + self._passed()
+
+    def boot(self) -> int:
+        """See Clock."""
+        return BOOTED + self._passed()
+
+    mono = boot
+
+    async def sleep(self, ms: int) -> None:
+        """The pauses between attempts are cut short: no test waits for a back-off; the worker's own are not."""
+        await asyncio.sleep(min(ms, WAITED_MAX_MS) / 1000 if walking.get() else ms / 1000)
+
+
+def live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: Prepare, report: int) -> dict[str, Any]:
+    """The whole life; answers what was reached and what came of it. `report` is where a dying trace says where."""
+    signal.alarm(STUCK_S)
+    os.environ.update(ask["env"])
+    trace = Trace(ask["cell"], report)
+    points.hook = trace
+    prepare(trace, ask)
+    if ask["alone"]:
+        writer.BATCH_MAX = 1  # type: ignore[misc]  # each logical commit is a transaction of its own
+    answer = asyncio.run(_live(ask, workflows, trace))
+    return {"answer": answer, "seen": trace.seen}
+
+
+async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: Trace) -> Any:
+    if ask["do"] == "recall":
+        return await _recall(ask["args"], workflows)
+    clock = StoryClock(ask["at"], ask["jumps"])
+    store = await open_without_sync(Path(ask["db"]), writer=f"s-{ask['n']}", clock=clock)
+    try:
+        if ask["do"] == "work":
+            return await _work(ask, store, clock, workflows, trace)
+        return await _command(ask, store, workflows)
+    finally:
+        await store.close()
+
+
+async def _work(
+    ask: dict[str, Any], store: SqliteStore, clock: StoryClock, workflows: Sequence[Workflow[Any]], trace: Trace
+) -> str:
+    _name_claims(store, trace)
+    worker = WorkerProcess(
+        store,
+        workflows,
+        worker=f"w-{ask['n']}",
+        clock=clock,
+        chance=lambda: 0.5,
+        live=Liveness(**ask["live"]),
+        threads=ask["threads"],
+    )
+    serving = asyncio.create_task(worker.run())
+    while not serving.done() and not await _idle(store, worker):
+        await asyncio.wait([serving], timeout=LOOK_S)
+    worker.drain()
+    await serving
+    return "idle"
+
+
+def _name_claims(store: SqliteStore, trace: Trace) -> None:
+    take = store.take
+
+    async def named(lanes: Sequence[str], n: int, step: Any, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+        def telling(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
+            commit: Commit | None = step(run, now, mapping)
+            if commit is not None:
+                trace.claiming(commit.label)
+            return commit
+
+        return await take(lanes, n, telling, owners=owners)
+
+    store.take = named  # type: ignore[method-assign]
+
+
+async def _idle(store: SqliteStore, worker: WorkerProcess) -> bool:
+    """Is nothing left to do now: over, or given back and not due?"""
+    run = await store.load(RUN, (TENANT, RUN_ID))
+    assert isinstance(run, Run)
+    now = await store.now()
+    rests = run.owner == "" and (run.due_at is None or run.due_at > now.real)
+    return worker.held == 0 and (is_over(run) or rests)
+
+
+async def _command(ask: dict[str, Any], store: SqliteStore, workflows: Sequence[Workflow[Any]]) -> str:
+    given = ask["args"]
+    operations = Operations(
+        store, tenant=TENANT, actor=Actor(given.get("actor", "ann")), workflows={w.name: w for w in workflows}
+    )
+    try:
+        await _speak(operations, ask["do"], given)
+    except (Conflict, NotFound) as refused:
+        return f"refused: {refused.what}"
+    return "accepted"
+
+
+async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> None:
+    match verb:
+        case "slots":
+            await operations.set_slots(given["n"])
+        case "start":
+            await operations.start(given["workflow"], given["input"], run_id=RUN_ID, idempotency_key="once")
+        case "post":
+            for name, payload, signal_id in given["signals"]:
+                await operations.signal(RUN_ID, name, payload, signal_id=signal_id)
+        case "approve":
+            alternative = given.get("alternative", 0)
+            await operations.approve(given["approval"], reason=given.get("reason", "in order"), alternative=alternative)
+        case "reject":
+            again = given.get("again", False)
+            await operations.reject(given["approval"], reason=given.get("reason", "too much"), again=again)
+        case "cancel":
+            await operations.cancel(RUN_ID, reason=given.get("reason", "changed my mind"))
+        case "answer":
+            reason, choice = Reason(given["attention"]), Choice(given["choice"])
+            await operations.answer(RUN_ID, reason, choice, text=given["reason"], key=given["key"])
+        case "resolve":
+            await operations.resolve_effect(
+                RUN_ID, given["key"], given["verb"], reason="looked", response=given["response"]
+            )
+        case other:
+            raise AssertionError(other)
+
+
+async def _recall(given: dict[str, Any], workflows: Sequence[Workflow[Any]]) -> Any:
+    """What an activity returns when its receivers answer from their record: {"response": …}, or {} if one of them
+    has no record of the call. Nothing acts anew."""
+    activity = workflows[0].activity(given["activity"])
+    args, kwargs = activity.load_args(given["arguments"].encode())
+    at = datetime.fromtimestamp(given["at"] / 1000, UTC)
+    current_call.set(Call(given["key"], given["idempotency_key"], TENANT, RUN_ID, 1, at))
+    try:
+        value = await activity(*args, **kwargs)
+    except Exception as error:  # a receiver that has no record of it answers no, whatever the author makes of that
+        return {"why": f"{type(error).__name__}: {error}"}
+    return {"response": activity.response_codec.dump(value).decode()}

@@ -1,0 +1,248 @@
+"""A run from its start to its end as a sequence of lives, each one a process; who acts next follows from the rows.
+
+The same policy drives the uncrashed run and every recovery: look at the store, do the next thing. Time is the
+parent's: it moves past a lease, a quiet time or a timer when nothing else is left to do.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
+from outlast.runtime.clocks import SystemClock
+from outlast.testing.forker import Forker
+from outlast.testing.look import Look, look
+from outlast.testing.places import Action, Broken, Cell, Life, State, Unreached
+from outlast.testing.script import Answer, Asked, Decide, answer_of, nobody
+
+PAST_LEASE_MS: Final = 20_000
+LIVES_MAX: Final = 120  # a story that needs more goes round in circles
+OUTSIDE: Final = frozenset({"call:flight", "call:inside", "call:asked"})
+"""The places that a watch outside the process sees: the request is here; it was acted upon; somebody asks for it."""
+
+Signal = tuple[str, dict[str, Any], str]
+DID_NOT: Final = "did_not_happen"
+CLOCK: Final = SystemClock()
+
+
+class Watch(Protocol):
+    """Whoever sees the calls of a life from outside it, and can end the process while one is in the air."""
+
+    def begin(self, cell: Cell | None) -> None:
+        """A life begins; it is to be killed at this cell, if that is one of ours."""
+
+    def born(self, pid: int) -> None:
+        """This is its process."""
+
+    def end(self) -> tuple[list[Cell], tuple[str, str, int] | None]:
+        """The life is over: what was seen, and where it was killed from here."""
+
+
+@dataclass
+class Story:
+    """A workflow under test: how its story goes on, and what the world did."""
+
+    name: str
+    input: dict[str, Any]
+    executed: Callable[[State], Mapping[str, int]]
+    answer: Callable[[State, dict[str, Any]], Any]
+    """What the receiver answered for an uncertain effect, as (response,); None: it never acted."""
+    may_doubt: Callable[[str], bool]
+    """May the outcome of an effect of this key be unknowable after a death?"""
+    decide: Decide = nobody
+    signals: Callable[[Look, State], list[Signal]] | None = None
+    """Signals by name, payload and id that have come by now; None: what `decide` says."""
+    env: Callable[[State], dict[str, str]] = lambda state: {}
+    enter: Callable[[State], None] = lambda state: None
+    """Called when a story is taken up in a folder."""
+    wrong: Callable[[State, Mapping[str, int]], list[str]] | None = None
+    """What the world's record says against this end, given what it did in the uncrashed run; None: counts compared."""
+    watch: Watch | None = None
+    slots: int = 0
+    live: dict[str, int] = field(default_factory=dict)
+    """Liveness durations of its workers, in ms."""
+
+
+@dataclass
+class Teller:
+    """Tells stories of one workflow with one forker."""
+
+    forker: Forker
+    story: Story
+    threads: bool = True
+    alone: bool = True  # each logical commit in a transaction of its own; False: batched, as in production
+    resolved: list[str] = field(default_factory=list)  # effects that were uncertain and that the teller answered
+    env: dict[str, str] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)  # for whoever prepares the process
+
+    # --- one life ----------------------------------------------------------------------------
+    def live(self, state: State, action: Action, cell: Cell | None = None) -> Life:
+        """One process does this from its birth to its end, its death at the cell, or its stop there."""
+        watch = self.story.watch
+        outside = cell is not None and watch is not None and cell.point in OUTSIDE
+        state.at = max(state.at, action.at)
+        state.lives += 1
+        began = CLOCK.mono()
+        if watch is not None:
+            watch.begin(cell if outside else None)
+        ask = self._ask(state, action, None if outside else cell)
+        answer = self.forker.life(ask, watch.born if watch is not None else lambda pid: None)
+        seen = [Cell(*one) for one in answer.get("seen", ())]
+        at = answer.get("at")
+        if watch is not None:
+            more, killed_at = watch.end()
+            seen += more
+            at = at or killed_at
+        state.at += CLOCK.mono() - began + 1
+        life = Life(action, answer["died"], answer["stopped"], seen, answer.get("answer", ""))
+        _as_asked(life, cell, at, answer.get("error", ""))
+        return life
+
+    def go_on(self) -> Life:
+        """The stopped life goes on to its end."""
+        answer = self.forker.go_on()
+        if answer["died"]:
+            raise Broken(f"the life that went on died of {answer['died']}: {answer.get('error', '')}")
+        return Life(Action("go on"), 0, False, [], answer.get("answer", ""))
+
+    def jump(self, state: State, ms: int) -> None:
+        """Time passes for everybody, a stopped process included."""
+        jumps = state.folder / "jumps"
+        jumps.write_text(str(int(jumps.read_text() or "0") + ms if jumps.exists() else ms))
+        state.at += ms
+
+    def _ask(self, state: State, action: Action, cell: Cell | None) -> dict[str, Any]:
+        return {
+            "op": "life",
+            "db": str(state.db),
+            "said": str(state.said),
+            "at": state.at,
+            "jumps": str(state.folder / "jumps"),
+            "n": state.lives,
+            "do": action.do,
+            "args": dict(action.args),
+            "cell": cell._asdict() if cell else None,
+            "threads": self.threads,
+            "alone": self.alone,
+            "live": self.story.live,
+            "env": {**self.story.env(state), **self.env},
+            **self.more,
+        }
+
+    # --- what comes next -----------------------------------------------------------------------
+    def next(self, state: State) -> Action | None:
+        """What to do next; None when the run has ended. Raises Broken when nothing will ever happen."""
+        seen = look(state.db)
+        if self.story.slots and not seen.slots:
+            return Action("slots", {"n": self.story.slots})
+        if not seen.run:
+            return Action("start", {"workflow": self.story.name, "input": self.story.input})
+        if seen.over:
+            return None
+        if seen.run["owner"]:
+            return Action("work", at=state.at + PAST_LEASE_MS)  # its holder died: the lease runs out
+        if seen.run["due_at"] is not None and seen.run["due_at"] <= state.at:
+            return Action("work")
+        answer = self._resolve(seen, state) if seen.attention else self._answer(seen, state)
+        if answer is not None:
+            return answer
+        if seen.run["due_at"] is None:
+            waits = ", ".join(f"{w['kind']} {w['what']}" for w in seen.waiting) or "nothing"
+            raise Broken(
+                f"nothing will ever move it: it stands at node {seen.run['node']} and waits for {waits}; "
+                "let decide answer that"
+            )
+        return Action("work", at=seen.run["due_at"] + 1)
+
+    def _answer(self, seen: Look, state: State) -> Action | None:
+        for approval in seen.approvals:
+            if approval["status"] == ApprovalStatus.PENDING:
+                said = answer_of(self.story.decide, _approval(seen, approval))
+                if said is not None:
+                    return Action(said.verb, {"approval": approval["id"], **said.given})
+        signals = [s for s in (self.story.signals or self._decided)(seen, state) if s[2] not in seen.signals]
+        return Action("post", {"signals": signals}) if signals else None
+
+    def _decided(self, seen: Look, state: State) -> list[Signal]:
+        """What `decide` sends to the signals waited for: once each, however often it is asked."""
+        found: list[Signal] = []
+        open_ = [w for w in seen.waits if w["status"] == WaitStatus.OPEN and w["kind"] in ("receive", "collect")]
+        for wait in open_:
+            said = answer_of(self.story.decide, _asked(seen, "signal", wait["name"]))
+            for n, payload in enumerate(said.given["payloads"] if said else ()):
+                found.append((wait["name"], payload, f"{wait['name']}/{wait['visit']}/{n}"))
+        return found
+
+    def _resolve(self, seen: Look, state: State) -> Action | None:
+        uncertain = [e for e in seen.effects if e["status"] == EffectStatus.UNCERTAIN]
+        if uncertain:
+            return self._settle(uncertain[0], state)
+        entry = seen.attention[0]
+        detail = str(entry.get("detail", ""))
+        said = answer_of(self.story.decide, _asked(seen, "attention", entry["reason"], summary=detail))
+        if said is not None:
+            given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
+            return Action("answer", given)
+        if seen.run["due_at"] is None:
+            raise Broken(f"it needs a person for {entry['reason']}: {detail}")
+        return None
+
+    def _settle(self, effect: dict[str, Any], state: State) -> Action:
+        answer = self.story.answer(state, effect)
+        self.resolved.append(effect["key"])
+        if answer is not None:
+            return Action("resolve", {"key": effect["key"], "verb": "happened", "response": answer[0]})
+        given = {"key": effect["key"], "verb": DID_NOT, "response": None}
+        return Action("resolve", given, at=effect["quiet_until"] + 1)
+
+    def finish(self, state: State, each: Callable[[Life], None] = lambda life: None) -> Look:
+        """Go on until the run has ended; answers the rows it leaves."""
+        for _ in range(LIVES_MAX):
+            action = self.next(state)
+            if action is None:
+                return look(state.db)
+            each(self.live(state, action))
+        raise Broken(f"{LIVES_MAX} lives and no end: {look(state.db).run}")
+
+
+def _as_asked(life: Life, cell: Cell | None, at: Any, error: str) -> None:
+    """The vacuity proof: a life that was to be killed died of −9, at that very place; one that was not, did not die."""
+    do = life.action.do
+    if cell is None:
+        if life.died:
+            raise Broken(f"{do} died of {life.died}: {error}")
+        return
+    there = at is not None and tuple(at) == cell.where
+    if cell.act == "kill" and (life.died != -9 or not there):
+        kind = Unreached if life.died == 0 else Broken
+        raise kind(f"{cell.label} {cell.point} did not fire: the process ended with {life.died} {error}")
+    if cell.act == "stop" and not (life.stopped and there):
+        raise Broken(f"{cell} did not stop it: died {life.died} {error}")
+
+
+def _asked(seen: Look, kind: Any, name: str, **more: Any) -> Asked:
+    return Asked(kind, name, seen.run["node"], seen.run["visit"], seen.state, **more)
+
+
+def _approval(seen: Look, approval: dict[str, Any]) -> Asked:
+    plans = tuple(
+        {"activity": p["activity"], "key": p["key"], "arguments": json.loads(p["arguments"])}
+        for p in json.loads(approval["plans"])
+    )
+    return _asked(seen, "approval", approval["wait"], summary=approval["summary"], plans=plans)
+
+
+def effect_asked(seen: Look, effect: dict[str, Any]) -> Asked:
+    """An uncertain effect, as `decide` is asked about it."""
+    call = {"activity": effect["activity"], "key": effect["key"], "arguments": json.loads(effect["args"])}
+    return _asked(seen, "effect", effect["key"], plans=(call,))
+
+
+def answered(said: Answer) -> tuple[Any] | None:
+    """What an answer to an uncertain effect says: (its response,), or None: it did not happen."""
+    if said.verb == DID_NOT:
+        return None
+    if said.verb == "happened":
+        return (said.given["response"],)
+    raise TypeError(f"an uncertain effect is answered by happened(…) or did_not_happen(), not {said.verb}")

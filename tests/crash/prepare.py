@@ -1,0 +1,15 @@
+"""What each process of our own stories gets before its life: the places of its world, its mailer watched, a mutant."""
+
+from typing import Any
+
+from outlast.testing.trace import Trace
+from tests.crash import mutants, world
+from tests.crash.auction_client import watch_mail
+
+
+def prepare(trace: Trace, ask: dict[str, Any]) -> None:
+    """Called in the child."""
+    world.places.reached = trace.reached
+    watch_mail(trace)
+    if ask.get("mutant"):
+        mutants.MUTANTS[ask["mutant"]]()
