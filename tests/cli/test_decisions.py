@@ -3,6 +3,8 @@
 import pytest
 
 from outlast.cli.run_page import doubt_lines
+from outlast.cli.screen import Screen
+from outlast.cli.settings import Settings
 from outlast.core.rows import Run, is_over
 from tests.cli.conftest import MODULE, Terminal, eventually
 
@@ -140,12 +142,56 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
 
 
 def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
-    view = {"run": "r1", "key": "k", "settles_in_ms": 0}
-    (line,) = doubt_lines(view)
+    view = {"run": "r1", "key": "k", "settles_in_ms": 0, "quiet_until_real": "2026-03-02T14:03:20Z", "evidence": []}
+    screen = Screen(Settings(utc=True))
+    (line,) = doubt_lines(screen, view)
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
-    line, when = doubt_lines({**view, "settles_in_ms": 90_000})
+    line, when = doubt_lines(screen, {**view, "settles_in_ms": 90_000})
     assert line.endswith("outlast effects resolve r1 k --happened ID | --give-up --reason …")
-    assert when == "  «did not happen» is accepted in 1m30s: a call may still land until then"
+    assert when == "  did not happen: from 2026-03-02T14:03:20Z on, in 1m30s: a call may still land until then"
+    late = {"epoch": 3, "status": "done", "code": "", "detail": "", "response": {"number": "R-1"}}
+    first, *_ = doubt_lines(screen, {**view, "evidence": [late]})
+    assert first == '  a replaced worker later got: done {"number": "R-1"} (epoch 3)'
+
+
+@pytest.mark.req("EFF-7", "EFF-2")
+def test_the_ledger_is_read_across_runs_and_each_call_whole(doubtful: Terminal) -> None:
+    listed = doubtful("effects", "ls")
+    (row,) = [line for line in listed.out.splitlines() if "refund/A-17" in line and "UNCERTAIN" in line]
+    assert row.split()[:3] == ["r1", "issue_refund", "refund/A-17"]
+    (view,) = doubtful("effects", "ls", "--uncertain", "-o", "json").json["effects"]
+    assert (view["run"], view["effect"], view["status"]) == ("r1", "issue_refund", "uncertain")
+    for nothing in (["--status", "undone"], ["--activity", "other"], ["--run", "r2"], ["--since", "1ms"]):
+        assert doubtful("effects", "ls", *nothing, "-o", "json").json["effects"] == []
+    assert doubtful("effects", "ls", "--run", "r1", "--status", "uncertain", "-o", "json").json["effects"] == [view]
+    page = doubtful("effects", "show", "r1", "refund/A-17")
+    whole = doubtful("effects", "show", "r1", "refund/A-17", "-o", "json").json
+    assert whole["arguments"]["order_id"] == "A-17" and whole["attempts"] == 1 and whole["evidence"] == []
+    assert whole["requested_by"].startswith("local:") and whole["decision"]["decided_by"].startswith("local:")
+    for text in (
+        whole["digest"],
+        '"order_id": "A-17"',
+        "1 attempt",
+        "asked by",
+        "approval",
+        "outlast effects resolve r1",
+    ):
+        assert text in page.out
+    missing = doubtful("effects", "show", "r1", "refund/A-99")
+    assert missing.code == 3 and "no effect refund/A-99" in missing.err
+    both = doubtful("effects", "ls", "--uncertain", "--status", "done")
+    assert both.code == 2 and "say one of them" in both.err
+
+
+@pytest.mark.req("EFF-3")
+def test_attention_says_from_when_on_it_did_not_happen(doubtful: Terminal) -> None:
+    (view,) = doubtful("attention", "show", "r1", "-o", "json").json["attention"]
+    choice = next(c for c in view["choices"] if c["choice"] == "did_not_happen")
+    assert choice["from_real"] and choice["accepted_in_ms"] >= 0
+    for command in (("attention", "show", "r1"), ("attention", "ls")):
+        (line,) = [each for each in doubtful(*command).out.splitlines() if each.count("--did-not-happen")]
+        early = choice["accepted_in_ms"] > 3_000  # else this machine was slower than the quiet time
+        assert not early or "(from " in line
 
 
 @pytest.mark.req("EFF-2")

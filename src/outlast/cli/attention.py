@@ -1,5 +1,6 @@
 """`outlast attention`: what needs a person, by reason, and the answers of people: one, or one for many (S-21, S-23)."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -44,7 +45,7 @@ async def ls(ops: Operations, screen: Screen, reason_name: str | None, workflow:
     while True:
         rows, cursor = await ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
         runs += len(rows)
-        views += [entry_view(row, a) for row in rows for a in attention_of(row) if reason in (None, a.reason)]
+        views += [v for v in await _views(ops, rows) if reason in (None, v["reason"])]
         if not cursor or runs >= limit:
             break
     views.sort(key=lambda view: (view["reason"], view["since"]))
@@ -53,13 +54,23 @@ async def ls(ops: Operations, screen: Screen, reason_name: str | None, workflow:
     return OK
 
 
+async def _views(ops: Operations, rows: Sequence[Run]) -> list[dict[str, Any]]:
+    doubts = await ops.doubts(rows)
+    now = await ops.store.now()
+    return [
+        entry_view(row, entry, doubts.get((row.run, entry.visit, entry.key)), now)
+        for row in rows
+        for entry in attention_of(row)
+    ]
+
+
 @attention.command("show")
 @click.argument("run")
 @on_store
 async def show(ops: Operations, screen: Screen, run: str) -> int:
     """Show every reason why a person must look at RUN, whole, with its choices as commands."""
     row = await ops.run(run)
-    views = [entry_view(row, a) for a in attention_of(row)]
+    views = await _views(ops, [row])
     explained = await ops.explain(run)
     if not screen.data({"run": run, "attention": views, "explained": explained.view()}):
         print_run(screen, row, explained.sentence, views)

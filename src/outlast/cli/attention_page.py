@@ -9,6 +9,8 @@ from outlast.cli.screen import Screen
 from outlast.core.machine import Reason
 from outlast.core.rows import Run
 from outlast.runtime.answers import ways_of_all
+from outlast.runtime.spans import span
+from outlast.runtime.words import late_words
 
 
 def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str) -> None:
@@ -29,7 +31,7 @@ def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:
     screen.table(("RUN", "WORKFLOW", "SINCE", "LEFT", "WHAT"), [_row(screen, view) for view in items])
     first = items[0]
     for each in first["choices"]:
-        screen.line(f"  → {each['command']}")
+        screen.line(f"  → {each['command']}{not_yet(screen, each)}")
     if len(items) > 1:
         screen.line(f"  all {len(items)}:")
         for way in ways_of_all(reason):
@@ -45,6 +47,13 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     return view["run"], view["workflow"], screen.ago(view["since"]), left, what
 
 
+def not_yet(screen: Screen, choice: dict[str, Any]) -> str:
+    """From when on a choice is accepted; nothing where it is accepted now."""
+    if not choice["accepted_in_ms"]:
+        return ""
+    return f"   (from {screen.clock(choice['from_real'])} on, in {span(choice['accepted_in_ms'])})"
+
+
 def print_run(screen: Screen, run: Run, sentence: str, views: list[dict[str, Any]]) -> None:
     """Each reason of one run: the whole detail, what happens if it is ignored, and every choice as a command."""
     screen.line(sentence)
@@ -57,6 +66,8 @@ def print_run(screen: Screen, run: Run, sentence: str, views: list[dict[str, Any
         screen.line(f"{trigger_text(view)}, since {screen.ago(view['since'])}: {first}")
         for line in rest:
             screen.line(f"  {line}")
+        for late in view["evidence"]:
+            screen.line(f"  {late_words(late)}")
         screen.line(f"  ignored: {view['if_ignored']}{left}")
         for each in view["choices"]:
-            screen.line(f"  {each['choice']:<15}→ {each['command']}")
+            screen.line(f"  {each['choice']:<15}→ {each['command']}{not_yet(screen, each)}")

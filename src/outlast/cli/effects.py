@@ -1,24 +1,96 @@
-"""`outlast effects resolve`: a person says what became of an effect that may or may not have happened (EFF-2)."""
+"""`outlast effects`: every call of every run, one of them whole, and the answer to an uncertain one (EFF-2, EFF-7)."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any, Literal
 
 import click
 
+from outlast.cli.effect_page import print_effect, print_effects
 from outlast.cli.failure import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.runs import warn_unserved
-from outlast.cli.session import operations, screen_of, settings_now
+from outlast.cli.screen import Screen
+from outlast.cli.session import on_store, operations, screen_of, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.signals import json_of
+from outlast.cli.text import duration
+from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
+from outlast.runtime.operations import Operations
+from outlast.runtime.views import approval_view, effect_view
 
 Verb = Literal["happened", "did_not_happen", "give_up"]
 
 
 @click.group(cls=Group)
 def effects() -> None:
-    """Settle an effect that may or may not have happened."""
+    """List and look at what was done to the world; settle what may or may not have happened."""
+
+
+@effects.command("ls")
+@click.option("--uncertain", is_flag=True, help="Only those that may or may not have happened.")
+@click.option("--status", type=click.Choice([s.value for s in EffectStatus]), help="Only these.")
+@click.option("--activity", default="", metavar="NAME", help="Only calls of this activity.")
+@click.option("--run", default="", metavar="RUN", help="Only those of this run.")
+@click.option("--since", type=duration, metavar="DURATION", help="Only those first intended so recently (24h).")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
+@click.option("--cursor", default="", help="Go on where the last page ended.")
+@on_store
+async def ls(
+    ops: Operations,
+    screen: Screen,
+    uncertain: bool,
+    status: str | None,
+    activity: str,
+    run: str,
+    since: int | None,
+    limit: int,
+    cursor: str,
+) -> int:
+    """List the calls of all runs, newest first, and what became of each."""
+    if uncertain and status:
+        raise click.UsageError("--uncertain is a --status: say one of them")
+    rows, further = await ops.ledger(
+        status=EffectStatus.UNCERTAIN if uncertain else EffectStatus(status) if status else None,
+        activity=activity,
+        run=run,
+        since=timedelta(milliseconds=since) if since is not None else None,
+        cursor=cursor,
+        limit=limit,
+    )
+    now = await ops.store.now()
+    views = [effect_view(row, now) for row in rows]
+    if screen.listing("effects", views, cursor=further):
+        return OK
+    if not views:
+        filtered = uncertain or status or activity or run or since is not None or cursor
+        screen.line("no such effect" if filtered else "nothing was done to the world yet → outlast runs ls")
+        return OK
+    print_effects(screen, views, across=True, now_real=now.real)
+    if further:
+        screen.advice(f"further effects → the same with --cursor {further}")
+    screen.advice("→ outlast effects show RUN KEY")
+    return OK
+
+
+@effects.command("show")
+@click.argument("run")
+@click.argument("key")
+@click.option(
+    "--visit", type=click.IntRange(0), default=None, metavar="N", help="Of this visit [the latest; 0: the run's]."
+)
+@on_store
+async def show(ops: Operations, screen: Screen, run: str, key: str, visit: int | None) -> int:
+    """Show one call whole: who asked, what policy said, request, response, attempts, evidence, timing."""
+    found = await ops.effect(run, key, visit=visit)
+    effect, now = found.effect, await ops.store.now()
+    asked_by = (await ops.run(run)).requested_by
+    approval = approval_view(await ops.approval(effect.approval)) if effect.approval else None
+    view = {**effect_view(effect, now, found.evidence), "requested_by": asked_by, "decision": approval}
+    if not screen.data(view):
+        print_effect(screen, view, now.real)
+    return OK
 
 
 @effects.command("resolve")

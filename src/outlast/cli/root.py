@@ -15,7 +15,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "run": ("outlast.cli.run:run", "Start a run."),
     "signal": ("outlast.cli.signals:signal", "Leave a signal for a run."),
     "runs": ("outlast.cli.all_runs:runs", "List, look at and follow runs; continue, extend or cancel one."),
-    "effects": ("outlast.cli.effects:effects", "Settle an effect that may or may not have happened."),
+    "effects": ("outlast.cli.effects:effects", "List what was done to the world; settle what is uncertain."),
     "approvals": ("outlast.cli.approvals:approvals", "List, look at and decide what waits for people."),
     "attention": ("outlast.cli.attention:attention", "List and answer what needs a person."),
     "hold": ("outlast.cli.hold:hold", "Stop new calls of an activity, a workflow or the tenant."),
@@ -23,6 +23,8 @@ LAZY: dict[str, tuple[str, str]] = {
     "holds": ("outlast.cli.hold:holds", "List the holds, and how many runs wait for each."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
     "fsck": ("outlast.cli.fsck:fsck", "Check every invariant over the whole store."),
+    "check": ("outlast.cli.check:check_command", "Say which runs in flight new code would not carry on."),
+    "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
     "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),
 }
 

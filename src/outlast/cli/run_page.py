@@ -16,7 +16,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.progress import progress_of
 from outlast.runtime.spans import span
 from outlast.runtime.views import effect_counts, effect_view, ending_of, instant, run_view, takeovers_of, visits_of
-from outlast.runtime.words import is_held
+from outlast.runtime.words import is_held, late_words
 
 JSON_WIDTH = 400  # an outcome longer than this is for -o json
 
@@ -31,7 +31,12 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
     takeovers = takeovers_of(events, await ops.workers(), ops.store.mapping().real)
     view = run_view(row, await ops.serving())
     now = await ops.store.now()
-    doubts = {e.key: effect_view(e, now) for e in effects if e.status is EffectStatus.UNCERTAIN}
+    known = await ops.evidence(run_id) if counts[EffectStatus.UNCERTAIN] else ()
+    doubts = {
+        e.key: effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)])
+        for e in effects
+        if e.status is EffectStatus.UNCERTAIN
+    }
     progress = progress_of(row, events, effects)
     way = visits_of(row, events)
     ending = ending_of(events)
@@ -57,7 +62,11 @@ async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
             *((f"{each['verb']} asked", [_asked(screen, row, counts, each)]) for each in asked),
             (
                 "attention",
-                [line for each in view["attention"] for line in _attention(screen, each, _ways_on(row, each, doubts))],
+                [
+                    line
+                    for each in view["attention"]
+                    for line in _attention(screen, each, _ways_on(screen, row, each, doubts))
+                ],
             ),
             ("effects", [_count(counts, run_id)]),
             ("crashes", _crashes(takeovers)),
@@ -131,9 +140,13 @@ def _attention(screen: Screen, each: dict[str, Any], ways: Sequence[str]) -> lis
     ]
 
 
-def _ways_on(row: Run, each: dict[str, Any], doubts: dict[str, dict[str, Any]]) -> list[str]:
+def _ways_on(screen: Screen, row: Run, each: dict[str, Any], doubts: dict[str, dict[str, Any]]) -> list[str]:
     if each["reason"] == Reason.EFFECT_UNCERTAIN:
-        return doubt_lines(doubts[each["key"]]) if each["key"] in doubts else ["settled; a worker takes it from here"]
+        return (
+            doubt_lines(screen, doubts[each["key"]])
+            if each["key"] in doubts
+            else ["settled; a worker takes it from here"]
+        )
     ways = []
     if Choice.CONTINUE in each["choices"] or each["reason"] == Reason.RETRIES_EXHAUSTED:
         ways.append(f"→ outlast runs continue {row.run} --reason …")
@@ -178,13 +191,18 @@ def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def doubt_lines(view: dict[str, Any]) -> list[str]:
-    """What a person may say of an uncertain effect, and from when on."""
+def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
+    """What a person may say of an uncertain effect, and from when on; and what a replaced worker learnt too late."""
     resolve = f"outlast effects resolve {view['run']} {view['key']}"
+    late = [f"  {late_words(each)}" for each in view["evidence"]]
     if not view["settles_in_ms"]:
-        return [f"→ look at the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …"]
-    left = span(view["settles_in_ms"])
+        return [
+            *late,
+            f"→ look at the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …",
+        ]
+    left, at = span(view["settles_in_ms"]), screen.clock(view["quiet_until_real"])
     return [
+        *late,
         f"→ look at the receiver, then: {resolve} --happened ID | --give-up --reason …",
-        f"  «did not happen» is accepted in {left}: a call may still land until then",
+        f"  did not happen: from {at} on, in {left}: a call may still land until then",
     ]

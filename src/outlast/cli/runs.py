@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from outlast.cli.effect_page import print_effects
 from outlast.cli.event_data import told
 from outlast.cli.failure import OK, USAGE
-from outlast.cli.run_page import doubt_lines, show_run
+from outlast.cli.run_page import show_run
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group
@@ -114,27 +115,16 @@ async def show(ops: Operations, screen: Screen, run: str) -> int:
 async def effects(ops: Operations, screen: Screen, run: str) -> int:
     """Show the ledger of a run: every effect on the world, and what became of it."""
     now = await ops.store.now()
-    views = [effect_view(effect, now) for effect in await ops.effects(run)]
+    rows = await ops.effects(run)
+    known = await ops.evidence(run)
+    views = [effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)]) for e in rows]
     if screen.listing("effects", views):
         return OK
     if not views:
         screen.line(f"{run} has no effect yet → outlast runs show {run}")
         return OK
-    with_approval = any(view["approval"] for view in views)
-    columns = ("EFFECT", "KEY", "OUTCOME", "EXTERNAL ID") + (("APPROVAL",) if with_approval else ())
-    screen.table(columns, [_effect_row(view)[: len(columns)] for view in views])
-    for view in views:
-        if view["outcome"].startswith("UNCERTAIN"):
-            for line in doubt_lines(view):
-                screen.line(line)
+    print_effects(screen, views)
     return OK
-
-
-def _effect_row(view: dict[str, Any]) -> tuple[str, ...]:
-    doubtful = view["outcome"].startswith("UNCERTAIN")
-    detail = f": {view['detail']}" if view["detail"] and view["code"] and view["code"] in view["outcome"] else ""
-    external = view["external_id"] or ("?" if doubtful else "")
-    return view["effect"], view["key"], view["outcome"] + detail, external, view["approval"]
 
 
 @runs.command("events")
@@ -175,11 +165,13 @@ async def go_on(ops: Operations, screen: Screen, run: str, reason: str) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @on_store
 async def cancel(ops: Operations, screen: Screen, run: str, reason: str, yes: bool) -> int:
-    """End a run. What it has done stands; undo by hand what must be undone."""
+    """End a run. What it has done is undone first, the latest first; what has no undo stands."""
     await ops.run(run)
     if not yes:
+        for each in await ops.to_undo(run):
+            screen.advice(f"  is undone: {each}")
         for each in await ops.standing(run):
-            screen.advice(f"  done, and stays done: {each}")
+            screen.advice(f"  is done, and stays done: {each}")
         answer = await asyncio.to_thread(_confirm, f"Cancel {run}?")
         if answer is None:
             screen.advice("not cancelled: nobody was there to ask → --yes")

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import click
@@ -94,6 +95,10 @@ class Screen:
         if not instant:
             return ""
         return instant if self._settings.utc else span(max(0, ms_of(instant) - self.now_ms))
+
+    def clock(self, instant: str) -> str:
+        """The time of day here, or with --utc the instant."""
+        return instant if self._settings.utc else datetime.fromisoformat(instant).astimezone().strftime("%H:%M:%S")
 
     def since(self, instant: str | None) -> str:
         """«40h ago», or with --utc the instant."""

@@ -20,6 +20,7 @@ from outlast.engine.commands import (
     over,
     withdraw_late,
 )
+from outlast.engine.telling import tell_waiting
 from outlast.errors import Conflict, Ended, InvalidInput, NotFound, Stale
 from outlast.store.port import Store
 
@@ -150,7 +151,9 @@ def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attenti
 async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Effect]:
     """The effects of these entries, refused with their attempts used up. Raises Conflict once they were answered."""
     keys = {(a.visit, a.key) for a in entries}
-    rows = [await store.load(EFFECT, (run.tenant, run.run, visit, key)) for visit, key in sorted(keys)]
+    owners = [(run.run, visit, key) for visit, key in sorted(keys)]
+    owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]  # of scope `tenant`, whosever it is
+    rows = [await store.load(EFFECT, (run.tenant, *name)) for name in owners]
     refused = [row for row in rows if isinstance(row, Effect) and row.status is EffectStatus.REFUSED]
     answered = next((e for e in refused if json.loads(e.error)["code"] != EXHAUSTED), None)
     if answered is not None:
@@ -168,13 +171,19 @@ def _answer_to(reason: Reason, run: str) -> str:
     return f"outlast runs cancel {run} --reason …"
 
 
-async def find_effect(store: Store, tenant: str, run: str, key: str) -> Effect:
-    """The effect of this key: the open one, else the one of the latest visit. Raises NotFound."""
+async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
+    """The effect of this key: of this visit, else the open one, else the latest visit's. Raises NotFound."""
     await find_run(store, tenant, run)
     rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
+    shared = await store.load(EFFECT, (tenant, "", 0, key))
+    if isinstance(shared, Effect) and shared.by_run == run:
+        rows.append(shared)
+    rows = [e for e in rows if visit in (None, e.visit)]
     if not rows:
         raise NotFound(
-            f"run {run} has no effect {key}", "keys are spelt as the ledger shows them", f"outlast runs effects {run}"
+            f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),
+            "keys are spelt as the ledger shows them",
+            f"outlast runs effects {run}",
         )
     return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
 
@@ -198,8 +207,10 @@ async def resolve_effect(
     )
     try:
         await store.commit(commit)
+        if effect.by_run:
+            await tell_waiting(store, effect)
     except Ended:
-        raise over(effect.run) from None
+        raise over(effect.by_run or effect.run) from None
     except Stale as stale:
         if stale.reason == "quiet":
             left = (effect.quiet_until - (await store.now()).real) / SECOND

@@ -1,6 +1,7 @@
 """A key recorded for other arguments: a person is called, who may say that the recorded answer is used (S-18)."""
 
 import json
+from typing import Any
 
 from outlast.core.machine import Reason
 from outlast.core.overlay import Attention
@@ -44,7 +45,7 @@ def uses_recorded(walk: Walk, ident: EffectKey, digest: str) -> bool:
     )
 
 
-def recorded_call(activity: Activity[object, object], effect: Effect) -> BoundCall:
+def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
     """The call as it was recorded: what is open settles as what it is. Raises NotStorable: it fits no longer."""
     args, kwargs = activity.load_args(effect.args) if effect.settled_at == 0 else ((), {})
     return BoundCall(args, kwargs, effect.key, effect.args, effect.digest)

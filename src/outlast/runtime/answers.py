@@ -4,35 +4,39 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from outlast.core.budget import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
+from outlast.core.commit import Instant
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.overlay import Attention, attention_of
-from outlast.core.rows import Run
+from outlast.core.rows import Effect, Run
+from outlast.runtime.verification import Doubt
+from outlast.runtime.views import evidence_view
 
 WHY = "--reason …"
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
 class Way(NamedTuple):
-    """One choice, and the command that makes it."""
+    """One choice, the command that makes it, and the real instant from which on it is accepted (0: now)."""
 
     choice: Choice
     command: str
+    from_real: int = 0
 
 
-def ways_of(run: Run, entry: Attention) -> tuple[Way, ...]:
-    """Every choice that this entry of the run's attention offers."""
+def ways_of(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[Way, ...]:
+    """Every choice that this entry of the run's attention offers; `effect`: the one that it is about."""
     if entry.reason is Reason.EFFECT_UNCERTAIN:
         resolve = f"outlast effects resolve {run.run} {entry.key}"
         return (
             Way(Choice.HAPPENED, f"{resolve} --happened ID"),
-            Way(Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen"),
+            Way(Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.quiet_until if effect is not None else 0),
             Way(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
         )
     named = _named(attention_of(run), entry)
     return tuple(
         Way(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
-        for choice in CHOICES[entry.reason]
+        for choice in entry.choices()
     )
 
 
@@ -63,9 +67,13 @@ def until_of(entry: Attention) -> int:
     return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
 
 
-def entry_view(run: Run, entry: Attention) -> dict[str, Any]:
-    """One reason of one run as plain data, with its choices as commands."""
+def entry_view(run: Run, entry: Attention, doubt: Doubt | None, now: Instant) -> dict[str, Any]:
+    """One reason of one run as plain data, with its choices as commands; `doubt`: the effect that it is about.
+
+    `accepted_in_ms` of a choice: how long it is refused still, because a call under way could land until then.
+    """
     until = until_of(entry)
+    ways = ways_of(run, entry, doubt.effect if doubt else None)
     return {
         "run": run.run,
         "workflow": run.workflow,
@@ -78,5 +86,14 @@ def entry_view(run: Run, entry: Attention) -> dict[str, Any]:
         "since": iso(entry.since),
         "until": iso(until) if until else None,
         "if_ignored": if_ignored(entry.reason),
-        "choices": [{"choice": way.choice.value, "command": way.command} for way in ways_of(run, entry)],
+        "evidence": [evidence_view(each) for each in doubt.evidence] if doubt else [],
+        "choices": [
+            {
+                "choice": way.choice.value,
+                "command": way.command,
+                "from_real": iso(way.from_real) if way.from_real else None,
+                "accepted_in_ms": max(0, way.from_real - now.real),
+            }
+            for way in ways
+        ],
     }

@@ -119,4 +119,5 @@ async def seen(store: Store, run: Run) -> Seen:
         workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
         holds=tuple(h for h in await store.rows(HOLD, (run.tenant,)) if isinstance(h, Hold) and h.up),
         slots=tuple(s for s in slots if isinstance(s, Slot)),
+        evidence=rows.evidence,
     )

@@ -13,13 +13,13 @@ from outlast.core.machine import (
     if_ignored,
 )
 from outlast.core.overlay import Attention, attention_of
-from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, route
+from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Undo, route
 from outlast.core.rows import Effect, Worker, is_over
 from outlast.runtime.answers import Way, until_of, ways_of
 from outlast.runtime.explain_waits import waiting_part
 from outlast.runtime.seen import START_WORKER, Explanation, Part, Seen, first_line, start_one, taker_text
-from outlast.runtime.views import ENDINGS, TAKEN
-from outlast.runtime.words import is_alive, is_held
+from outlast.runtime.views import ENDINGS, TAKEN, evidence_view
+from outlast.runtime.words import is_alive, is_held, late_words
 
 OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
@@ -160,7 +160,12 @@ def _why(seen: Seen, entry: Attention) -> str:
             when = "now"
             if effect is not None and effect.quiet_until > seen.now.real:
                 when = f"in {seen.left_real(effect.quiet_until)}"
-            return f"{name} may or may not have happened ({detail}); «did not happen» is accepted {when}"
+            late = "".join(
+                f"; {late_words(evidence_view(e))}"
+                for e in seen.evidence
+                if (e.visit, e.key) == (entry.visit, entry.key)
+            )
+            return f"{name} may or may not have happened ({detail}){late}; «did not happen» is accepted {when}"
         case Reason.RETRIES_EXHAUSTED:
             return f"{name} did not happen {detail}"
         case Reason.EXCEPTION:

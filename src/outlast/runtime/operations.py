@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
+from outlast.core import compensation
 from outlast.core.budget import RUN_CEILING, SECOND
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import (
     APPROVAL,
@@ -28,13 +29,12 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.engine import answers, commands, holds
-from outlast.engine.ending import standing
+from outlast.engine import answers, commands, decisions, holds
 from outlast.engine.limits import set_slots
-from outlast.errors import Conflict, Forbidden, NotFound
+from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime import board
+from outlast.runtime import board, verification
 from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -45,6 +45,7 @@ from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # what "extend" means where nobody says how long
+ADMIN = "admin"  # the role that may hand any approval to others
 PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
 
 
@@ -106,8 +107,15 @@ class Operations:
         """Answer a run's attention with "continue". Raises NotFound, Conflict."""
         await answers.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
 
-    async def approve(self, approval: str, *, reason: str = "", alternative: int = 0) -> Approval:
-        """Approve the plan asked for, or one of the alternatives (1, 2, …). Raises NotFound, Forbidden, Conflict."""
+    async def approve(
+        self, approval: str, *, reason: str = "", alternative: int = 0, changes: Mapping[str, Any] | None = None
+    ) -> Approval:
+        """Approve the plan asked for, or one of the alternatives (1, 2, …); where it takes several people, vote for it.
+
+        `changes`: arguments to approve with other values, where the approval lets people change them; checked against
+        the activity's types and the workflow's policy, whose code has to be loaded here. Raises NotFound, Forbidden,
+        Conflict (each with its `refusal`), InvalidInput.
+        """
         row = await self._may_decide(approval)
         plans = json.loads(row.plans)
         if not 0 <= alternative < len(plans):
@@ -116,11 +124,37 @@ class Operations:
                 f"it offers {len(plans) - 1} beside the plan asked for",
                 f"see them with: outlast approvals show {approval}",
             )
-        return await self._decide(row, "approve", chosen=plans[alternative]["digest"], reason=reason)
+        choice = decisions.Choice(plans[alternative]["digest"])
+        if changes:
+            choice = await self._changed(row, alternative, changes)
+        return await self._decide(row, "approve", choice, reason=reason)
+
+    async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> decisions.Choice:
+        run = await self.run(row.run)
+        workflow = self._workflows.get(run.workflow)
+        if workflow is None or workflow.lane != run.lane:
+            raise InvalidInput(
+                f"the code of {run.lane} is not loaded here",
+                "changed arguments are checked against the activity's types and the workflow's policy",
+                "name the module: outlast approvals approve … --module flows.py",
+            )
+        return await decisions.change(self.store, workflow, run, row, alternative, changes, by=self.actor.name)
+
+    async def claim_approval(self, approval: str) -> Approval:
+        """Say "I look at it"; it binds nobody. Raises NotFound, Forbidden, Conflict."""
+        return await decisions.claim(self.store, await self._may_decide(approval), by=self.actor.name)
+
+    async def reassign(self, approval: str, who: Rule, *, reason: str) -> Approval:
+        """Let others decide. Whoever may decide can hand it on, and the role `admin`. Raises NotFound, Forbidden."""
+        row = await commands.find_approval(self.store, self.tenant, approval)
+        if ADMIN not in self.actor.roles:
+            row = await self._may_decide(approval)
+        return await decisions.reassign(self.store, row, who=str(who), by=self.actor.name, reason=reason)
 
     async def reject(self, approval: str, *, reason: str, again: bool = False) -> Approval:
         """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
-        return await self._decide(await self._may_decide(approval), "again" if again else "reject", reason=reason)
+        row = await self._may_decide(approval)
+        return await self._decide(row, "again" if again else "reject", decisions.Choice(""), reason=reason)
 
     async def answer(
         self, run: str, reason: Reason, choice: Choice, *, text: str, key: str = "", by: timedelta | None = None
@@ -201,17 +235,20 @@ class Operations:
                 f"{self.actor.name} may not decide {approval}",
                 f"it takes the role {row.who}",
                 "somebody who holds it has to decide, or act with --role",
+                refusal="role",
             )
         return row
 
     async def _decide(
-        self, row: Approval, verb: Literal["approve", "reject", "again"], *, reason: str, chosen: str = ""
+        self, row: Approval, verb: decisions.Answer, choice: decisions.Choice, *, reason: str
     ) -> Approval:
-        return await commands.decide(
+        return await decisions.decide(
             self.store,
             row,
             verb=verb,
-            chosen=chosen,
+            chosen=choice.digest,
+            changed=choice.changed,
+            verdict=choice.verdict,
             by=self.actor.name,
             claims=list(self.actor.claims),
             reason=reason,
@@ -295,9 +332,46 @@ class Operations:
         rows = await self.store.rows(EFFECT, (self.tenant, run))
         return tuple(sorted((r for r in rows if isinstance(r, Effect)), key=lambda e: e.ordinal))
 
+    async def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> tuple[tuple[Effect, ...], str]:
+        """The calls of all runs, newest first, and the cursor of the next page; `since`: no older than this."""
+        since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
+        return await verification.page(
+            self.store,
+            self.tenant,
+            status=status,
+            activity=activity,
+            run=run,
+            since_real=since_real,
+            cursor=cursor,
+            limit=limit,
+        )
+
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> verification.Doubt:
+        """One effect with its evidence: the uncertain one of this key, else the latest, or that of a visit."""
+        effect = await answers.find_effect(self.store, self.tenant, run, key, visit=visit)
+        return verification.Doubt(effect, await verification.evidence_of(self.store, effect))
+
+    async def doubts(self, runs: Iterable[Run]) -> dict[verification.EffectName, verification.Doubt]:
+        """The uncertain effects for which these runs call a person, with their evidence."""
+        return await verification.doubts_of(self.store, runs)
+
     async def standing(self, run: str) -> list[str]:
-        """The done effects that stand and have an undo, latest first. Raises NotFound."""
-        return standing(list(await self.effects(run)))
+        """What the run did and no undo can take back, each with the reason, latest first. Raises NotFound."""
+        row, effects = await self.run(run), await self.effects(run)
+        return compensation.names([e for e in compensation.standing(row, effects) if not compensation.can_undo(e)])
+
+    async def to_undo(self, run: str) -> list[str]:
+        """What would be undone if it ended now, in the order of undoing. Raises NotFound."""
+        return compensation.names(compensation.owed(await self.run(run), await self.effects(run)))
 
     async def evidence(self, run: str) -> tuple[Evidence, ...]:
         """Late answers of holders that had been replaced. Raises NotFound."""

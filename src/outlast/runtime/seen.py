@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.commit import Instant
 from outlast.core.events import iso
-from outlast.core.rows import Approval, Effect, Event, Hold, Note, Run, Slot, Wait, Worker
+from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Note, Run, Slot, Wait, Worker
 from outlast.runtime.spans import span
 from outlast.runtime.words import is_alive
 
@@ -23,6 +23,7 @@ class Seen(NamedTuple):
     workers: Sequence[Worker] = ()
     holds: Sequence[Hold] = ()
     slots: Sequence[Slot] = ()
+    evidence: Sequence[Evidence] = ()
 
     def ago(self, at: int) -> str:
         """How long ago a business instant was."""

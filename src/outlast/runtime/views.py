@@ -10,10 +10,12 @@ from typing import Any
 
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, iso
+from outlast.core.keys import Scope
 from outlast.core.machine import EffectStatus
 from outlast.core.overlay import attention_for_people, waiting_of
-from outlast.core.people import REOPENED
-from outlast.core.rows import Approval, Effect, Event, Run, Worker, is_over
+from outlast.core.people import CHANGED_BY, REOPENED, votes_of
+from outlast.core.rows import Approval, Effect, Event, Evidence, Run, Worker, is_over
+from outlast.runtime.suspicious import suspicious_texts
 from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text
 
 ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
@@ -50,12 +52,13 @@ def run_view(run: Run, serving: Collection[str]) -> dict[str, Any]:
     }
 
 
-def effect_view(effect: Effect, now: Instant) -> dict[str, Any]:
+def effect_view(effect: Effect, now: Instant, evidence: Sequence[Evidence] = ()) -> dict[str, Any]:
     """A row of the ledger. `settles_in_ms`: how long a person must still wait before "did not happen" is accepted."""
     error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
     return {
-        "run": effect.run,
+        "run": effect.by_run or effect.run,
         "visit": effect.visit,
+        "scope": scope_of(effect),
         "node": effect.node,
         "effect": effect.activity,
         "key": effect.key,
@@ -74,8 +77,33 @@ def effect_view(effect: Effect, now: Instant) -> dict[str, Any]:
         "undo": effect.undo,
         "settled_at": instant(effect.settled_at),
         "settled_by": effect.settled_by,
+        "first_at_real": instant(effect.first_at),
+        "not_after_real": instant(effect.not_after),
+        "waited_ms": effect.waited_ms,
+        "evidence": [evidence_view(each) for each in evidence],
         "quiet_until_real": instant(effect.quiet_until),
         "settles_in_ms": max(0, effect.quiet_until - now.real) if effect.status is EffectStatus.UNCERTAIN else 0,
+    }
+
+
+def scope_of(effect: Effect) -> Scope:
+    """Where its key is unique."""
+    if effect.visit:
+        return "visit"
+    return "run" if effect.run else "tenant"
+
+
+def evidence_view(evidence: Evidence) -> dict[str, Any]:
+    """The late answer of a worker that had been replaced: it settles nothing by itself."""
+    said = json.loads(evidence.answer)
+    error = json.loads(said.get("error") or "{}")
+    return {
+        "epoch": evidence.epoch,
+        "at": instant(evidence.at),
+        "status": said["status"],
+        "response": json.loads(said["response"]) if "response" in said else None,
+        "code": error.get("code", ""),
+        "detail": error.get("detail", ""),
     }
 
 
@@ -100,6 +128,9 @@ def approval_view(approval: Approval) -> dict[str, Any]:
                 "digest": plan["digest"],
                 "arguments": json.loads(plan["arguments"]),
                 "chosen": plan["digest"] == approval.chosen,
+                "changed_by": plan.get(CHANGED_BY, ""),
+                "changes": plan.get("changes", {}),
+                "warnings": suspicious_texts(json.loads(plan["arguments"])),
             }
             for n, plan in enumerate(json.loads(approval.plans))
         ],
@@ -110,6 +141,12 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "valid_until": instant(approval.valid_until),
         "consumed_by": approval.consumed_by,
         "another_round": bool(approval.again),
+        "quorum": approval.quorum,
+        "votes": [{**vote, "at": instant(vote["at"])} for vote in votes_of(approval)],
+        "not_requester": bool(approval.not_requester),
+        "editable": json.loads(approval.editable) if approval.editable else [],
+        "claimed_by": approval.claimed_by,
+        "warnings": suspicious_texts(approval.summary),
     }
 
 

@@ -1,6 +1,8 @@
 """What rows say to people: the status shown, and words for what became of an effect."""
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from outlast.core.commit import Instant
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus
@@ -10,6 +12,7 @@ from outlast.core.rows import Effect, Run, Worker, is_over
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
+LATE_CHARS = 200
 BY_ITSELF = frozenset({"", "call", "reconcile"})  # what settles an effect without a person
 
 
@@ -79,6 +82,13 @@ def effect_words(effect: Effect, code: str) -> str:
     if effect.quiet_until == 0:
         return f"to be called again after {code}"
     return f"under way{again}"
+
+
+def late_words(view: Mapping[str, Any]) -> str:
+    """What a replaced worker was told, of an evidence view."""
+    said = view["code"] and f" {view['code']}: {view['detail']}"
+    answer = json.dumps(view["response"], ensure_ascii=False)[:LATE_CHARS] if view["response"] is not None else ""
+    return f"a replaced worker later got: {view['status']}{said or (answer and ' ' + answer)} (epoch {view['epoch']})"
 
 
 def _told_by(effect: Effect) -> str:
