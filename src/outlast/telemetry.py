@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Final
 
 DLQ_PUBLISH_FAILED: Final = "dlq_publish_failed"  # source A, REQ-G306
+WORKFLOW_COMPENSATIONS: Final = "workflow_compensations_total"  # source B; one for each effect undone
 RECOVERY_LOCK_ACQUISITION_FAILURES: Final = "recovery_lock_acquisition_failures"  # source A, REQ-R502
 
 

@@ -31,7 +31,7 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
-from outlast.engine import answers, commands, holds
+from outlast.engine import answers, commands, decisions, holds
 from outlast.engine.notices import Notifier
 from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, lookup, this_call
 from outlast.store.memory import MemoryCore, MemoryStore
@@ -173,7 +173,7 @@ class World:
     ) -> Approval:
         chosen = chosen or json.loads(approval.plans)[0]["digest"]
         verb: Any = "again" if again else "approve" if approve else "reject"
-        decided = await commands.decide(
+        decided = await decisions.decide(
             self.store, approval, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
         )
         await self.settle()
@@ -275,6 +275,7 @@ class Receiver:
         self.numbers: list[int] = []
         self.did: list[str] = []
         self.asked = 0
+        self.given: list[str] = []  # the responses it was handed to undo
         self.tells: list[Any] = []  # answers of `find`, one for each question; then the truth
 
     def _do(self, key: str) -> str:
@@ -316,9 +317,20 @@ class Receiver:
 
 
 def write(
-    receiver: Receiver, *, name: str = "order", mode: str = "ask", undo: bool = False, key: str = "", **options: Any
+    receiver: Receiver,
+    *,
+    name: str = "order",
+    mode: str = "ask",
+    undo: "bool | Receiver" = False,
+    undo_terms: dict[str, Any] | None = None,
+    key: str = "",
+    **options: Any,
 ) -> Any:
-    """A write on the receiver, of one parameter, in one of the three modes (`repeat` must bring on_doubt)."""
+    """A write on the receiver, of one parameter, in one of the three modes (`repeat` must bring on_doubt).
+
+    `undo`: by a call of the same receiver, or of another; `undo_terms`: as `.undo(…)` takes them, and `asks` for a
+    reconcile that asks that receiver.
+    """
 
     @activity(
         key=key or name + "/{what}",
@@ -337,9 +349,19 @@ def write(
 
     if undo:
 
-        @act.undo
-        async def take_back(done: str, what: str, amount: int = 1) -> None:
-            raise AssertionError("undo belongs to a later release")
+        other = undo if isinstance(undo, Receiver) else receiver
+        terms = dict(undo_terms or {})
+        if terms.pop("asks", False):
+
+            async def undone(done: str, what: str, amount: int = 1) -> Found[str] | NotFound | CannotTell:
+                return await other.find()
+
+            terms["reconcile"] = undone
+
+        @act.undo(**terms)
+        async def take_back(done: str, what: str, amount: int = 1) -> str:
+            other.given.append(done)
+            return await other.call()
 
     return act
 

@@ -16,7 +16,7 @@ from outlast.core.ledger import Intent, intend, record, settle
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
 from outlast.core.moves import Told, fence, move
 from outlast.core.overlay import attention_of, dump_attention
-from outlast.core.rows import EFFECT, Approval, Effect, Run, check_effect
+from outlast.core.rows import EFFECT, TAKEN_BACK, Approval, Effect, Run, check_effect
 from outlast.core.sharing import taken_back
 
 NO_UNDO: Final = "no: "
@@ -163,29 +163,32 @@ def intend_undo(
     put, *rest = commit.writes
     assert isinstance(put, Put) and isinstance(put.row, Effect) and not rest
     writes = [put._replace(row=put.row._replace(undoes=f"{original.visit}:{original.key}"))]
-    if original.by_run and not original.shared:
+    if original.by_run and original.shared != TAKEN_BACK:
         writes.append(taken_back(original))
     return commit._replace(writes=tuple(writes))
 
 
-def withhold(run: Run, what: Intent, original: Effect, code: str, detail: str, *, ordinal: int, now: Instant) -> Commit:
+def withhold(
+    run: Run, original: Effect, previous: Effect | None, code: str, detail: str, *, ordinal: int, now: Instant
+) -> Commit:
     """An undo that must not be called as things stand: refused before any call, for a person to answer."""
+    visit, key = undo_ident(original)
     row = Effect(
         tenant=run.tenant,
         run=run.run,
-        visit=what.visit,
-        key=what.key,
-        version=1,
-        status=effect_target("withhold", None),
-        activity=what.activity,
-        digest=what.digest,
+        visit=visit,
+        key=key,
+        version=previous.version + 1 if previous else 1,
+        status=effect_target("withhold", previous.status if previous else None),
+        activity=original.activity,
+        digest=original.digest,
         node=run.node,
-        args=what.args,
+        args=original.args,
         response=None,
         error=json.dumps({"code": code, "detail": detail}),
         external_id="",
-        attempts=1,
-        interrupted=1,  # it came to no end of its own, and uses nothing up
+        attempts=previous.attempts if previous else 1,
+        interrupted=previous.interrupted if previous else 1,  # nothing was called: it uses up no attempt
         waited_ms=0,
         ordinal=ordinal,
         epoch=run.epoch,
@@ -194,19 +197,19 @@ def withhold(run: Run, what: Intent, original: Effect, code: str, detail: str, *
         quiet_until=0,
         covered_until=0,
         approval="",
-        allowed_by=what.allowed_by,
+        allowed_by="",
         undo="",
         settled_at=now.business,
         settled_by="outlast",
         undoes=f"{original.visit}:{original.key}",
     )
     check_effect(row)
-    return Commit((Put(EFFECT, row, 0),), fence(run), label=f"{run.run} withhold {what.key}")
+    return Commit((Put(EFFECT, row, row.version - 1),), fence(run), label=f"{run.run} withhold {key}")
 
 
 def record_undo(run: Run, undo: Effect, original: Effect, *, now: Instant) -> Commit:
     """Durable after the call: the undo was done, and what it undoes is undone."""
-    return _with(record(run, undo, NO_ANSWER, now=now), original)
+    return _with(record(run, undo, NO_ANSWER, now=now, external_id=undo.external_id), original)
 
 
 def settle_undo(run: Run, undo: Effect, original: Effect, *, now: Instant, external_id: str = "") -> Commit:

@@ -102,6 +102,8 @@ TABLE: Final[tuple[Move, ...]] = (
         Move(verb, R.COMPENSATING, R.COMPENSATING)  # it never walks again: what wakes it leads to undo
         for verb in ("claim", "park", "retry", "quiet", "hand_back", "flag")
     ),
+    *_moves("restore", R.WAITING, R.QUEUED, R.RUNNING, R.WAITING, R.RECOVERING),  # a backup; a person lets it go on
+    *_moves("restore", R.COMPENSATING, R.COMPENSATING),
     *_moves("complete", R.COMPLETED, R.RUNNING, R.RECOVERING),
     *_moves("fail", R.FAILED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
     *_moves("cancel", R.CANCELLED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
@@ -112,7 +114,7 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("take_back", E.DONE, E.DONE),  # scope `tenant`: its undo is about to begin; no use after that
     *_moves("record", E.DONE, E.INTENDED),
     *_moves("refuse", E.REFUSED, E.INTENDED),
-    *_moves("withhold", E.REFUSED, None),  # an undo that must not be called as things stand: no intent, no call
+    *_moves("withhold", E.REFUSED, None, E.REFUSED),  # an undo that must not be called as things stand
     *_moves("defer", E.INTENDED, E.INTENDED),  # an attempt ended without an outcome; another follows
     *_moves("reopen", E.REFUSED, E.REFUSED),  # a person: try again
     *_moves("doubt", E.UNCERTAIN, E.INTENDED),
@@ -122,13 +124,14 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("give_up", E.REFUSED, E.UNCERTAIN),
     *_moves("by_hand", E.DONE, E.REFUSED, E.UNCERTAIN),  # an undo that failed: a person did it
     *_moves("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
+    *_moves("mistrust", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED),  # after a restore; REFUSED: re-opened
     # wait
     *_moves("note_wait", W.OPEN, None),
     *_moves("bind", W.BOUND, W.OPEN),
     # approval
     *_moves("ask", A.PENDING, None),
     *_moves("vote", A.PENDING, A.PENDING),  # one approval of several that it takes
-    *_moves("claim", A.PENDING, A.PENDING),  # somebody looks at it, which binds nobody
+    *_moves("look", A.PENDING, A.PENDING),  # somebody looks at it, which binds nobody
     *_moves("reassign", A.PENDING, A.PENDING),
     *_moves("approve", A.APPROVED, A.PENDING),
     *_moves("reject", A.REJECTED, A.PENDING),

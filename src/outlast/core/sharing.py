@@ -34,8 +34,11 @@ def wait_for(run: Run, effect: Effect, now: Instant) -> Commit:
 
 
 def taken_back(effect: Effect) -> Put:
-    """Part of the commit that intends the undo of a shared effect: nobody may use its answer any more."""
-    assert effect.by_run and effect.shared == 0, "one that another run used is a person's to undo"
+    """Part of the commit that intends the undo of a shared effect: nobody may use its answer any more.
+
+    Of one that another run has used, only where a person decided it (`undo_failed`).
+    """
+    assert effect.by_run and effect.shared != TAKEN_BACK
     row = effect._replace(
         version=effect.version + 1, status=effect_target("take_back", effect.status), shared=TAKEN_BACK
     )

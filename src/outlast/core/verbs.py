@@ -232,7 +232,7 @@ def finish(
 ) -> Commit:
     """End the run: slots go to the oldest queued run or become free, open approvals are withdrawn, in one commit.
 
-    `standing` names the done effects that stand and have an undo, where the run ends failed or cancelled.
+    `standing` names what it did and nobody undid, where the run ends failed or cancelled.
     """
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "standing": list(standing)}

@@ -8,14 +8,16 @@ from typing import Any
 from outlast.core.adoption import adopt
 from outlast.core.attention import answered, tripped
 from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
+from outlast.core.compensation import Ending, compensate, compensated, must_undo
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.moves import Told
-from outlast.core.route import ENGINE, Cancel, Fail, Rest, WalkOn, route
+from outlast.core.route import ENGINE, Cancel, Fail, Rest, Undo, WalkOn, route
 from outlast.core.verbs import advance
 from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
+from outlast.engine.compensation import unwind
 from outlast.engine.context import WalkContext
-from outlast.engine.ending import end, settle_for_end
+from outlast.engine.ending import end
 from outlast.engine.fit import accepted, effect_misfits, state_misfits
 from outlast.engine.held import Held, storable
 from outlast.engine.holds import TENANT
@@ -24,7 +26,7 @@ from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
-from outlast.errors import NotStorable, Rejected, StoreError, Unavailable
+from outlast.errors import NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Failed, Stopped
 from outlast.flow.workflow import Workflow
@@ -76,7 +78,7 @@ class Holder(Held):
         except Moved:
             await self._reload()
             return True
-        except (StoreAway, Unavailable):
+        except (StoreAway, Unavailable, Uncertain):
             await self._around.clock.sleep(INLINE_WAIT_MAX)
             await self._reload()
             return True
@@ -103,19 +105,21 @@ class Holder(Held):
     async def _go(self) -> bool:
         ledger = self.ledger
         way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business)
-        walk = Walk(ledger, self._workflow, self._around)
         if isinstance(way, Cancel):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
-            return await self._end(walk, RunStatus.CANCELLED, reason, self._told(()))
+            return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), mail=None)
         if isinstance(way, Fail):
-            return await self._end(walk, RunStatus.FAILED, f"failed by {way.by}: {way.reason}", self._told(()))
+            reason = f"failed by {way.by}: {way.reason}"
+            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), mail=None)
         if way.answers:
             ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
             self._pending.append(said)
         if isinstance(way, Rest):
             return await self._rest(way)
-        if way.chose(Reason.POISONED, Choice.CONTINUE):  # written before it can kill its holder again
+        if any(a.attention.reason is Reason.POISONED for a in way.answers):  # written before it kills again
             return await self.give_back("a person let it go on")
+        if isinstance(way, Undo):
+            return await self._undo(way)
         if (gone_over := await self._go_over(way)) is not None:
             return gone_over
         if await self._needs_slot() and not await self._admitted():
@@ -125,7 +129,7 @@ class Holder(Held):
             what = f"{self._workflow.title} has no node {ledger.run.node} any more"
             detail = f"{what} → {command(ledger.run, self._workflow)}"
             return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
-        return await self._walk(walk, node, way)
+        return await self._walk(node, way)
 
     async def _go_over(self, way: WalkOn) -> bool | None:
         """To the version that is here, where the run's own is served by nobody, or to where a person said (S-22)."""
@@ -158,8 +162,9 @@ class Holder(Held):
         self._pending.append(said)
 
     # --- walking -----------------------------------------------------------------------------------
-    async def _walk(self, walk: Walk, node: Node, way: WalkOn) -> bool:
+    async def _walk(self, node: Node, way: WalkOn) -> bool:
         ledger = self.ledger
+        walk = Walk(ledger, self._workflow, self._around)
         if (stop := await self._stopped()) is not None:
             return await stop
         try:
@@ -203,9 +208,13 @@ class Holder(Held):
         self, walk: Walk, node: Node, context: WalkContext, verdict: Verdict, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
         if isinstance(verdict, Returned):
-            return await self._returned(walk, node, context, verdict.value, told, way)
+            return await self._returned(node, context, verdict.value, told, way)
         if isinstance(verdict, Raised):
-            return await self._raised(walk, context, verdict.error, told)
+            return await self._raised(verdict.error, told)
+        return await self._left(walk, verdict, told)
+
+    async def _left(self, walk: Walk, verdict: Verdict, told: tuple[Told, ...]) -> bool:
+        """A walk that came to no end of its own: the run is given back, or gone over again."""
         if isinstance(verdict, Flagged):
             return await self._flag(verdict.reasons, told)
         if isinstance(verdict, Cancel):
@@ -220,7 +229,7 @@ class Holder(Held):
         return True
 
     async def _returned(
-        self, walk: Walk, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
+        self, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
         open_ = [e for e in self.ledger.open_effects() if e.visit in (0, self.ledger.run.visit)]
         if open_:
@@ -231,7 +240,7 @@ class Holder(Held):
             state = self._workflow.state_codec.dump(context.state)
             if target is None and node.exits.ends:
                 result = json.loads(self._workflow.outcome_of(context.state))
-                await end(walk, RunStatus.COMPLETED, state=state, result=result, reason="", told=told)
+                await end(self.ledger, RunStatus.COMPLETED, state=state, result=result, reason="", told=told)
                 return False
         except (Lost, Moved, StoreAway, StoreError):
             raise
@@ -269,10 +278,10 @@ class Holder(Held):
             return await self.give_back("the worker drains")
         return True
 
-    async def _raised(self, walk: Walk, context: WalkContext, error: BaseException, told: tuple[Told, ...]) -> bool:
+    async def _raised(self, error: BaseException, told: tuple[Told, ...]) -> bool:
         if isinstance(error, Failed | Stopped):
             outcome = RunStatus.FAILED if isinstance(error, Failed) else RunStatus.CANCELLED
-            return await self._end(walk, outcome, error.reason, told)
+            return await self._end(Ending(outcome, error.reason, ""), told, mail=self.ledger.mail_read)
         exhausted = _exhausted_in(error)
         if exhausted:
             return await self._flag(
@@ -287,14 +296,39 @@ class Holder(Held):
         return await self._exception(error, told)
 
     # --- ending ---------------------------------------------------------------------------------------
-    async def _end(self, walk: Walk, outcome: RunStatus, reason: str, told: tuple[Told, ...]) -> bool:
-        first = await settle_for_end(walk)
-        if isinstance(first, Flagged):
-            return await self._flag(first.reasons, told)
-        if isinstance(first, Resting):
-            return await self._park(first, told)
-        state = self.ledger.last.snapshot or b"{}"
-        await end(walk, outcome, state=state, result=None, reason=storable(reason)[:TEXT_CHARS_MAX], told=told)
+    async def _end(self, ending: Ending, told: tuple[Told, ...], *, mail: int | None) -> bool:
+        """Where something must be undone, the decision is durable before anything is; else one commit ends the run."""
+        ledger = self.ledger
+        ending = ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
+        effects = ledger.effects.values()
+        if not must_undo(ledger.run, effects):
+            return await self._unwind(ending, told)
+        approvals = ledger.approvals.values()
+        await ledger.land(
+            compensate(ledger.run, ending, effects, mail=mail, approvals=approvals, now=ledger.now, told=told)
+        )
+        self._pending = []
+        self._notify()
+        return True
+
+    async def _undo(self, way: Undo) -> bool:
+        if (stop := await self._stopped()) is not None:
+            return await stop
+        return await self._unwind(way.ending, self._told(()))
+
+    async def _unwind(self, ending: Ending, told: tuple[Told, ...]) -> bool:
+        """What is open settles, what is to be undone is undone, and one commit ends the run."""
+        ledger = self.ledger
+        walk = Walk(ledger, self._workflow, self._around)
+        verdict = await walk.run(lambda: unwind(walk, self._draining), f"the end of {ledger.run.run}")
+        if isinstance(verdict, Raised):
+            return await self._exception(verdict.error, told)
+        if not isinstance(verdict, Returned):
+            return await self._left(walk, verdict, told)
+        if ledger.run.ending:
+            told = (*told, compensated(ledger.run, tuple(ledger.effects.values())))
+        state = ledger.last.snapshot or b"{}"
+        await end(ledger, ending.outcome, state=state, result=None, reason=ending.reason, told=told)
         return False
 
 

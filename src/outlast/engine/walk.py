@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.limits import CALLS_PER_VISIT_MAX
+from outlast.core.moves import Told
 from outlast.core.overlay import Attention
 from outlast.core.route import Cancel
 from outlast.core.rows import Hold, Run
@@ -40,6 +41,8 @@ class Surroundings(NamedTuple):
     """The stop sign that is up for a tenant under one of these keys, if any; raises StoreError."""
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
+    counted: Callable[[str], None]
+    """Raise a counter of this worker by one (telemetry)."""
 
 
 class Walk:
@@ -52,6 +55,7 @@ class Walk:
         self.closing = False
         self.flights: dict[EffectKey, list[asyncio.Future[Any]]] = {}  # who waits for each call under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
+        self.told: dict[str, Told] = {}  # what the engine has to say of this walk: denials
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
         self.asked: set[str] = set()  # waits already asked for in this walk
         self._calls: set[str] = set()  # all calls and waits of this walk, answered from the ledger or not

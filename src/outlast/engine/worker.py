@@ -45,7 +45,9 @@ def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBu
     calls = [
         (millis(a.timeout) if a.timeout else live.attempt_timeout, a.retry.attempts)
         for workflow in workflows
-        for a in workflow.activities.values()
+        for activity in workflow.activities.values()
+        for a in (activity, activity.undoing)
+        if a is not None
     ]
     return execution_budget(live, calls)
 
@@ -96,6 +98,7 @@ class WorkerProcess:
             notify=self._notices.send,
             held=self._holds.first,
             chance=chance,
+            counted=self.counters.add,
         )
         self._lonely: Ledger | None = None  # a run whose holders died too often, until nothing is held beside it
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}

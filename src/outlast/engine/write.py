@@ -9,6 +9,7 @@ from outlast.core.budget import INLINE_WAIT_MAX, SECOND
 from outlast.core.commit import Commit, Instant
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, WaitingFor
+from outlast.core.restore import RESTORED, WHY
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect
 from outlast.engine.guard import permit, read
@@ -49,10 +50,13 @@ class Write:
         self.call = call
         self.ident = ident
         self.times = durations(walk, callee)
+        self._perhaps_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
 
     async def drive(self) -> Any:
         """The response; raises ActivityFailed for a no, Unresolved when this walk gives no answer."""
         effect = self.ledger.effects.get(self.ident)
+        if self._may_be_lost(effect):
+            effect = await self._intend()  # and then as if a predecessor had: its call may have been made
         if effect is not None and effect.status is EffectStatus.INTENDED:
             settled = await self.settle_open(effect)
             if settled is not Next.CALL:
@@ -63,6 +67,10 @@ class Write:
             result = await self._after(effect, outcome)
             if result is not Next.CALL:
                 return result
+
+    def _may_be_lost(self, effect: Effect | None) -> bool:
+        """May it have been made in time that a restore has lost? The ledger would not know (I42)."""
+        return effect is None and self.ledger.run.restored > 0
 
     # --- before the call -----------------------------------------------------------------------
     async def _intend(self) -> Effect:
@@ -126,6 +134,7 @@ class Write:
             start_budget_ms=live.start_budget,
             quiet_margin_ms=self.times.quiet_margin,
             allowed_by=allowed.by,
+            first_at=ledger.store.mapping().real(run.created_at) if run.restored else 0,
         )
         ordinal = previous.ordinal if previous else ledger.next_ordinal()
         commit = self._intended(intent, previous, allowed, ordinal, now)
@@ -154,6 +163,10 @@ class Write:
     async def _heed_cancel(self, effect: Effect) -> None:
         """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
         cancel = cancel_of(await self.ledger.new_notes())
+        lost = self.ledger.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
+        if cancel is not None and (lost or self._perhaps_done):  # not refused: it, or an attempt before, may have acted
+            self.walk.cancelled(cancel)
+            raise Unresolved
         if cancel is not None:
             self.ledger.submit(
                 moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now)
@@ -185,7 +198,8 @@ class Write:
         if isinstance(outcome, Unsent) and outcome.code == moves.TOO_LATE:
             return self._kept_back(effect, outcome.detail)
         if isinstance(outcome, Unsent):
-            return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=False)
+            again = self._try_again
+            return await again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=self._perhaps_done)
         if outcome.abandoned:
             return self._doubt(effect, outcome.code, outcome.detail)
         return await self._perhaps(effect, outcome)
@@ -195,7 +209,8 @@ class Write:
         if not self.walk.around.lease.holds(self.walk.around.clock):
             self.walk.break_off(Lost())
             raise Unresolved
-        deferred = moves.defer(self.ledger.run, effect, moves.TOO_LATE, why, 0, happened=False, now=self.ledger.now)
+        run, happened = self.ledger.run, self._perhaps_done
+        deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.ledger.now)
         self.ledger.submit(deferred)
         return Next.CALL
 
@@ -256,6 +271,7 @@ class Write:
             return self._exhausted(effect, code, f"{detail}; {why}", happened=happened)
         deferred = moves.defer(self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now)
         self.ledger.submit(deferred)
+        self._perhaps_done = happened
         await self._wait_for_next(self.ledger.effects[self.ident])
         if happened and not self._window_open(effect):
             return self._doubt(self.ledger.effects[self.ident], code, detail)
@@ -321,7 +337,10 @@ class Write:
                 return self._doubt(
                     effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened"
                 )
+            self._perhaps_done = True
             return Next.CALL
+        if self.ledger.run.restored and effect.attempts == 1:
+            return self._doubt(effect, RESTORED, WHY)
         return self._doubt(
             effect, "interrupted", "the process that called it died or was replaced before the answer was recorded"
         )
@@ -341,16 +360,21 @@ class Write:
         if isinstance(answer, Found):
             return self._settle(effect, answer)
         if isinstance(answer, NotFound):
-            said = refusal_of(effect)
-            if said.code == EXHAUSTED:  # it asked for more time than there is
-                return self._refuse(effect, EXHAUSTED, f"the receiver does not know it; {said.detail}")
-            if moves.tries(effect) >= self.callee.retry.attempts:
-                return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
-            await self._wait_for_next(effect)
-            return Next.CALL
+            return await self._not_there(effect)
         if self._window_open(effect):
             return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
         return self._doubt(effect, "cannot_tell", answer.why)
+
+    async def _not_there(self, effect: Effect) -> Any:
+        """The receiver does not know it, and no call can land any more: it did not happen, and is called again."""
+        self._perhaps_done = False
+        said = refusal_of(effect)
+        if said.code == EXHAUSTED:  # it asked for more time than there is
+            return self._refuse(effect, EXHAUSTED, f"the receiver does not know it; {said.detail}")
+        if moves.tries(effect) >= self.callee.retry.attempts:
+            return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
+        await self._wait_for_next(effect)
+        return Next.CALL
 
     async def _ask_receiver(self, effect: Effect) -> Found[Any] | NotFound | CannotTell:
         return await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)

@@ -1,0 +1,221 @@
+"""The last walk of a run that ends early: what is open settles, then what it did is undone, the latest first (S-19).
+
+Nothing forward begins here. An undo is a write like any other, with a key, an intent and a record of its own; its
+record and the word that its effect is undone land in one commit. One that fails stops the rest, and calls a person.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from outlast.core import compensation as core
+from outlast.core import ledger as moves
+from outlast.core.codec import digest
+from outlast.core.commit import Commit, Instant
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import Attention
+from outlast.core.rows import USED, Effect
+from outlast.engine.ledger import EffectKey
+from outlast.engine.permission import Permission
+from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
+from outlast.engine.walk import Walk
+from outlast.engine.write import CANCELLED, EXHAUSTED, Next, Write
+from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
+from outlast.flow.activity import BoundCall
+from outlast.flow.undo import UndoTerms
+from outlast.telemetry import WORKFLOW_COMPENSATIONS
+
+BY_THE_ENGINE = "outlast: the run ends"
+SHOWN_MAX = 10
+
+
+async def unwind(walk: Walk, draining: Callable[[], bool]) -> None:
+    """The body of that walk: it returns once nothing is open and nothing is left to undo."""
+    await _settle_all(walk)
+    ledger = walk.ledger
+    for effect in core.owed(ledger.run, ledger.effects.values()):
+        if draining():
+            walk.hand_back("the worker drains")
+            await walk.hang()
+        await _undo(walk, effect)
+
+
+# --- what is open ------------------------------------------------------------------------------------
+async def _settle_all(walk: Walk) -> None:
+    """Every open effect of the run comes to its outcome before anything is undone (EFF-8)."""
+    mine = [e for e in walk.ledger.open_effects() if core.is_own(walk.ledger.run, e)]
+    settling = [asyncio.ensure_future(_settle(walk, e)) for e in mine if e.status is EffectStatus.INTENDED]
+    for effect in mine:
+        if effect.status is EffectStatus.UNCERTAIN:
+            walk.call_person(uncertain(walk, effect))
+    await asyncio.gather(*settling)
+    if walk.closing:
+        await walk.hang()
+
+
+async def _settle(walk: Walk, effect: Effect) -> None:
+    ledger, ident = walk.ledger, (effect.visit, effect.key)
+    try:
+        activity = walk.workflow.activity(effect.activity)
+        args, kwargs = activity.load_args(effect.args)
+    except (NotFound, DefinitionError) as error:
+        ledger.submit(moves.doubt(ledger.run, effect, "activity_gone", error.what, now=ledger.now))
+    except (NotStorable, LimitExceeded) as error:
+        ledger.submit(moves.doubt(ledger.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=ledger.now))
+    else:
+        call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
+        try:
+            await walk.share(ident, lambda: _Settling(walk, activity, call, ident).drive())
+        except EffectRefused:
+            pass  # it is known not to have happened: nothing to undo
+        return
+    walk.call_person(uncertain(walk, ledger.effects[ident]))
+
+
+class _Settling(Write):
+    """An effect that a predecessor left open: it is found out what became of it, and it is not wanted any more.
+
+    A call is made again only where that tells the outcome and can be undone: `repeat`, within its limits.
+    """
+
+    async def settle_open(self, effect: Effect) -> Any:
+        """See Write."""
+        if effect.quiet_until == 0:
+            return self._refuse(effect, CANCELLED, "the run ended before another attempt")
+        if self.callee.mode == "reconcile":
+            return await self._after_quiet(effect)
+        if self._approval_lapsed(effect):
+            return self._lapse(effect)
+        if self._window_open(effect):
+            await self._wait_for_next(effect)
+            if moves.tries(effect) < self.callee.retry.attempts:
+                self._perhaps_done = True
+                return Next.CALL
+            return self._doubt(effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened")
+        return self._doubt(effect, "interrupted", "its outcome is not known and the run ends")
+
+    def _window_open(self, effect: Effect) -> bool:
+        return core.can_undo(effect) and super()._window_open(effect)
+
+    async def _not_there(self, effect: Effect) -> Any:
+        return self._refuse(effect, CANCELLED, "the receiver does not know it")
+
+    async def _allowed(self, previous: Effect | None) -> Permission | None:
+        """What allowed the first attempt allows to find out what became of it; policy is not asked again."""
+        assert previous is not None
+        mapping = self.ledger.store.mapping()
+        return Permission(
+            previous.allowed_by, None, mapping.real(previous.covered_until) if previous.covered_until else None
+        )
+
+    async def _heed_cancel(self, effect: Effect) -> None:
+        """The run ends already."""
+
+
+# --- undoing -----------------------------------------------------------------------------------------
+async def _undo(walk: Walk, original: Effect) -> None:
+    """Undo one effect; hangs where it is not undone in this walk."""
+    ident = core.undo_ident(original)
+    row = walk.ledger.effects.get(ident)
+    assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
+    if row is None or row.status is EffectStatus.INTENDED or is_reopened(row):
+        undoing = _prepared(walk, original, row)
+        if isinstance(undoing, _Undoing):
+            try:
+                await walk.share(ident, undoing.drive)
+                return
+            except EffectRefused:
+                pass  # the person who is called now reads it from the row
+        else:
+            await _withhold(walk, original, row, *undoing)
+    walk.call_person(undo_failed(walk, walk.ledger.effects[ident]))
+    await walk.hang()
+
+
+def _prepared(walk: Walk, original: Effect, row: Effect | None) -> "_Undoing | tuple[str, str]":
+    """The undo with its arguments, from the recorded response; or the code and the reason why it must not be called."""
+    if (why := kept_by_others(original)) and not (row is not None and is_reopened(row)):
+        return "used_by_others", why
+    try:
+        activity = walk.workflow.activity(original.activity)
+        args, kwargs = activity.load_args(original.args)
+        done = activity.response_codec.load(original.response or b"null")
+    except (NotFound, DefinitionError) as error:
+        return "activity_gone", error.what
+    except (NotStorable, LimitExceeded) as error:
+        return "not_loadable", f"{error.what}: {error.why}"
+    if activity.undoing is None:
+        return "undo_gone", f"{activity.title} has no undo any more"
+    key = core.undo_ident(original)[1]
+    call = BoundCall((done, *args), kwargs, key, original.args, digest("undo", original.key, original.digest))
+    return _Undoing(walk, activity.undoing, call, original)
+
+
+def kept_by_others(original: Effect) -> str:
+    """Why a person must decide whether it is undone; '' where nobody else relies on it (S-18)."""
+    return "another run of this tenant has used what it did" if original.shared == USED else ""
+
+
+async def _withhold(walk: Walk, original: Effect, row: Effect | None, code: str, detail: str) -> None:
+    """Nothing is called; an undo that a predecessor may have called is in doubt."""
+    ledger = walk.ledger
+    if row is not None and row.status is EffectStatus.INTENDED:
+        ledger.submit(moves.doubt(ledger.run, row, code, detail, now=ledger.now))
+        return
+    ordinal = row.ordinal if row is not None else ledger.next_ordinal()
+    commit = core.withhold(ledger.run, original, row, code, detail, ordinal=ordinal, now=ledger.now)
+    ledger.submit(commit)
+
+
+class _Undoing(Write):
+    """The undo of one effect."""
+
+    def __init__(self, walk: Walk, terms: UndoTerms, call: BoundCall, original: Effect) -> None:
+        super().__init__(walk, terms, call, core.undo_ident(original))
+        self._of: EffectKey = (original.visit, original.key)
+
+    @property
+    def _original(self) -> Effect:
+        """The effect as it stands now: the intent of an undo may have marked it."""
+        return self.ledger.effects[self._of]
+
+    async def _allowed(self, previous: Effect | None) -> Permission | None:
+        """Policy is not asked: it allowed what is undone here (S-19)."""
+        return Permission(BY_THE_ENGINE)
+
+    def _intended(
+        self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
+    ) -> Commit:
+        return core.intend_undo(self.ledger.run, what, previous, self._original, ordinal=ordinal, now=now)
+
+    async def _heed_cancel(self, effect: Effect) -> None:
+        """The run ends already; a further cancel changes nothing."""
+
+    def _recorded(self, effect: Effect, response: bytes) -> Commit:
+        self.walk.around.counted(WORKFLOW_COMPENSATIONS)
+        return core.record_undo(self.ledger.run, effect, self._original, now=self.ledger.now)
+
+    def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
+        self.walk.around.counted(WORKFLOW_COMPENSATIONS)
+        return core.settle_undo(self.ledger.run, effect, self._original, now=self.ledger.now, external_id=external_id)
+
+    def _call_person(self, effect: Effect) -> None:
+        self.walk.call_person(undo_failed(self.walk, effect))
+
+
+def undo_failed(walk: Walk, undo: Effect) -> Attention:
+    """The reason to call a person: which undo, what became of it, what is undone and what still stands."""
+    run, effects = walk.ledger.run, walk.ledger.effects.values()
+    error = refusal_of(undo)
+    became = "nobody knows whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
+    of = undo.undoes.partition(":")[2]
+    detail = (
+        f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "
+        f"undone: {_shown(core.undone(run, effects))}; to undo: {_shown(core.owed(run, effects))}"
+    )
+    return attention(walk, Reason.UNDO_FAILED, detail, undo)
+
+
+def _shown(effects: list[Effect]) -> str:
+    more = f" and {len(effects) - SHOWN_MAX} more" if len(effects) > SHOWN_MAX else ""
+    return (", ".join(f"{e.activity} {e.key}" for e in effects[:SHOWN_MAX]) or "nothing") + more
