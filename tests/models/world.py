@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.rows import EVENT, KINDS, NOTE, RUN, USED, Effect, Event, Key, Kind, Note, Row, Run, key_of
+from outlast.core.rows import EVENT, KINDS, NOTE, RUN, Effect, Event, Key, Kind, Note, Row, Run, key_of
 from outlast.core.verbs import start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
@@ -109,9 +109,9 @@ def broken(rows: Rows, batch: Batch) -> str:
 def _stands(old: Effect, after: Row) -> bool:
     """A done effect stays as it is, but for its use by another run of the tenant, and for its undo."""
     assert isinstance(after, Effect)
-    undone = old.shared != USED and after.status is EffectStatus.UNDONE
+    undone = after.status is EffectStatus.UNDONE
     same = after._replace(version=old.version, shared=old.shared, status=old.status if undone else after.status)
-    return same == old and (after.shared == old.shared or (bool(old.by_run) and not old.shared))
+    return same == old and (after.shared == old.shared or bool(old.by_run))
 
 
 def _moved(before: Run, after: Run) -> str:

@@ -43,6 +43,7 @@ class Intent(NamedTuple):
     shared: bool = False  # scope `tenant`: the row is the tenant's, and this run's to settle
     keep_ms: int = 0
     noted: bool = False  # scope `tenant`: the usage row of this run stands already
+    first_at: int = 0  # real; an attempt may have been made since then that the ledger lost; 0 = this is the first
 
 
 def fence(run: Run, *, mail: int | None = None) -> Fence:
@@ -72,6 +73,8 @@ def intend(
     assert not_after > now.real, "the slice has room for the attempt: the walk checks before it intends"
     standing, previous = previous, _carried(run, previous)
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
+    if mine is not None and mine.by_run:  # whoever settles it: it stays what it is
+        what = what._replace(shared=True, keep_ms=what.keep_ms or mine.keep_ms, noted=True)
     row = Effect(
         tenant=run.tenant,
         run="" if what.shared else run.run,
@@ -90,7 +93,7 @@ def intend(
         waited_ms=previous.waited_ms if previous else 0,
         ordinal=mine.ordinal if mine else ordinal,
         epoch=run.epoch,
-        first_at=previous.first_at if previous else now.real,
+        first_at=previous.first_at if previous else what.first_at or now.real,
         not_after=not_after,
         quiet_until=not_after + what.timeout_ms + what.quiet_margin_ms,
         covered_until=approval.valid_until if approval else mine.covered_until if mine else 0,
