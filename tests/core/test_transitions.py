@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from outlast.core import ledger, machine, people, sharing
+from outlast.core import ledger, machine, people, restore, sharing
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
-from outlast.core.machine import TABLE, EffectStatus, Move, RunStatus
-from outlast.core.rows import EFFECT, Effect
+from outlast.core.machine import TABLE, ApprovalStatus, EffectStatus, Move, RunStatus
+from outlast.core.rows import EFFECT, Approval, Effect, Run
 from outlast.core.verbs import claim
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.core.drive import INTENT, Drive
-from tests.models.world import at, born, find, run_of
+from tests.models.world import MAPPING, at, born, find, run_of
 
 GIVES = ("park", "retry", "quiet", "hand_back", "flag", "queue")
 ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
@@ -88,11 +88,36 @@ def waits_and_approvals() -> None:
     asked().decide("again")
     asked().decide("approve").intend(approved=True).settle("record")
     asked().decide("approve").finish(RunStatus.CANCELLED)
+    several = asked()
+    several.speak(people.look(several.approval, by="p"))
+    several.speak(people.reassign(several.approval, who="lead", by="p", reason="on holiday"))
+    several.rows = tuple(r._replace(quorum=2) if isinstance(r, Approval) else r for r in several.rows)
+    assert several.decide("approve").approval.status is ApprovalStatus.PENDING
+    assert several.decide("approve", "q").approval.status is ApprovalStatus.APPROVED
     drive = asked()
     drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
     drive = asked()
     drive.t = drive.approval.within_until
     drive.speak(people.expire(drive.approval, at(drive.t), fence=ledger.fence(drive.run, mail=0)))
+
+
+def restores() -> None:
+    """A restored backup: whatever the run was doing, a person lets it go on; what was open is uncertain."""
+    undoing = running()
+    undoing.rows = tuple(
+        row._replace(status=RunStatus.COMPENSATING) if isinstance(row, Run) else row for row in undoing.rows
+    )
+    for drive in (Drive().start(), running(), Drive().start().claim().give("park"), recovering(), undoing):
+        drive.speak(restore.cast_doubt(drive.run, (), generation=2, actor="p", now=at(drive.t), mapping=MAPPING))
+        assert (drive.run.owner, drive.run.restored) == ("", 2)
+    reopened = running().intend().settle("refuse").reopen()
+    for drive in (running().intend(), running().intend().settle("doubt"), reopened):
+        doubtful = (drive.effect,)
+        assert restore.is_doubtful(drive.effect)
+        drive.speak(restore.cast_doubt(drive.run, doubtful, generation=2, actor="p", now=at(drive.t), mapping=MAPPING))
+        assert (drive.effect.status, drive.effect.settled_at) == (EffectStatus.UNCERTAIN, 0)
+    for verb in ("record", "refuse"):
+        assert not restore.is_doubtful(running().intend().settle(verb).effect), "an answer that stands is believed"
 
 
 async def leases() -> None:
@@ -111,6 +136,7 @@ def drive_everything() -> None:
     effects()
     shared_effects()
     waits_and_approvals()
+    restores()
     asyncio.run(leases())
 
 

@@ -35,6 +35,7 @@ class EventType(StrEnum):
     ANSWERED = "dev.outlast.run.answered"
     COMPENSATING = "dev.outlast.run.compensating"
     ADOPTED = "dev.outlast.run.adopted"
+    RESTORED = "dev.outlast.run.restored"
     TOLD = "dev.outlast.run.told"
     DENIED = "dev.outlast.run.denied"
 

@@ -72,6 +72,7 @@ ANSWERED_BY_CONTINUE: Final = {
     Reason.CONTRADICTION: Choice.CONTINUE,
     Reason.POLICY_DENIED: Choice.CONTINUE,
     Reason.POISONED: Choice.CONTINUE,
+    Reason.RESTORED: Choice.CONTINUE,
     Reason.RETRIES_EXHAUSTED: Choice.RETRY,
     Reason.VISITS_EXHAUSTED: Choice.ONE_MORE,
     Reason.NODE_GONE: Choice.ADOPT,

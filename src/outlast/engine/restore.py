@@ -1,0 +1,119 @@
+"""After a restore: a new generation, no writer of the lost time left, every unfinished run in doubt (I42)."""
+
+from typing import NamedTuple
+
+from outlast.core.commit import Commit, Expect, Put
+from outlast.core.generation import GENERATION, Generation, generation_of
+from outlast.core.machine import LeaseStatus, lease_target
+from outlast.core.restore import DOUBTED_MAX, cast_doubt, is_doubtful
+from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Run, Worker, Writer, is_over
+from outlast.engine.heartbeat import closed
+from outlast.errors import Ended, Stale
+from outlast.store.port import RunRows, Store
+
+PAGE = 200
+
+
+class Recovered(NamedTuple):
+    """What a recovery did."""
+
+    generation: Generation
+    workers: int  # closed
+    writers: int  # closed
+    runs: int  # that a person lets go on
+    effects: int  # that are uncertain
+
+
+async def present_generation(store: Store) -> Generation | None:
+    """The generation of a store. Raises Corrupt."""
+    return generation_of(await store.load(META, GENERATION))
+
+
+async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
+    """Begin a new generation under an id never used before. Raises Stale when somebody else does so just now.
+
+    First no process of the lost time can write any more: the rows of all workers and writers but this one are closed,
+    and a batch under a closed row is refused whole. Then each unfinished run is marked. A recovery that was cut off
+    is made again from the beginning; it asks people again, and forgets nothing.
+    """
+    before = await present_generation(store)
+    n = before.n + 1 if before else 2
+    begun = Generation(n, new_id, (await store.now()).business)
+    await store.commit(Commit((Put(META, begun.row(), n - 1 if before else 0),), label=f"generation {n}"))
+    workers = await _close_workers(store)
+    writers = await _close_writers(store)
+    runs, effects = await _doubt_runs(store, n, actor)
+    return Recovered(begun, workers, writers, runs, effects)
+
+
+async def _close_workers(store: Store) -> int:
+    n = 0
+    for row in await store.rows(WORKER, (STORE,)):
+        assert isinstance(row, Worker)
+        while row.status is LeaseStatus.ALIVE:
+            try:
+                await store.commit(closed(row))
+                n += 1
+                break
+            except Stale:  # it renews still: a process of the lost time that nobody stopped
+                fresh = await store.load(WORKER, (STORE, row.id))
+                assert isinstance(fresh, Worker)
+                row = fresh
+    return n
+
+
+async def _close_writers(store: Store) -> int:
+    n = 0
+    for row in await store.rows(WRITER, (STORE,)):
+        assert isinstance(row, Writer)
+        if row.status is not LeaseStatus.ALIVE or row.id == store.writer:
+            continue
+        after = row._replace(version=row.version + 1, status=lease_target("close_lease", row.status))
+        try:
+            await store.commit(Commit((Put(WRITER, after, row.version),), label=f"close writer {row.id}"))
+            n += 1
+        except Stale:
+            pass  # it closed itself
+    return n
+
+
+async def _doubt_runs(store: Store, generation: int, actor: str) -> tuple[int, int]:
+    runs = effects = 0
+    after: Key = ()
+    while page := await store.rows(RUN, (), after=after, limit=PAGE):
+        for row in page:
+            assert isinstance(row, Run)
+            if not is_over(row) and row.restored < generation:
+                effects += await _doubt_run(store, row, generation, actor)
+                runs += 1
+        after = page[-1][: RUN.key]  # type: ignore[assignment]
+    return runs, effects
+
+
+async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int:
+    """Mark one run, whoever moves it meanwhile; answers how many of its effects are uncertain now."""
+    done = 0
+    while True:
+        (rows,) = await store.run_rows([run[:2]])
+        if rows is None or is_over(rows.run) or rows.run.restored >= generation:
+            return done
+        doubtful = _doubtful(rows)
+        now = rows.now
+        commit = cast_doubt(
+            rows.run, doubtful[:DOUBTED_MAX], generation=generation, actor=actor, now=now, mapping=store.mapping()
+        )
+        if len(doubtful) > DOUBTED_MAX:  # the first ones by themselves: the run is marked with the last
+            here = Expect(RUN, run[:2], rows.run.version)
+            commit = Commit(commit.writes[-DOUBTED_MAX:], expects=(here,), label=f"{run.run} restore")
+        try:
+            await store.commit(commit)
+            done += min(len(doubtful), DOUBTED_MAX)
+        except Ended:
+            return done
+        except Stale:
+            continue
+
+
+def _doubtful(rows: RunRows) -> list[Effect]:
+    own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
+    return sorted((e for e in own if is_doubtful(e)), key=lambda e: e.ordinal)
