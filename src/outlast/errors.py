@@ -8,6 +8,7 @@
     ├─ InvalidInput       OUT-103   bad input; `problems` names all of them at once
     ├─ NotStorable        OUT-104   a value that is neither JSON nor what was declared
     ├─ LimitExceeded      OUT-105   a value beyond a limit of core/limits.py
+    ├─ WillNotContinue    OUT-210   runs in flight that the code at hand would not carry on
     ├─ NotFound           OUT-401   no such run, approval, workflow, activity, …
     ├─ Conflict           OUT-402   start key with another input, approval decided, run ended, …
     ├─ Forbidden          OUT-403   the caller lacks the role
@@ -100,6 +101,12 @@ class LimitExceeded(OutlastError):
     """A value beyond a limit; all limits stand in core/limits.py."""
 
     code = "OUT-105"
+
+
+class WillNotContinue(OutlastError):
+    """Unfinished runs stand on something that the code at hand does not have; `outlast check` says which and why."""
+
+    code = "OUT-210"
 
 
 class NotFound(OutlastError):

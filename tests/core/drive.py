@@ -151,8 +151,8 @@ class Drive:
         )  # fmt: skip
         return self.speak(people.ask(row, fence=ledger.fence(self.run, mail=self.run.mail)))
 
-    def decide(self, verb: Literal["approve", "reject", "again"]) -> "Drive":
+    def decide(self, verb: Literal["approve", "reject", "again"], by: str = "p") -> "Drive":
         commit = people.decide(
-            self.approval, verb=verb, chosen="d", by="p", claims=("finance",), reason="", now=at(self.t)
+            self.approval, verb=verb, chosen="d", by=by, claims=("finance",), reason="", now=at(self.t)
         )
         return self.speak(commit)

@@ -1,17 +1,21 @@
 """`outlast approvals`: what waits for people, exactly what they would approve, and their decisions."""
 
+import asyncio
 import json
 from typing import Any
 
 import click
 
 from outlast.cli.failure import OK
+from outlast.cli.modules import load_workflows
 from outlast.cli.resumed import resumed
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
-from outlast.cli.settings import Group
+from outlast.cli.session import on_store, operations, screen_of, settings_now
+from outlast.cli.settings import Group, Settings
 from outlast.core.machine import ApprovalStatus
+from outlast.core.people import votes_of
 from outlast.core.rows import Approval
+from outlast.flow.people import Rule
 from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
 from outlast.runtime.views import approval_view
@@ -71,6 +75,11 @@ async def show(ops: Operations, screen: Screen, approval: str) -> int:
             ("run", [f"{row.run} → outlast runs show {row.run}"]),
             ("who decides", [f"{row.who} ({ops.actor.name} {'may' if may else 'may not'})"]),
             ("asked", [f"{screen.since(view['asked_at'])}, for {row.requested_by}"]),
+            ("takes", _takes(row)),
+            ("votes", [f"{v['by']} {screen.since(v['at'])}: {v['reason']}" for v in view["votes"] if row.quorum > 1]),
+            ("looks at it", [row.claimed_by] if row.claimed_by else []),
+            ("may change", [", ".join(view["editable"])] if view["editable"] else []),
+            ("beware", view["warnings"]),
             ("left", _left(screen, row, view)),
             ("decided", _decided(screen, view)),
         )
@@ -80,9 +89,16 @@ async def show(ops: Operations, screen: Screen, approval: str) -> int:
     if row.status is ApprovalStatus.PENDING:
         screen.advice(f"→ outlast approvals approve {row.id} --reason …")
         screen.advice(f"  outlast approvals reject {row.id} --reason …")
+        if view["editable"]:
+            screen.advice(f"  outlast approvals approve {row.id} --set {view['editable'][0]}=… --reason …")
         if row.again:
             screen.advice(f"  outlast approvals reject {row.id} --again --reason … (another round)")
     return OK
+
+
+def _takes(row: Approval) -> list[str]:
+    several = [f"{row.quorum} different people, for the same plan; one rejection rejects"] if row.quorum > 1 else []
+    return several + ([f"{row.requested_by}, who requested the run, does not decide"] if row.not_requester else [])
 
 
 def _left(screen: Screen, row: Approval, view: dict[str, Any]) -> list[str]:
@@ -111,6 +127,10 @@ def _show_plan(screen: Screen, plan: dict[str, Any], row: Approval) -> None:
     valid = f", within {span(row.valid_ms)} of the decision" if not n else ""
     screen.line(f"  {head}{valid}{'   ← chosen' if plan['chosen'] else ''}")
     screen.line(f"    {plan['effect']}   key {plan['key']}   digest {plan['digest']}")
+    if plan["changed_by"]:
+        screen.line(f"    changed by {plan['changed_by']}: {json.dumps(plan['changes'], ensure_ascii=False)}")
+    for warning in plan["warnings"]:
+        screen.line(f"    beware: {warning}")
     for line in json.dumps(plan["arguments"], ensure_ascii=False, indent=2).split("\n"):
         screen.line(f"    {line}")
 
@@ -119,12 +139,63 @@ def _show_plan(screen: Screen, plan: dict[str, Any], row: Approval) -> None:
 @click.argument("approval")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--alternative", type=click.IntRange(0), default=0, metavar="N", help="Approve this alternative instead.")
+@click.option("--set", "changes", multiple=True, metavar="NAME=JSON", help="Approve it with this argument changed.")
+@click.option("--module", envvar="OUTLAST_MODULE", metavar="MODULE", help="With --set: the code [OUTLAST_MODULE].")
+def approve(approval: str, reason: str, alternative: int, changes: tuple[str, ...], module: str | None) -> None:
+    """Approve the call asked for, or one of its alternatives; where it takes several people, vote for it."""
+    values = dict(_assignment(each) for each in changes)
+    code = asyncio.run(_approve(settings_now(), approval, reason, alternative, values, module))
+    click.get_current_context().exit(code)
+
+
+async def _approve(
+    settings: Settings, approval: str, reason: str, alternative: int, changes: dict[str, Any], module: str | None
+) -> int:
+    served = load_workflows(module) if module and changes else []
+    async with operations(settings, workflows=served) as ops:
+        screen = await screen_of(ops, settings)
+        before = await ops.run((await ops.approval(approval)).run)
+        row = await ops.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
+        if row.status is not ApprovalStatus.PENDING:
+            return await _tell(ops, screen, row, before.seq)
+        if not screen.data(approval_view(row)):
+            so_far = len(votes_of(row))
+            screen.line(f"voted for by {ops.actor.name} · {so_far} of {row.quorum}; {row.run} waits for the others")
+    return OK
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--set {text}: write NAME=VALUE, e.g. --set cents=90000")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value  # plain text needs no quotes
+
+
+@approvals.command("claim")
+@click.argument("approval")
 @on_store
-async def approve(ops: Operations, screen: Screen, approval: str, reason: str, alternative: int) -> int:
-    """Approve the call asked for, or one of its alternatives."""
-    before = await ops.run((await ops.approval(approval)).run)
-    row = await ops.approve(approval, reason=reason, alternative=alternative)
-    return await _tell(ops, screen, row, before.seq)
+async def claim(ops: Operations, screen: Screen, approval: str) -> int:
+    """Say that you look at it. It binds nobody: others may still decide."""
+    row = await ops.claim_approval(approval)
+    if not screen.data(approval_view(row)):
+        screen.line(f"{row.id}: {row.claimed_by} looks at it")
+    return OK
+
+
+@approvals.command("reassign")
+@click.argument("approval")
+@click.option("--to", "who", required=True, metavar="RULE", help='Who decides instead: "lead", "finance & senior".')
+@click.option("--reason", required=True, help="For the history; people will read it.")
+@on_store
+async def reassign(ops: Operations, screen: Screen, approval: str, who: str, reason: str) -> int:
+    """Let others decide: for whoever may decide, and for the role admin."""
+    row = await ops.reassign(approval, Rule.parse(who), reason=reason)
+    if not screen.data(approval_view(row)):
+        screen.line(f"{row.id}: {row.who} decides now")
+    return OK
 
 
 @approvals.command("reject")

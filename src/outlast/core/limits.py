@@ -31,6 +31,7 @@ JSON_DEPTH_MAX = 64
 TEXT_CHARS_MAX = 2_000
 """Summaries, reasons and other sentences of people."""
 PLANS_PER_APPROVAL_MAX = 100
+QUORUM_MAX = 20
 CALLS_PER_VISIT_MAX = 500
 """A step loop is a node that returns itself, not 500 calls in one walk (S-13)."""
 NODES_MAX = 200

@@ -131,15 +131,15 @@ def _with(plans: str, changed: Mapping[str, Any]) -> str:
     return json.dumps([*known, dict(changed)], ensure_ascii=False)
 
 
-def claim_approval(approval: Approval, *, by: str) -> Commit:
+def look(approval: Approval, *, by: str) -> Commit:
     """Somebody says "I look at it". It binds nobody, and wakes nothing."""
     row = approval._replace(
-        version=approval.version + 1, status=approval_target("claim", approval.status), claimed_by=by
+        version=approval.version + 1, status=approval_target("look", approval.status), claimed_by=by
     )
     return Commit(
         (Put(APPROVAL, row, approval.version),),
         whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
-        label=f"{approval.run} claim {approval.wait}",
+        label=f"{approval.run} look {approval.wait}",
     )
 
 

@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 from outlast.core import people as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence
+from outlast.core.limits import QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
-from outlast.core.people import REOPENED
+from outlast.core.people import CHANGED_BY, REOPENED
 from outlast.core.rows import Approval
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Walk
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.plan import Plan
 
 
@@ -26,6 +28,35 @@ class Question(NamedTuple):
     valid_ms: int
     risk: str
     again: bool = False
+    quorum: int = 1
+    not_requester: bool = False
+    editable: tuple[str, ...] = ()
+
+
+def check_question(question: Question) -> None:
+    """What can be asked. Raises LimitExceeded, InvalidInput."""
+    if len(question.summary) > TEXT_CHARS_MAX:
+        raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
+    if not 1 <= question.quorum <= QUORUM_MAX:
+        raise InvalidInput(
+            f"approval {question.name} has quorum {question.quorum}",
+            f"it takes from 1 to {QUORUM_MAX} different people",
+            "quorum=2",
+        )
+    known = set(json.loads(question.plans[0].arguments))
+    if unknown := [name for name in question.editable if name not in known]:
+        raise InvalidInput(
+            f"approval {question.name} lets people edit {', '.join(unknown)}",
+            f"{question.plans[0].activity} has {', '.join(sorted(known)) or 'no parameters'}",
+            "name parameters of the activity",
+        )
+
+
+def changes_of(approval: Approval) -> dict[str, Any]:
+    """The arguments that the decision changed, with their new values."""
+    chosen = [plan for plan in json.loads(approval.plans) if plan["digest"] == approval.chosen]
+    changes: dict[str, Any] = chosen[0].get("changes", {}) if chosen else {}
+    return changes
 
 
 async def request(walk: Walk, question: Question) -> Approval | None:
@@ -110,6 +141,9 @@ async def _ask(walk: Walk, question: Question, before: int) -> Approval:
         summary=question.summary,
         risk=question.risk,
         again=int(question.again),
+        quorum=question.quorum,
+        not_requester=int(question.not_requester),
+        editable=json.dumps(question.editable) if question.editable else "",
         who=question.who,
         requested_by=run.requested_by,
         asked_at=now.business,
@@ -136,7 +170,43 @@ async def _withdraw(walk: Walk, approval: Approval) -> None:
 def _same(approval: Approval, question: Question, walk: Walk) -> bool:
     run = walk.ledger.run
     digests = [plan.approval_digest(run.tenant, run.run) for plan in question.plans]
-    return [plan["digest"] for plan in json.loads(approval.plans)] == digests
+    if [plan["digest"] for plan in json.loads(approval.plans) if CHANGED_BY not in plan] != digests:
+        return False
+    rules = (approval.quorum, bool(approval.not_requester), approval.editable)
+    wanted = (question.quorum, question.not_requester, json.dumps(question.editable) if question.editable else "")
+    return approval.status is not ApprovalStatus.PENDING or rules == wanted  # the author's rules have changed
+
+
+def chosen_plan(walk: Walk, question: Question, approval: Approval) -> Plan[Any]:
+    """The plan that may run: one of those offered, or the one that a person changed, made anew from its arguments.
+
+    Raises Conflict where what stands there is not what was approved, or differs in more than may be changed.
+    """
+    run = walk.ledger.run
+    for plan in question.plans:
+        if plan.approval_digest(run.tenant, run.run) == approval.chosen:
+            return plan
+    (entry,) = [plan for plan in json.loads(approval.plans) if plan["digest"] == approval.chosen]
+    activity = walk.workflow.activity(entry["activity"])
+    try:
+        args, kwargs = activity.load_args(entry["arguments"].encode())
+        plan = activity.plan(*args, **kwargs)
+    except OutlastError as error:
+        raise _not_as_approved(approval, f"{error.what}: {error.why}") from error
+    base = json.loads(question.plans[entry["of"]].arguments)
+    differs = {name for name, value in json.loads(plan.arguments).items() if base.get(name) != value}
+    if plan.approval_digest(run.tenant, run.run) != approval.chosen or not differs <= set(question.editable):
+        raise _not_as_approved(approval, f"it differs in {', '.join(sorted(differs)) or 'its key'}")
+    return plan
+
+
+def _not_as_approved(approval: Approval, why: str) -> Conflict:
+    return Conflict(
+        f"what {approval.id} approved can no longer be made as it was approved",
+        why,
+        "mend the activity and continue the run, or cancel it",
+        refusal="drift",
+    )
 
 
 def _lapsed(walk: Walk, approval: Approval) -> bool:

@@ -1,6 +1,6 @@
 """What people and programs outside a holder do to a run: start, signal, cancel, decide."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from outlast.core import people
 from outlast.core.budget import SECOND
@@ -8,7 +8,6 @@ from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit
 from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Run, Token
 from outlast.core.verbs import start as start_verb
 from outlast.engine.slots import limits_of
@@ -202,47 +201,3 @@ async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
     raise NotFound(
         f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls"
     )
-
-
-async def decide(
-    store: Store,
-    approval: Approval,
-    *,
-    verb: Literal["approve", "reject", "again"],
-    chosen: str,
-    by: str,
-    claims: list[str],
-    reason: str,
-) -> Approval:
-    """Decide, once. Raises Conflict naming who decided first, or that it has expired or was withdrawn."""
-    check_reason(reason)
-    if approval.status is not ApprovalStatus.PENDING:
-        raise _decided(approval)
-    if verb == "again" and not approval.again:
-        raise Conflict(
-            f"approval {approval.id} does not offer another round",
-            "the workflow allows no further round here",
-            f"approve or reject it: outlast approvals show {approval.id}",
-        )
-    now = await store.now()
-    commit = people.decide(approval, verb=verb, chosen=chosen, by=by, claims=claims, reason=reason, now=now)
-    try:
-        await store.commit(commit)
-    except Stale as stale:
-        left = await find_approval(store, approval.tenant, approval.id)
-        if stale.reason == ApprovalStatus.EXPIRED:
-            raise Conflict(
-                f"approval {approval.id} has expired",
-                "the time to decide is over by the store's clock; nothing was approved or rejected",
-                f"see what the run waits for now: outlast runs show {approval.run}",
-            ) from None
-        raise _decided(left) from None
-    return await find_approval(store, approval.tenant, approval.id)
-
-
-def _decided(approval: Approval) -> Conflict:
-    if approval.decided_by:
-        why = f"{approval.decided_by} {approval.status} it: {approval.reason or 'no reason given'}"
-    else:
-        why = f"it is {approval.status}"
-    return Conflict(f"approval {approval.id} cannot be decided any more", why, f"outlast runs show {approval.run}")

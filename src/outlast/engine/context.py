@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,9 +14,11 @@ from outlast.core.codec import canonical, digest
 from outlast.core.limits import TEXT_CHARS_MAX, TOLD_BYTES_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.moves import Told
-from outlast.engine.approvals import Question, request
+from outlast.core.people import votes_of
+from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request
 from outlast.engine.effects import perform
 from outlast.engine.lookups import look_up
+from outlast.engine.policy import offered, proposed
 from outlast.engine.waits import Named
 from outlast.engine.walk import Walk
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
@@ -25,6 +27,7 @@ from outlast.flow.context import Context
 from outlast.flow.outcomes import ActivityFailed
 from outlast.flow.people import Decision, Rule
 from outlast.flow.plan import Plan
+from outlast.flow.policy import Verdict
 
 TOLD_MAX = 30
 
@@ -94,10 +97,11 @@ class WalkContext(Context[Any]):
         alternatives: Sequence[Plan[Any]] = (),
         again: bool = False,
         risk: str = "",
+        not_requester: bool = False,
+        quorum: int = 1,
+        editable: Sequence[str] = (),
     ) -> Decision[Any]:
         """See Context."""
-        if len(summary) > TEXT_CHARS_MAX:
-            raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
         walk = self._walk
         walk.stir()
         if walk.closing:
@@ -111,7 +115,11 @@ class WalkContext(Context[Any]):
             valid_ms=int(valid_for.total_seconds() * SECOND),
             risk=risk,
             again=again,
+            quorum=quorum,
+            not_requester=not_requester,
+            editable=tuple(editable),
         )
+        check_question(question)
         flight = (walk.ledger.run.visit, f"approval?{question.name}")
         if flight[1] in walk.asked:
             raise Conflict(
@@ -128,9 +136,30 @@ class WalkContext(Context[Any]):
             return Decision("again", row.reason, row.decided_by, None)
         if row.status is ApprovalStatus.REJECTED:
             return Decision("rejected", row.reason, row.decided_by, None)
-        run = walk.ledger.run
-        chosen = next(p for p in question.plans if p.approval_digest(run.tenant, run.run) == row.chosen)
-        return Decision("approved", row.reason, row.decided_by, chosen)
+        chosen = chosen_plan(walk, question, row)
+        approvers = tuple(vote["by"] for vote in votes_of(row))
+        return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
+
+    # --- asking policy ---------------------------------------------------------------------
+    async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
+        """See Context."""
+        names = sorted({activity.name for activity in activities})
+        return list(await self._judged(f"allowed?{','.join(names)}", lambda: offered(self._walk, activities)))
+
+    async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
+        """See Context."""
+        verdict: Verdict = await self._judged(
+            f"check?{plan.digest}", lambda: proposed(self._walk, plan, proposed_by[:TEXT_CHARS_MAX])
+        )
+        return verdict
+
+    async def _judged(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        walk = self._walk
+        walk.stir()
+        if walk.closing:
+            await walk.hang()
+        walk.count((name,))
+        return await walk.share((self.visit, name), make)
 
     # --- waiting ---------------------------------------------------------------------------
     async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:

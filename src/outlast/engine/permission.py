@@ -1,19 +1,20 @@
 """May this write be done now? Policy first, then the approval that covers exactly this call (S-20, GATE-6)."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from outlast.core.budget import APPROVAL_VALID_FOR, SECOND
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.overlay import Attention
+from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Effect
 from outlast.engine.approvals import Question, request
+from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal
 from outlast.flow.plan import Plan
-from outlast.flow.policy import Allow, Deny, NeedsApproval, PolicyRequest, Verdict
+from outlast.flow.policy import Deny, NeedsApproval, Verdict
 
 
 class Permission(NamedTuple):
@@ -29,28 +30,31 @@ async def permission(
 ) -> Permission | None:
     """The permission to intend this call; None when the walk has parked or closed instead.
 
-    Raises ActivityFailed where policy asked a person and the answer was no.
+    Policy is asked once, with the approval that would be used up where there is one. Raises ActivityFailed where
+    policy asked a person and the answer was no.
     """
-    verdict = _ask_policy(walk, activity, call)
-    if isinstance(verdict, Deny):
-        _deny(walk, f"{activity.name} {call.key}: denied by {verdict.rule}: {verdict.detail}")
-        return None
-    by = f"policy: {verdict.rule}"
-    mapping = walk.ledger.store.mapping()
-    if previous is not None and previous.approval and walk.ledger.now.business < previous.covered_until:
-        return Permission(by, None, mapping.real(previous.covered_until))
-    if not isinstance(verdict, NeedsApproval) and not was_put_to_person(walk, activity.name):
-        return Permission(by)
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
-    if (approval := usable_approval(walk, plan)) is not None:
-        return Permission(
-            f"{approval.id} approved by {approval.decided_by}", approval, mapping.real(approval.valid_until)
-        )
+    covering = _covering(walk, previous)
+    usable = usable_approvals(walk, plan) if covering is None else []
+    about = covering or (usable[0] if usable else None)
+    occasion = "consume" if usable else occasion_of(walk)
+    verdict = ask(walk, plan, occasion, approval=about)
+    if isinstance(verdict, Deny):
+        record_denial(walk, plan, verdict, occasion)
+        _deny(walk, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
+        return None
+    by = said(walk, verdict)
+    if previous is not None and covering is not None:
+        return Permission(by, None, walk.ledger.store.mapping().real(previous.covered_until))
+    if not isinstance(verdict, NeedsApproval) and not was_put_to_person(walk, plan.activity):
+        return Permission(by)
+    if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
+        return _by_approval(walk, approval, by)
     if isinstance(verdict, NeedsApproval):
         return await _ask_person(walk, verdict, plan)
     _deny(
         walk,
-        f"{activity.name} {call.key}: a plan of this activity was put to a person in this run, "
+        f"{plan.activity} {plan.key}: a plan of this activity was put to a person in this run, "
         "so only exactly what was approved may run, once",
     )
     return None
@@ -64,16 +68,34 @@ def was_put_to_person(walk: Walk, activity: str) -> bool:
     )
 
 
-def usable_approval(walk: Walk, plan: Plan[Any]) -> Approval | None:
-    """An approval of exactly this plan that stands, is unused, and has not lapsed."""
-    run, now = walk.ledger.run, walk.ledger.now.business
+def usable_approvals(walk: Walk, plan: Plan[Any]) -> list[Approval]:
+    """Approvals of exactly this plan that stand, are unused, and have not lapsed."""
     if not walk.ledger.approvals:
-        return None
+        return []
+    run, now = walk.ledger.run, walk.ledger.now.business
     digest = plan.approval_digest(run.tenant, run.run)
-    for a in walk.ledger.approvals.values():
-        if a.status is ApprovalStatus.APPROVED and a.chosen == digest and not a.consumed_by and now < a.valid_until:
-            return a
-    return None
+    return [
+        a
+        for a in walk.ledger.approvals.values()
+        if a.status is ApprovalStatus.APPROVED and a.chosen == digest and not a.consumed_by and now < a.valid_until
+    ]
+
+
+def _covering(walk: Walk, previous: Effect | None) -> Approval | None:
+    """The approval that an earlier attempt of this effect consumed, while it is valid."""
+    if previous is None or not previous.approval or walk.ledger.now.business >= previous.covered_until:
+        return None
+    return walk.ledger.approvals[previous.approval]
+
+
+def _enough(approval: Approval, verdict: Verdict) -> bool:
+    return not isinstance(verdict, NeedsApproval) or satisfies(approval, verdict)
+
+
+def _by_approval(walk: Walk, approval: Approval, policy: str) -> Permission:
+    names = ", ".join(vote["by"] for vote in votes_of(approval))
+    until = walk.ledger.store.mapping().real(approval.valid_until)
+    return Permission(f"{approval.id} approved by {names}; {policy}", approval, until)
 
 
 async def _ask_person(walk: Walk, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:
@@ -85,41 +107,20 @@ async def _ask_person(walk: Walk, verdict: NeedsApproval, plan: Plan[Any]) -> Pe
         within_ms=int(verdict.within.total_seconds() * SECOND),
         valid_ms=APPROVAL_VALID_FOR,
         risk="",
+        quorum=verdict.quorum,
+        not_requester=verdict.not_requester,
     )
     approval = await request(walk, question)
     if approval is None:
         return None
     if approval.status is not ApprovalStatus.APPROVED:
         raise ActivityFailed(Refusal("approval_rejected", f"{approval.decided_by}: {approval.reason}"))
-    return Permission(
-        f"{approval.id} approved by {approval.decided_by}",
-        approval,
-        walk.ledger.store.mapping().real(approval.valid_until),
-    )
+    if not satisfies(approval, verdict):  # it was reassigned to people whom this policy does not trust
+        _deny(walk, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} wants it")
+        return None
+    return _by_approval(walk, approval, said(walk, verdict))
 
 
 def _deny(walk: Walk, detail: str) -> None:
     ledger = walk.ledger
     walk.call_person(Attention(Reason.POLICY_DENIED, ledger.now.business, detail, seen=ledger.mail_read))
-
-
-def _ask_policy(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Verdict:
-    policy = walk.workflow.policy
-    if policy is None:
-        return Allow()
-    run = walk.ledger.run
-    return policy(
-        PolicyRequest(
-            activity=activity.name,
-            key=call.key,
-            arguments=json.loads(call.args_bytes),
-            tenant=run.tenant,
-            workflow=run.workflow,
-            version=walk.workflow.version,
-            run_id=run.run,
-            node=run.node,
-            visit=run.visit,
-            requested_by=run.requested_by,
-            moment=datetime.fromtimestamp(walk.ledger.now.business / SECOND, UTC),
-        )
-    )

@@ -14,6 +14,7 @@ from outlast.flow.activity import Activity
 from outlast.flow.outcomes import Refusal
 from outlast.flow.people import Decision, Rule
 from outlast.flow.plan import Plan
+from outlast.flow.policy import Verdict
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,6 +78,9 @@ class Context(Generic[S]):
         alternatives: Sequence[Plan[R]] = (),
         again: bool = False,
         risk: Literal["", "low", "medium", "high"] = "",
+        not_requester: bool = False,
+        quorum: int = 1,
+        editable: Sequence[str] = (),
     ) -> Decision[R]:
         """What a person who satisfies `by` decides on exactly this plan, or on one of the alternatives.
 
@@ -84,6 +88,26 @@ class Context(Generic[S]):
         answer: the run goes to attention. `name` tells several approvals of one visit apart (default: the
         activity's name); `again` offers "reject and go round once more". From here on nothing else of these
         activities runs in this run without an approval of its own.
+
+        `not_requester`: whoever requested the run may not decide. `quorum`: so many different people have to approve
+        the same plan; one rejection rejects. `editable`: arguments that a decision may change; the changed plan is
+        then `chosen`, and what it replaced cannot run. Raises InvalidInput.
+        """
+        raise NotImplementedError
+
+    # --- asking policy ---------------------------------------------------------------------
+    async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
+        """Those of these activities that a model may be offered in this visit, in the same order (GATE-6).
+
+        Recorded, and the same on every walk of the visit. It is no permission: each write is asked about again.
+        """
+        raise NotImplementedError
+
+    async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
+        """What policy says of a plan that somebody, perhaps a model, proposed. Nothing is done.
+
+        Recorded, a denial as an event of the run's history too, and the same on every walk of the visit. An Allow
+        is no permission: `ctx.do_plan` asks again.
         """
         raise NotImplementedError
 

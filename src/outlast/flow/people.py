@@ -1,8 +1,10 @@
 """Who may decide, and what was decided."""
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, TypeVar
+
+from pydantic import JsonValue
 
 from outlast.core.keys import check_name
 from outlast.core.limits import ROLES_PER_RULE_MAX
@@ -79,6 +81,10 @@ class Decision(Generic[R_co]):
     reason: str
     by: str
     chosen: Plan[R_co] | None
+    approvers: tuple[str, ...] = ()
+    """Everyone whose approval counted, in the order they gave it."""
+    changes: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The arguments that the decision changed, with their new values."""
 
     @property
     def approved(self) -> bool:

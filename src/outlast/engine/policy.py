@@ -1,0 +1,218 @@
+"""What the workflow's policy says: asked on each occasion, remembered within the visit, and recorded (GATE-6, S-13).
+
+Offers and proposals are remembered: every walk of the visit gets the answer that the model was given. A write is asked
+about anew at each intent, so nothing is done on the strength of an answer that has grown old.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from outlast.core import ledger as moves
+from outlast.core.budget import SECOND
+from outlast.core.codec import digest
+from outlast.core.commit import Instant
+from outlast.core.events import EventType
+from outlast.core.moves import Told
+from outlast.core.people import votes_of
+from outlast.core.rows import Approval, Memo, Run
+from outlast.engine.walk import Walk
+from outlast.flow.activity import Activity
+from outlast.flow.people import Rule
+from outlast.flow.plan import Plan
+from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, PolicyRequest, Verdict, policy_version
+from outlast.flow.workflow import Workflow
+
+DENIALS_TOLD_MAX: Final = 10  # of one visit have an event each; every one has its memo
+MEMOS: Final = "policy/"
+
+
+def occasion_of(walk: Walk) -> Occasion:
+    """Has the visit waited, or was it taken over, since it began? Then facts may have changed."""
+    ledger = walk.ledger
+    return "resume" if ledger.claimed_visit == ledger.run.visit and ledger.run.epoch > 1 else "commit"
+
+
+def ask(
+    walk: Walk, plan: Plan[Any], occasion: Occasion, *, approval: Approval | None = None, proposed_by: str = ""
+) -> Verdict:
+    """The policy's verdict, now, in this walk. Raises as `judge`."""
+    if walk.workflow.policy is None:
+        return Allow()
+    ledger = walk.ledger
+    return judge(walk.workflow, ledger.run, plan, occasion, ledger.now, approval=approval, proposed_by=proposed_by)
+
+
+def judge(
+    workflow: Workflow[Any],
+    run: Run,
+    plan: Plan[Any],
+    occasion: Occasion,
+    now: Instant,
+    *,
+    approval: Approval | None = None,
+    proposed_by: str = "",
+) -> Verdict:
+    """The verdict on a plan of this run. Raises whatever an author's policy raises, TypeError for no verdict."""
+    if workflow.policy is None:
+        return Allow()
+    verdict = workflow.policy(
+        PolicyRequest(
+            activity=plan.activity,
+            key=plan.key,
+            arguments=json.loads(plan.arguments),
+            tenant=run.tenant,
+            workflow=run.workflow,
+            version=workflow.version,
+            run_id=run.run,
+            node=run.node,
+            visit=run.visit,
+            requested_by=run.requested_by,
+            moment=_utc(now.business),
+            occasion=occasion,
+            approval=approved_by(approval) if approval else None,
+            proposed_by=proposed_by,
+            policy_version=policy_version(workflow.policy),
+        )
+    )
+    return checked(verdict)
+
+
+def checked(verdict: object) -> Verdict:
+    """A policy's answer, if it is one: what is not a verdict allows nothing. Raises TypeError."""
+    if isinstance(verdict, Allow | Deny | NeedsApproval):
+        return verdict
+    raise TypeError(f"a policy answers Allow, Deny or NeedsApproval; this one answered {verdict!r}")
+
+
+def approved_by(approval: Approval) -> Approved:
+    """Who approved, as a policy is told."""
+    names = tuple(vote["by"] for vote in votes_of(approval))
+    roles = tuple(json.loads(approval.claims)) if approval.claims else ()
+    return Approved(approval.id, names, roles, _utc(approval.decided_at))
+
+
+def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
+    """Did enough people approve, all of whom may by the policy's own rule? No role named: the local operator's all."""
+    votes = votes_of(approval)
+    if demand.not_requester and any(vote["by"] == approval.requested_by for vote in votes):
+        return False
+    fit = {vote["by"] for vote in votes if not vote["claims"] or demand.by.allows(vote["claims"])}
+    return len(fit) >= demand.quorum and len(fit) == len({vote["by"] for vote in votes})
+
+
+def said(walk: Walk, verdict: Verdict) -> str:
+    """The verdict as the ledger keeps it: what, by which rule, of which version of the policy."""
+    version = policy_version(walk.workflow.policy)
+    word = "allow" if isinstance(verdict, Allow) else "needs approval"
+    return f"policy: {word} {verdict.rule} @{version}" if version else f"policy: {verdict.rule}"
+
+
+# --- before and after a model ------------------------------------------------------------------------
+async def offered(walk: Walk, activities: Sequence[Activity[Any, Any]]) -> list[Activity[Any, Any]]:
+    """Those that may be offered in this visit: the same on each walk of it."""
+    if walk.workflow.policy is None:
+        return list(activities)
+    visit, memos = walk.ledger.run.visit, walk.ledger.memos
+    fresh: dict[str, Memo] = {}
+    for activity in activities:
+        key = f"{MEMOS}offer/{activity.name}"
+        if (visit, key) not in memos and key not in fresh:
+            plan: Plan[Any] = Plan(activity.name, "", b"{}", digest(activity.name))
+            fresh[key] = _memo(walk, key, plan, ask(walk, plan, "offer"), "offer", "")
+    if fresh:
+        await walk.ledger.land(moves.remember_all(walk.ledger.run, list(fresh.values())))
+    return [a for a in activities if not isinstance(_recall(walk, f"{MEMOS}offer/{a.name}"), Deny)]
+
+
+async def proposed(walk: Walk, plan: Plan[Any], by: str) -> Verdict:
+    """What policy says of a plan that is not made: remembered within the visit. A denial is recorded."""
+    if walk.workflow.policy is None:
+        return Allow()
+    key = f"{MEMOS}proposal/{plan.digest[:32]}"
+    if (walk.ledger.run.visit, key) not in walk.ledger.memos:
+        memo = _memo(walk, key, plan, ask(walk, plan, "proposal", proposed_by=by), "proposal", by)
+        await walk.ledger.land(moves.remember_all(walk.ledger.run, [memo]))
+    verdict = _recall(walk, key)
+    if isinstance(verdict, Deny):
+        _tell(walk, plan, verdict, "proposal", key, by)
+    return verdict
+
+
+def record_denial(walk: Walk, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
+    """A write that was denied: its memo now, its event with the run's next move."""
+    key = f"{MEMOS}{occasion}/{plan.digest[:32]}/{walk.ledger.mail_read}"  # asked again after mail: another denial
+    if (walk.ledger.run.visit, key) not in walk.ledger.memos:
+        walk.ledger.submit(moves.remember_all(walk.ledger.run, [_memo(walk, key, plan, verdict, occasion, "")]))
+    _tell(walk, plan, verdict, occasion, key, "")
+
+
+def _tell(walk: Walk, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
+    if len(walk.told) >= DENIALS_TOLD_MAX:
+        return
+    data: dict[str, object] = {
+        "activity": plan.activity,
+        "effect_key": plan.key,
+        "occasion": occasion,
+        "rule": verdict.rule,
+        "detail": verdict.detail,
+        "policy_version": policy_version(walk.workflow.policy),
+        "arguments_digest": digest(plan.arguments),
+        "proposed_by": by,
+    }
+    text = f"{plan.activity} {plan.key}: denied by {verdict.rule}"
+    walk.told.setdefault(key, Told(key, text, data, EventType.DENIED))
+
+
+def _memo(walk: Walk, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
+    run = walk.ledger.run
+    body: dict[str, Any] = {
+        "occasion": occasion,
+        "activity": plan.activity,
+        "key": plan.key,
+        "arguments": json.loads(plan.arguments),
+        "node": run.node,
+        "proposed_by": by,
+        "policy_version": policy_version(walk.workflow.policy),
+        **dump(verdict),
+    }
+    response = json.dumps(body, ensure_ascii=False).encode()
+    return Memo(run.tenant, run.run, run.visit, key, plan.activity, "", response, "", walk.ledger.now.business)
+
+
+def dump(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data."""
+    if isinstance(verdict, Allow):
+        return {"verdict": "allow", "rule": verdict.rule}
+    if isinstance(verdict, Deny):
+        return {"verdict": "deny", "rule": verdict.rule, "detail": verdict.detail}
+    return {
+        "verdict": "needs_approval",
+        "rule": verdict.rule,
+        "by": str(verdict.by),
+        "summary": verdict.summary,
+        "within_s": verdict.within.total_seconds(),
+        "quorum": verdict.quorum,
+        "not_requester": verdict.not_requester,
+    }
+
+
+def _recall(walk: Walk, key: str) -> Verdict:
+    body = json.loads(walk.ledger.memos[walk.ledger.run.visit, key].response or b"{}")
+    if body["verdict"] == "allow":
+        return Allow(body["rule"])
+    if body["verdict"] == "deny":
+        return Deny(body["rule"], body["detail"])
+    return NeedsApproval(
+        body["rule"],
+        Rule.parse(body["by"]),
+        body["summary"],
+        timedelta(seconds=body["within_s"]),
+        body["quorum"],
+        body["not_requester"],
+    )
+
+
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / SECOND, UTC)
