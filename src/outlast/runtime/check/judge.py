@@ -1,0 +1,178 @@
+"""One run against new code: everything it stands on that would not carry it on, each in a sentence. Pure, read-only.
+
+It asks what the engine asks when it claims the run (`engine/fit.py`, `engine/adoption.py`), and looks ahead: at answers
+that have to be read, at what waits and approvals name, at undo and reconcile. `before` is the topology of the run's own
+version, where a worker has left one; what only a comparison shows is passed over without it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
+from outlast.core.rows import Approval, Effect, Run
+from outlast.engine.adoption import Stranded, next_place
+from outlast.engine.fit import Misfit, activity_of, effect_misfits, state_misfits
+from outlast.errors import InvalidInput, NotStorable
+from outlast.flow.activity import Activity
+from outlast.flow.node import Node
+from outlast.flow.plan import Plan
+from outlast.flow.reach import Reach, reach_of
+from outlast.flow.workflow import Workflow
+from outlast.store.port import RunRows
+
+NO_UNDO: Final = "no: "
+Plain = dict[str, Any]
+
+
+class Stand(NamedTuple):
+    """Where the run would be walked: by which code, in which node, with which visits so far."""
+
+    workflow: Workflow[Any]
+    node: str
+    visits: Mapping[str, int]
+    snapshot: bytes
+
+
+def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain | None) -> list[Misfit]:
+    """Why this code would not carry the run on; [] when it would. `workflows`: by lane, one of them of its name."""
+    run = rows.run
+    if run.status is RunStatus.COMPENSATING:
+        alike = [w for w in workflows.values() if w.name == run.workflow]
+        workflow = workflows.get(run.lane) or max(alike, key=lambda w: w.version)
+        return [misfit for effect in rows.effects for misfit in _undo(workflow, effect)]
+    to = next_place(workflows, run, rows.last.snapshot or b"{}", None)
+    if isinstance(to, Stranded):
+        return [Misfit("version", to.why)]
+    if to is None:
+        stand = Stand(workflows[run.lane], run.node, json.loads(run.visits), rows.last.snapshot or b"{}")
+    else:
+        stand = Stand(workflows[to.lane], to.node, to.visits, to.state)
+    node = stand.workflow.nodes.get(stand.node)
+    if node is None:
+        return [Misfit("node", f'node "{stand.node}" was removed; it stands exactly there')]
+    return list(dict.fromkeys(_in_node(rows, stand, node, before)))
+
+
+def _in_node(rows: RunRows, stand: Stand, node: Node, before: Plain | None) -> Iterator[Misfit]:
+    workflow, run = stand.workflow, rows.run
+    reach = reach_of(node.fn)
+    was = (before or {}).get("nodes", {}).get(run.node)
+    yield from state_misfits(workflow, stand.snapshot)
+    yield from effect_misfits(workflow, run, rows.effects)
+    for effect in rows.effects:
+        if effect.visit in (0, run.visit) and not effect.undoes:
+            yield from _answer(workflow, effect)
+            yield from _open(workflow, run, effect, before, reach, was)
+        yield from _undo(workflow, effect)
+    for memo in rows.memos:
+        activity = activity_of(workflow, memo.activity) if memo.visit == run.visit and memo.activity else None
+        if activity is not None and memo.response is not None:
+            yield from _readable(activity, memo.response, memo.key)
+    yield from _waits(rows, node, reach, was)
+    for approval in rows.approvals:
+        if approval.visit == run.visit and _counts(approval):
+            yield from _approval(workflow, run, approval)
+    yield from _ways(stand, node, reach, before)
+
+
+def _answer(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
+    activity = activity_of(workflow, effect.activity)
+    if activity is not None and effect.status is EffectStatus.DONE and effect.response is not None:
+        yield from _readable(activity, effect.response, effect.key)
+
+
+def _readable(activity: Activity[Any, Any], response: bytes, key: str) -> Iterator[Misfit]:
+    try:
+        activity.response_codec.load(response)
+    except NotStorable as error:
+        why = " · ".join(error.why.splitlines())
+        yield Misfit("answer", f"the recorded answer of {activity.name} {key} does not fit its type any more: {why}")
+
+
+def _open(
+    workflow: Workflow[Any], run: Run, effect: Effect, before: Plain | None, reach: Reach, was: Plain | None
+) -> Iterator[Misfit]:
+    """A call whose outcome is not known yet: whoever takes the run has to ask for it, and to settle it as promised."""
+    activity = activity_of(workflow, effect.activity)
+    if effect.settled_at or activity is None:
+        return
+    name = f"{effect.activity} {effect.key}"
+    if was is not None and effect.activity in was["activities"] and effect.activity not in reach.activities:
+        yield Misfit("walk", f'node "{run.node}" does not ask for {name} any more, and its outcome is not known yet')
+    mode = (before or {}).get("activities", {}).get(effect.activity, {}).get("mode")
+    if effect.status is EffectStatus.INTENDED and mode == "reconcile" and activity.mode != "reconcile":
+        yield Misfit("reconcile", f"{name} is open, and its activity cannot ask the receiver any more")
+
+
+def _undo(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
+    """What was done with a promise to undo it needs that undo until the run has ended."""
+    if effect.status is not EffectStatus.DONE or not effect.undo or effect.undo.startswith(NO_UNDO) or effect.undoes:
+        return
+    activity = activity_of(workflow, effect.activity)
+    if activity is None or activity.undo_fn is None:
+        yield Misfit("undo", f"{effect.activity} {effect.key} was done, and could not be undone any more")
+
+
+def _waits(rows: RunRows, node: Node, reach: Reach, was: Plain | None) -> Iterator[Misfit]:
+    for wait in rows.waits:
+        if wait.visit != rows.run.visit or wait.status is not WaitStatus.OPEN:
+            continue
+        kind = reach.waits.get(wait.name)
+        if kind is not None and kind != wait.kind:
+            yield Misfit("wait", f"its wait {wait.name} was a {wait.kind} and is a {kind} now")
+        if kind is None and not reach.open and was is not None and wait.name in was["waits"]:
+            yield Misfit(
+                "wait", f'it waits for {wait.kind} {wait.name}, which node "{node.name}" does not ask for any more'
+            )
+
+
+def _counts(approval: Approval) -> bool:
+    pending = approval.status is ApprovalStatus.PENDING
+    return pending or (approval.status is ApprovalStatus.APPROVED and not approval.consumed_by)
+
+
+def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator[Misfit]:
+    """A person was asked about exact calls: they must be the same calls for the new code."""
+    for plan in json.loads(approval.plans):
+        activity = activity_of(workflow, plan["activity"])
+        if activity is None:
+            yield Misfit("approval", f"{approval.id} asks for {plan['activity']}, which the code does not have")
+            continue
+        try:
+            args, kwargs = activity.load_args(plan["arguments"].encode())
+            now: Plan[Any] = activity.plan(*args, **kwargs)
+        except (NotStorable, InvalidInput) as error:
+            why = " · ".join(error.why.splitlines())
+            yield Misfit("approval", f"{approval.id} asks for a call that {activity.name} does not take: {why}")
+            continue
+        if now.approval_digest(run.tenant, run.run) != plan["digest"]:
+            what = f"{plan['activity']} {plan['key']}, which would be {now.key} now"
+            yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn, and asked anew")
+
+
+def _ways(stand: Stand, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
+    for target in reach.returns:
+        if target not in node.exits.targets:
+            yield Misfit("edge", f'node "{node.name}" returns "{target}", which it does not declare')
+    old = (before or {}).get("nodes", {})
+    for name in _reachable(stand.workflow, node.name):
+        most, entered = stand.workflow.nodes[name].max_visits, stand.visits.get(name, 0)
+        if most is None or entered < most:
+            continue
+        earlier = old[name]["max_visits"] if name in old else None
+        could = name in old and (earlier is None or entered < earlier)
+        if could or entered > most:
+            yield Misfit("max_visits", f'it has entered node "{name}" {entered} times, and max_visits is {most} now')
+
+
+def _reachable(workflow: Workflow[Any], start: str) -> list[str]:
+    """The nodes a run may still enter from here."""
+    found: dict[str, None] = {}
+    queue = list(workflow.nodes[start].exits.targets)
+    while queue:
+        name = queue.pop()
+        if name not in found:
+            found[name] = None
+            queue += workflow.nodes[name].exits.targets
+    return list(found)

@@ -1,0 +1,149 @@
+"""The versions of workflows that a store knows: who serves them, how many runs they have, and moving runs over."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from outlast.core.adoption import ask_for, lane_of, version_in
+from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
+from outlast.core.overlay import Attention, attention_of
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
+from outlast.engine.commands import RACES_MAX, busy, check_reason, find_run, over
+from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
+from outlast.runtime.operations import Operations
+from outlast.runtime.words import is_alive
+from outlast.store.port import Store
+
+PAGE = 200
+ADOPTED_BY = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
+
+
+class Version(NamedTuple):
+    """One version of a workflow."""
+
+    workflow: str
+    version: int
+    lane: str
+    runs: int  # unfinished ones of the tenant
+    flagged: int  # of these, how many wait for a person because of their version
+    served_by: tuple[str, ...]
+    topology: str  # the beginning of the digest of its last topology; '' when no worker ever served it
+    since: int  # business; when that topology was first seen; 0 = never
+
+
+async def versions(ops: Operations) -> tuple[Version, ...]:
+    """Every version that has been served, or has unfinished runs of this tenant, or both."""
+    runs: Counter[str] = Counter()
+    flagged: Counter[str] = Counter()
+    for run in await unfinished(ops.store, ops.tenant):
+        runs[run.lane] += 1
+        flagged[run.lane] += any(a.reason in ADOPTED_BY for a in attention_of(run))
+    now = await ops.store.now()
+    alive = [worker for worker in await ops.workers() if is_alive(worker, now)]
+    rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,)) if isinstance(r, Topology)}
+    lanes = {*rows, *runs, *(lane for worker in alive for lane in worker.lanes.split())}
+    found = []
+    for lane in sorted(lanes, key=lambda each: (each.rpartition("@")[0], version_in(each))):
+        row = rows.get(lane)
+        found.append(
+            Version(
+                lane.rpartition("@")[0],
+                version_in(lane),
+                lane,
+                runs[lane],
+                flagged[lane],
+                tuple(w.id for w in alive if lane in w.lanes.split()),
+                row.digest[:12] if row else "",
+                row.at if row else 0,
+            )
+        )
+    return tuple(found)
+
+
+async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]:
+    """The unfinished runs of a tenant, of one workflow or all."""
+    found: list[Run] = []
+    for status in RunStatus:
+        if status in TERMINAL:
+            continue
+        cursor = ""
+        while True:
+            where: dict[str, str | int] = {"status": status.value} | ({"workflow": workflow} if workflow else {})
+            page = await store.page(RUN, tenant, where, cursor=cursor, limit=PAGE)
+            found += [row for row in page.rows if isinstance(row, Run)]
+            cursor = page.cursor
+            if not cursor:
+                break
+    return list({run.run: run for run in found}.values())
+
+
+class Asked(NamedTuple):
+    """Runs whose holder was asked to take them over, and those that cannot be, with the reason."""
+
+    runs: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+
+
+async def adopt(
+    ops: Operations, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str = ""
+) -> Asked:
+    """Ask that runs go on in a version, at a node or where they stand; each by itself, what fails is listed.
+
+    Only the holder moves a run: this leaves the wish, and a worker of that version acts on it. Raises NotFound where
+    no live worker serves that version.
+    """
+    check_reason(reason)
+    lane = lane_of(workflow, version)
+    serving = await ops.serving()
+    if lane not in serving:
+        raise NotFound(
+            f"no live worker serves {lane}",
+            "a worker of that version moves the runs",
+            "start one: outlast worker MODULE",
+        )
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
+    for run in dict.fromkeys(runs):
+        try:
+            await _ask(ops, run, workflow, version, node, reason, serving)
+            done.append(run)
+        except OutlastError as error:
+            failed.append((run, f"{error.what}: {error.why}"))
+    return Asked(tuple(done), tuple(failed))
+
+
+async def _ask(
+    ops: Operations, run: str, workflow: str, version: int, node: str, reason: str, serving: frozenset[str]
+) -> None:
+    for _ in range(RACES_MAX):
+        row = await find_run(ops.store, ops.tenant, run)
+        if is_over(row):
+            raise over(run)
+        why = _reason(row, workflow, version, node, serving)
+        try:
+            await ops.store.commit(ask_for(row, why, version, node, actor=ops.actor.name, text=reason))
+            return
+        except Ended:
+            raise over(run) from None
+        except Stale:
+            continue
+    raise busy(run)
+
+
+def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset[str]) -> Reason:
+    """The reason of its attention that this answers. Raises Conflict for a run that goes on where it is."""
+    if run.workflow != workflow:
+        raise Conflict(f"{run.run} is a run of {run.workflow}", f"not of {workflow}", "name its own workflow")
+    stops: list[Attention] = [a for a in attention_of(run) if a.reason not in OVERLAY_ONLY]
+    mine = [a.reason for a in stops if a.reason in ADOPTED_BY]
+    if mine:
+        return mine[0]
+    if stops:
+        raise Conflict(
+            f"{run.run} needs a person for {stops[0].reason.value}", stops[0].detail, f"outlast runs show {run.run}"
+        )
+    if run.lane in serving:
+        raise Conflict(
+            f"{run.run} goes on in {run.lane}", "a live worker serves it", "stop the workers of that version first"
+        )
+    return Reason.STRANDED_VERSION
