@@ -1,0 +1,105 @@
+"""A wire between a store and its server that can be cut just before or just after a COMMIT has passed."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Literal
+from urllib.parse import urlsplit
+
+Cut = Literal["", "before", "after"]
+COMMIT = b"COMMIT\0"
+
+
+class Wire:
+    """One listening port; each connection is passed on to the server."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname and parts.port
+        self._target = (parts.hostname, parts.port)
+        self._parts = parts
+        self.cut_next: Cut = ""
+        self.cuts = 0
+        self.silent = False  # nothing comes back any more, and nothing is closed
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._connection, "127.0.0.1", 0), self._loop
+        ).result(10)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """The server's, by way of this wire."""
+        netloc = self._parts.netloc.replace(f":{self._target[1]}", f":{self.port}")
+        return self._parts._replace(netloc=netloc).geturl()
+
+    def cut_all(self) -> None:
+        """Reset every connection now."""
+        asyncio.run_coroutine_threadsafe(self._cut_all(), self._loop).result(10)
+
+    async def _cut_all(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, back}
+        try:
+            await asyncio.gather(self._up(reader, back, writer), self._down(there, writer))
+        except (ConnectionError, OSError, asyncio.IncompleteReadError):
+            pass  # that is what it is for
+        finally:
+            self._writers -= {writer, back}
+            writer.transport.abort()
+            back.transport.abort()
+
+    async def _up(self, reader: asyncio.StreamReader, out: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            cut = self.cut_next if COMMIT in data else ""
+            if cut:
+                self.cut_next = ""
+                self.cuts += 1
+            if cut == "before":
+                raise ConnectionResetError
+            out.write(data)
+            await out.drain()
+            if cut == "after":
+                client.transport.abort()  # the server has it, and answers nobody
+                return
+        out.transport.abort()
+
+    async def _down(self, reader: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if not self.silent:
+                out.write(data)
+                await out.drain()
+        out.transport.abort()
+
+    def close(self) -> None:
+        """Cut everything and stop listening."""
+
+        async def end() -> None:
+            self._server.close()
+            await self._cut_all()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def wire(url: str) -> Iterator[Wire]:
+    """A wire for the time of a test."""
+    made = Wire(url)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,284 @@
+"""What is acknowledged is there, what is refused is not, and a COMMIT without an answer is asked after (S-7…S-9)."""
+
+import asyncio
+import threading
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.core.commit import Commit, Put
+from outlast.core.rows import EVENT, NOTE, RUN, Note, Run
+from outlast.errors import Stale, StoreError, Unavailable, Uncertain
+from outlast.store.postgres import session, statements
+from outlast.store.postgres.store import PostgresStore, open_postgres
+from outlast.testing.conformance import subject as make
+from tests.postgres import server
+from tests.postgres.proxy import Wire, wire
+
+
+async def moves(store: PostgresStore, row: Run, count: int) -> Run:
+    for _ in range(count):
+        await store.commit(make.put_run(row))
+        row = make.moved(row)
+    return row
+
+
+def through(url: str, line: Wire) -> str:
+    return f"{line.url}?{url.partition('?')[2]}"
+
+
+@pytest.mark.req("RT-5")
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: Any) -> None:
+    """Cut after it has passed: it landed, and is told so. Cut before: it did not, and nothing is written twice."""
+
+    async def live(line: Wire) -> None:
+        store = await open_postgres(through(url, line), writer="w")
+        await store.commit(make.start(make.run_row()))
+        row = await make.the_run(store)
+        told = []
+        for n in range(20):
+            line.cut_next = cut
+            try:
+                await store.commit(make.post(make.note_row(payload=b"%d" % n)))
+                told.append(b"%d" % n)
+            except Unavailable:
+                assert cut == "before"
+        found = [note.payload for note in await make.notes(store)]
+        assert line.cuts == 20
+        assert found == told
+        assert len(found) == (20 if cut == "after" else 0)
+        await moves(store, await make.the_run(store), 3)
+        assert (await make.the_run(store)).version == row.version + 3
+        await store.close()
+
+    with wire(server.url()) as line:
+        asyncio.run(live(line))
+
+
+def test_a_commit_that_can_be_asked_after_by_nobody_is_uncertain(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "RESOLVE_S", 0.5)
+    monkeypatch.setattr(statements, "LANDED", "SELECT NULL::text WHERE $1::text <> ''")
+
+    async def live(line: Wire) -> None:
+        store = await open_postgres(through(url, line), writer="w")
+        await store.commit(make.start(make.run_row()))
+        line.cut_next = "after"
+        with pytest.raises(Uncertain):
+            await store.commit(make.post(make.note_row()))
+        await store.close()
+
+    with wire(server.url()) as line:
+        asyncio.run(live(line))
+
+
+def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
+    """Cut again and again under load: each acknowledged note is there once, each refused one is not."""
+
+    async def live(line: Wire) -> None:
+        store = await open_postgres(through(url, line), writer="w")
+        await store.commit(make.start(make.run_row()))
+        told: list[bytes] = []
+        unknown: list[bytes] = []
+
+        async def post(n: int) -> None:
+            payload = b"%d" % n
+            try:
+                await store.commit(make.post(make.note_row(payload=payload)))
+                told.append(payload)
+            except Unavailable:
+                pass
+            except Uncertain:
+                unknown.append(payload)
+
+        for n in range(30):
+            posts = [asyncio.create_task(post(n * 10 + i)) for i in range(10)]
+            await asyncio.sleep(0.003 * (n % 7))
+            await asyncio.to_thread(line.cut_all)
+            await asyncio.gather(*posts)
+        found = [note.payload for note in await make.notes(store)]
+        assert len(found) == len(set(found))
+        assert set(told) <= set(found) <= set(told) | set(unknown)
+        assert told, "some got through"
+        await store.close()
+
+    with wire(server.url()) as line:
+        asyncio.run(live(line))
+
+
+@pytest.mark.req("RT-5")
+def test_the_server_dies_and_comes_back_and_nothing_acknowledged_is_lost(schema: str) -> None:
+    """Killed as in a crash while two writers post; what was told "done" is in the log that it recovers from."""
+    own = server.Server()
+    try:
+        asyncio.run(_through_crashes(own, f"{own.url}?schema={schema}"))
+    finally:
+        own.close()
+
+
+async def _through_crashes(own: server.Server, url: str) -> None:
+    stores = [await open_postgres(url, writer=f"w{n}") for n in range(2)]
+    for n in range(2):
+        await stores[n].commit(make.start(make.run_row(f"run-{n}")))
+    told: set[tuple[int, bytes]] = set()
+    unknown: set[tuple[int, bytes]] = set()
+    over = False
+
+    async def keep_posting(which: int) -> None:
+        n = 0
+        while not over:
+            n += 1
+            payload = b"%d" % n
+            try:
+                await stores[which].commit(make.post(make.note_row(f"run-{which}", payload=payload)))
+                told.add((which, payload))
+            except Unavailable:
+                await asyncio.sleep(0.02)
+            except Uncertain:
+                unknown.add((which, payload))
+
+    tasks = [asyncio.create_task(keep_posting(which)) for which in range(2)]
+    for _ in range(3):
+        before = len(told)
+        while len(told) < before + 50:  # noqa: ASYNC110 - what others are told is counted, no event says it
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(own.kill)
+        await asyncio.to_thread(own.start)
+    over = True
+    await asyncio.gather(*tasks)
+    found = {(which, note.payload) for which in range(2) for note in await make.notes(stores[which], f"run-{which}")}
+    assert told <= found <= told | unknown
+    for store in stores:
+        await store.close()
+
+
+# --- the fence -----------------------------------------------------------------------------
+def test_what_is_only_expected_is_held_as_well(url: str) -> None:
+    """Two commits that each move one run and expect the other: one of them must lose (S-8)."""
+    assert asyncio.run(_crossed(url)) == 1
+
+
+def test_a_plain_select_would_let_both_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The safeguard removed: without the lock on what is expected, both land on what the other has replaced."""
+    find = statements.find
+    monkeypatch.setattr(statements, "find", lambda kind, lock: find(kind, lock=False))
+    both = [asyncio.run(_crossed(f"{url}{n}")) for n in range(12)]
+    for n in range(12):
+        asyncio.run(server.drop(f"{url.rpartition('=')[2]}{n}"))
+    assert 2 in both
+
+
+async def _crossed(url: str) -> int:
+    stores = [await open_postgres(url, writer=f"w{n}") for n in range(2)]
+    rows = [make.run_row(f"run-{n}") for n in range(2)]
+    for row in rows:
+        await stores[0].commit(make.start(row))
+    commits = [
+        Commit((Put(RUN, make.moved(rows[n], label=f"by {n}"), 1),), expects=(make.expect_run(rows[1 - n]),))
+        for n in range(2)
+    ]
+    start = threading.Barrier(2)
+    outcomes: list[object] = []
+
+    def land(n: int) -> None:
+        start.wait()
+        try:
+            outcomes.append(asyncio.run(stores[n].commit(commits[n])))
+        except Stale as stale:
+            outcomes.append(stale)
+
+    threads = [threading.Thread(target=land, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    for store in stores:
+        await store.close()
+    return sum(not isinstance(outcome, StoreError) for outcome in outcomes)
+
+
+def test_a_row_that_others_hold_keeps_nobody_else_waiting(url: str) -> None:
+    """A stranger's lock on one run: commits of other runs land, and its own as soon as it is let go."""
+
+    async def live() -> None:
+        store = await open_postgres(url, writer="w")
+        for n in range(2):
+            await store.commit(make.start(make.run_row(f"run-{n}")))
+        stranger = await asyncpg.connect(server.url())
+        await stranger.execute("BEGIN")
+        await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.run WHERE run = 'run-0' FOR UPDATE")
+        held = asyncio.ensure_future(store.commit(make.post(make.note_row("run-0"))))
+        await store.commit(make.post(make.note_row("run-1")))
+        assert not held.done()
+        await stranger.execute("ROLLBACK")
+        await stranger.close()
+        await held
+        assert len(await make.notes(store, "run-0")) == 1
+        await store.close()
+
+    asyncio.run(live())
+
+
+def test_one_refused_commit_refuses_no_other(url: str) -> None:
+    async def live() -> None:
+        store = await open_postgres(url, writer="w")
+        await store.commit(make.start(make.run_row()))
+        event = Put(EVENT, make.event_row(seq=1), 0)  # there already
+        outcomes = await asyncio.gather(
+            store.commit(make.post(make.note_row(payload=b"1"))),
+            store.commit(Commit((event,))),
+            store.commit(make.post(make.note_row(payload=b"2"))),
+            return_exceptions=True,
+        )
+        assert [isinstance(outcome, StoreError) for outcome in outcomes] == [False, True, False]
+        rows = await store.rows(NOTE, (make.TENANT, "run-1"))
+        assert [row.payload for row in rows if isinstance(row, Note)] == [b"1", b"2"]
+        await store.close()
+
+    asyncio.run(live())
+
+
+# --- waking --------------------------------------------------------------------------------
+@pytest.mark.req("GATE-2")
+def test_another_process_hears_of_a_due_run_also_after_its_ear_was_cut(url: str) -> None:
+    async def live(line: Wire) -> None:
+        one = await open_postgres(url, writer="one")
+        two = await open_postgres(through(url, line), writer="two")
+        heard = asyncio.Event()
+        two.on_change(heard.set)
+        await asyncio.wait_for(heard.wait(), 10)  # it listens
+        heard.clear()
+        await one.commit(make.start(make.run_row()))
+        await asyncio.wait_for(heard.wait(), 10)
+        await asyncio.to_thread(line.cut_all)
+        heard.clear()
+        await asyncio.wait_for(heard.wait(), 20)  # it listens again
+        heard.clear()
+        await one.commit(make.start(make.run_row("run-2")))
+        await asyncio.wait_for(heard.wait(), 10)
+        await one.close()
+        await two.close()
+
+    with wire(server.url()) as line:
+        asyncio.run(live(line))
+
+
+def test_a_renewal_does_not_wait_for_a_batch(url: str) -> None:
+    """The batch's connection is kept by a stranger's lock on the writer's receipt; the renewal lands meanwhile."""
+
+    async def live() -> None:
+        store = await open_postgres(url, writer="w")
+        await store.commit(make.start(make.run_row()))
+        stranger = await asyncpg.connect(server.url())
+        await stranger.execute("BEGIN")
+        await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.writer WHERE id = 'w' FOR UPDATE")
+        waits = asyncio.ensure_future(store.commit(make.post(make.note_row())))
+        await asyncio.wait_for(store.urgent(Commit(make.puts(make.worker_row()))), 3)
+        assert not waits.done()
+        await stranger.execute("ROLLBACK")
+        await stranger.close()
+        await waits
+        await store.close()
+
+    asyncio.run(live())

@@ -1,0 +1,218 @@
+"""Opening: settings that are insisted on, the schema made once whoever comes, plans that scan no table."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.core.rows import APPROVAL, EFFECT, KINDS, RUN
+from outlast.errors import StoreUnusable
+from outlast.runtime.open import open_store
+from outlast.store import sql
+from outlast.store.migrations import MIGRATIONS, SCHEMA
+from outlast.store.postgres import reads, schema, statements
+from outlast.store.postgres.connect import Address, connect
+from outlast.store.postgres.statements import Form, numbered
+from outlast.store.postgres.store import open_postgres
+from outlast.testing.conformance import subject as make
+from tests.postgres import server
+
+
+@asynccontextmanager
+async def administrator() -> AsyncIterator[Any]:
+    db = await asyncpg.connect(server.url())
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+# --- durability ----------------------------------------------------------------------------
+@pytest.mark.req("RT-5")
+def test_a_role_that_asks_for_less_is_given_full_durability(schema: str) -> None:
+    async def live() -> None:
+        async with administrator() as db:
+            await db.execute(f"CREATE ROLE {schema} LOGIN; GRANT CREATE ON DATABASE postgres TO {schema}")
+            await db.execute(
+                f"ALTER ROLE {schema} SET synchronous_commit = off; ALTER ROLE {schema} SET search_path = x"
+            )
+        try:
+            url = server.url().replace("postgres@", f"{schema}@") + f"?schema={schema}"
+            store = await open_postgres(url, writer="w")
+            facts = store.facts()
+            assert facts["synchronous_commit"] == "on"
+            assert facts["fsync"] == "on"
+            assert facts["schema"] == SCHEMA
+            await store.commit(make.start(make.run_row()))
+            await store.close()
+            async with administrator() as db:  # no superuser made it, and nothing of it lies elsewhere
+                assert await db.fetchval(f"SELECT count(*) FROM {schema}.run") == 1
+        finally:
+            async with administrator() as db:
+                await db.execute(f"DROP OWNED BY {schema} CASCADE; DROP ROLE {schema}")
+
+    asyncio.run(live())
+
+
+def test_a_server_that_does_not_sync_is_refused(schema: str) -> None:
+    own = server.Server(fsync="off")
+    try:
+        with pytest.raises(StoreUnusable, match="does not keep what it acknowledges"):
+            asyncio.run(open_postgres(f"{own.url}?schema={schema}", writer="w"))
+    finally:
+        own.close()
+
+
+# --- addresses -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://postgres@127.0.0.1:1/postgres", "cannot be reached"),
+        ("postgresql://postgres@127.0.0.1:1/postgres?schema=Bad-Name", "names no PostgreSQL store"),
+        ("{server}?database=nobody_made_it", "no such database"),
+    ],
+)
+def test_what_cannot_be_opened_is_said_in_a_sentence(url: str, says: str) -> None:
+    given = url.replace("{server}?database=", server.url().rpartition("/")[0] + "/")
+    with pytest.raises(StoreUnusable, match=says):
+        asyncio.run(open_store(given))
+
+
+def test_a_password_is_never_shown() -> None:
+    shown = Address.parse("postgresql://ann:s3cret@db.example:5432/shop?schema=orders").shown
+    assert "s3cret" not in shown
+    assert shown == "postgresql://ann:***@db.example:5432/shop?schema=orders"
+
+
+def test_a_user_who_may_not_create_a_schema_is_told_what_to_grant(schema: str) -> None:
+    async def live() -> None:
+        async with administrator() as db:
+            await db.execute(f"CREATE ROLE {schema} LOGIN")
+        try:
+            url = server.url().replace("postgres@", f"{schema}@") + f"?schema={schema}"
+            with pytest.raises(StoreUnusable, match="GRANT CREATE ON DATABASE"):
+                await open_postgres(url, writer="w")
+        finally:
+            async with administrator() as db:
+                await db.execute(f"DROP ROLE {schema}")
+
+    asyncio.run(live())
+
+
+# --- migrations ----------------------------------------------------------------------------
+def test_many_who_come_at_once_make_the_schema_once(url: str) -> None:
+    async def live() -> None:
+        stores = await asyncio.gather(*(open_postgres(url, writer=f"w{n}") for n in range(8)))
+        await stores[0].commit(make.start(make.run_row()))
+        assert (await make.the_run(stores[7])).run == "run-1"
+        for store in stores:
+            await store.close()
+
+    asyncio.run(live())
+
+
+def test_a_newer_schema_is_refused_and_not_touched(url: str) -> None:
+    async def live() -> None:
+        await (await open_postgres(url, writer="w")).close()
+        async with administrator() as db:
+            await db.execute(f"INSERT INTO {url.rpartition('=')[2]}.outlast_schema VALUES ({SCHEMA + 1})")
+        with pytest.raises(StoreUnusable, match="newer version"):
+            await open_postgres(url, writer="w2")
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("RUN-8")
+@pytest.mark.parametrize("old", range(1, SCHEMA))
+def test_a_schema_of_an_older_version_goes_on_under_this_one(
+    url: str, old: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while somebody of the older version still writes: it names its columns, and steps only add."""
+
+    async def live() -> None:
+        address = Address.parse(url)
+        db = await connect(address, writes=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "SCHEMA", old)
+            await schema.migrate(db, address)
+        row = make.run_row()
+        columns = [r["column_name"] for r in await db.fetch(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'run'",
+            address.schema,
+        )]  # fmt: skip
+        names = [name for name in RUN.row._fields if name in columns]
+        marks = ", ".join(f"${n}" for n in range(1, len(names) + 1))
+        insert = f"INSERT INTO run ({', '.join(names)}) VALUES ({marks})"
+        await db.execute(insert, *(getattr(row, name) for name in names))
+        store = await open_postgres(url, writer="w")
+        await db.execute(insert, *(getattr(row._replace(run="run-2"), name) for name in names))
+        for run in ("run-1", "run-2"):
+            found = await make.the_run(store, run)
+            await store.commit(make.put_run(found))
+        await store.close()
+        await db.close()
+
+    assert len(MIGRATIONS) == SCHEMA
+    asyncio.run(live())
+
+
+# --- plans ---------------------------------------------------------------------------------
+def statements_of_the_hot_path() -> list[tuple[str, str]]:
+    """Every statement that a running system makes again and again."""
+    found = [(f"find {kind.name}", statements.find(kind, lock=kind.versioned)) for kind in KINDS]
+    found += [(f"exist {kind.name}", statements.exist(kind)) for kind in KINDS]
+    forms = [Form(kind, insert) for kind in KINDS for insert in (True, False) if insert or kind.versioned]
+    found += [(f"write {f.kind.name} {f.insert}", statements.write((f,), notify=False, receipt=True)) for f in forms]
+    found += [(f"of runs {kind.name}", reads._of_runs(kind)) for kind in reads.OF_A_HOLDER]
+    found += [("last", reads._LAST), ("shared", reads._SHARED), ("now", statements.NOW)]
+    found += [(name, statements.locked(getattr(sql, name))) for name in ("DUE", "OWNED")]
+    found += [(name, numbered(getattr(sql, name))) for name in ("NEXT_DUE", "QUEUED", "QUEUED_ALL", "OVER")]
+    found += [(f"load {kind.name}", numbered(sql.SQL[kind.name].select)) for kind in KINDS]
+    found += [(f"rows {kind.name}", numbered(sql.prefix(kind, min(2, kind.key), 0))) for kind in KINDS]
+    for kind in (RUN, APPROVAL, EFFECT):
+        found += [(f"page {kind.name}", numbered(sql.page(kind, [], after=False)))]
+    found += [("approval by id", numbered(sql.page(APPROVAL, ["id"], after=False)))]
+    return found
+
+
+@pytest.mark.req("RT-5")
+def test_no_statement_of_the_hot_path_scans_a_table(url: str) -> None:
+    """Sequential scans are switched off for our connections, so one in a plan means that no index serves it."""
+
+    async def live() -> None:
+        store = await open_postgres(url, writer="w")
+        db = await connect(Address.parse(url), writes=True)
+        scanning = []
+        for name, statement in statements_of_the_hot_path():
+            await db.execute(f"PREPARE probe AS {statement}")
+            count = await db.fetchval(
+                "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'probe'"
+            )
+            nulls = ", ".join(["NULL"] * count)
+            call = f"probe({nulls})" if count else "probe"
+            plan = "\n".join(r[0] for r in await db.fetch(f"EXPLAIN EXECUTE {call}"))
+            await db.execute("DEALLOCATE probe")
+            if "Seq Scan" in plan:
+                scanning.append(f"{name}\n{plan}")
+        assert not scanning, "\n\n".join(scanning)
+        await db.close()
+        await store.close()
+
+    asyncio.run(live())
+
+
+def test_a_missing_index_would_be_seen(url: str) -> None:
+    async def live() -> None:
+        store = await open_postgres(url, writer="w")
+        db = await connect(Address.parse(url), writes=True)
+        await db.execute("DROP INDEX run_due")
+        asked = numbered(sql.NEXT_DUE).replace("$1", "'x'")
+        plan = "\n".join(r[0] for r in await db.fetch(f"EXPLAIN {asked}"))
+        assert "Seq Scan" in plan or "run_due" not in plan
+        await db.close()
+        await store.close()
+
+    asyncio.run(live())
