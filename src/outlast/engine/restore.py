@@ -36,10 +36,14 @@ async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
     and a batch under a closed row is refused whole. Then each unfinished run is marked. A recovery that was cut off
     is made again from the beginning; it asks people again, and forgets nothing.
     """
+    since = (await store.now()).business
     before = await present_generation(store)
-    n = before.n + 1 if before else 2
-    begun = Generation(n, new_id, (await store.now()).business)
-    await store.commit(Commit((Put(META, begun.row(), n - 1 if before else 0),), label=f"generation {n}"))
+    if before is None:  # a store of a version that knew no generations
+        before = Generation(1, f"{new_id}-before", since)
+        await store.commit(Commit((Put(META, before.row(), 0),), label="generation 1"))
+    n = before.n + 1
+    begun = Generation(n, new_id, since)
+    await store.commit(Commit((Put(META, begun.row(), before.n),), label=f"generation {n}"))
     workers = await _close_workers(store)
     writers = await _close_writers(store)
     runs, effects = await _doubt_runs(store, n, actor)

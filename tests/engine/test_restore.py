@@ -1,0 +1,186 @@
+"""A restored store repeats nothing by itself: what the lost time may have done is proven or asked (I42)."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from outlast.core import people
+from outlast.core.rows import KINDS, key_of
+from outlast.engine.restore import recover
+from outlast.errors import Unavailable
+from outlast.flow import Context, repeat
+from outlast.runtime.fsck import violations
+from outlast.store.memory import MemoryCore, MemoryStore
+from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
+
+
+def backup(world: World) -> MemoryCore:
+    """What a backup taken now holds."""
+    copy = MemoryCore(world.time)
+    for kind in KINDS:
+        for row in world.core.shelf.under(kind, ()):
+            copy.shelf.put(kind, key_of(kind, row), row)
+    return copy
+
+
+async def restore(world: World, copy: MemoryCore) -> Any:
+    """Every process stops; the backup takes the store's place; and the operator says so."""
+    for process in world.processes:
+        process.kill()
+    await world.settle()
+    world.core = copy
+    world.store = MemoryStore(copy, f"people-{len(world.processes)}-restored")
+    recovered = await recover(world.store, new_id="g-2", actor="op")
+    await world.settle()
+    return recovered
+
+
+def waiting_then(act: Any) -> Any:
+    """A node that waits for a word, and then writes: the backup is taken while it waits."""
+
+    async def body(ctx: Context[State]) -> None:
+        await ctx.receive("go", Go)
+        ctx.state.said.append(await ctx.do(act, "a"))
+
+    return one_node(body)
+
+
+async def lost_time(world: World, flow: Any) -> MemoryCore:
+    """A run whose write was made and recorded after the backup; the backup."""
+    world.worker(flow)
+    await world.start(flow)
+    copy = backup(world)
+    await world.signal("go")
+    assert world.status() == "completed"
+    return copy
+
+
+async def go_on_after(world: World, flow: Any, copy: MemoryCore) -> None:
+    """Recover, serve, say "continue", and send the lost signal again."""
+    await restore(world, copy)
+    assert world.reasons() == ["restored"]
+    assert world.run().restored == 2
+    world.worker(flow, name="wk-new")
+    await world.pass_(10 * MINUTE)
+    assert world.reasons() == ["restored"], "nothing goes on until a person says so"
+    await world.go_on()
+    await world.signal("go")
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_ask_a_person_says_whether_it_happened_in_the_lost_time(world: World) -> None:
+    shop = Receiver()
+    flow = waiting_then(write(shop))
+    await go_on_after(world, flow, await lost_time(world, flow))
+    assert world.reasons() == ["effect_uncertain"]
+    assert len(shop.attempts) == 1, "nothing was called again"
+    await world.resolve("order/a", "happened", response=b'"did order/a"')
+    assert world.status() == "completed"
+    assert shop.did == ["t:r1:1:order/a"]
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_ask_a_person_says_that_it_did_not_happen_and_it_is_done_once(world: World) -> None:
+    """The word never came in the lost time, so nothing was called; "did not happen" counts after the quiet time."""
+    shop = Receiver()
+    flow = waiting_then(write(shop))
+    world.worker(flow)
+    await world.start(flow)
+    await go_on_after(world, flow, backup(world))
+    await world.pass_(QUIET)
+    await world.resolve("order/a", "did_not_happen")
+    assert world.status() == "completed"
+    assert shop.did == ["t:r1:1:order/a"]
+
+
+@pytest.mark.req("TEST-4", "EFF-2")
+async def test_reconcile_the_receiver_is_asked_and_nothing_is_called(world: World) -> None:
+    shop = Receiver()
+    flow = waiting_then(write(shop, mode="reconcile"))
+    await go_on_after(world, flow, await lost_time(world, flow))
+    assert world.status() == "completed"
+    assert (len(shop.attempts), shop.asked) == (1, 1)
+    assert world.effect("order/a").settled_by == "reconcile"
+
+
+@pytest.mark.req("TEST-4", "EFF-2")
+async def test_reconcile_what_the_receiver_does_not_know_is_called_after_the_quiet_time(world: World) -> None:
+    shop = Receiver()
+    flow = waiting_then(write(shop, mode="reconcile"))
+    world.worker(flow)
+    await world.start(flow)
+    await go_on_after(world, flow, backup(world))
+    assert (shop.did, shop.asked) == ([], 1)
+    await world.pass_(QUIET)
+    assert world.status() == "completed"
+    assert shop.did == ["t:r1:1:order/a"]
+
+
+@pytest.mark.req("TEST-4", "EFF-2")
+@pytest.mark.parametrize(("window", "again"), [(timedelta(days=2), True), (timedelta(minutes=8), False)])
+async def test_repeat_the_same_key_while_the_receiver_surely_remembers_it(
+    world: World, window: timedelta, again: bool
+) -> None:
+    """The first intent is lost, so the window counts from the run's start: eight minutes are over by now."""
+    shop = Receiver(dedupes=True)
+    flow = waiting_then(write(shop, on_doubt=repeat(window=window)))
+    await go_on_after(world, flow, await lost_time(world, flow))
+    assert shop.did == ["t:r1:1:order/a"]
+    assert len(shop.attempts) == 1 + again
+    assert world.reasons() == ([] if again else ["effect_uncertain"])
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_what_was_open_at_the_backup_is_uncertain_at_once(world: World) -> None:
+    """Its call was under way: whatever its mode, a person looks; what is known to be done stays done."""
+    slow = Slow()
+    shop = Receiver("did order/a", slow)
+    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(days=2))), "a", "b")
+    world.worker(flow)
+    await world.start(flow)
+    await slow.begun.wait()
+    recovered = await restore(world, backup(world))
+    assert (recovered.runs, recovered.effects, recovered.generation.n) == (1, 1, 2)
+    assert world.reasons() == ["restored", "effect_uncertain"]
+    assert [e.status.value for e in world.effects()] == ["done", "uncertain"]
+    assert json.loads(world.effect("order/b").error)["code"] == "restored"
+    world.worker(flow, name="wk-new")
+    await world.resolve("order/b", "happened", response=b'"did order/b"')
+    assert world.reasons() == ["restored"] or world.status() == "waiting"
+    await world.answer("restored", "continue")
+    assert world.outcome()["said"] == ["did order/a", "did order/b"]
+    assert len(shop.attempts) == 2
+
+
+@pytest.mark.req("TEST-4", "REC-3")
+async def test_no_process_of_the_lost_time_can_write(world: World) -> None:
+    """A worker that nobody stopped: its rows are closed, so its batches are refused, and it calls nothing more."""
+    shop = Receiver()
+    flow = waiting_then(write(shop))
+    zombie = world.worker(flow)
+    await world.start(flow)
+    core = world.core
+    await recover(world.store, new_id="g-2", actor="op")
+    await world.signal("go")
+    await world.pass_(20 * SECOND)
+    assert shop.attempts == []
+    assert world.reasons() == ["restored"]
+    with pytest.raises(Unavailable):
+        await zombie.worker._store.commit(_anything(core))
+
+
+def _anything(core: MemoryCore) -> Any:
+    return people.post(tenant="t", run="r1", kind="signal", name="x", actor="me", now=core.now())
+
+
+@pytest.mark.req("TEST-4", "CKP-3")
+async def test_the_history_of_a_restored_run_is_whole(world: World) -> None:
+    shop = Receiver()
+    flow = waiting_then(write(shop, mode="reconcile"))
+    await go_on_after(world, flow, await lost_time(world, flow))
+    (rows,) = await world.store.run_rows([("t", "r1")])
+    assert rows is not None
+    assert violations(rows, world.events(), mapping=world.store.mapping(), generation=2) == []
+    assert "restored" in world.verbs()
