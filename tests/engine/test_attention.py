@@ -214,9 +214,9 @@ async def test_two_doubts_are_two_entries_and_each_is_answered(world: World) -> 
 @pytest.mark.req("RUN-2")
 @pytest.mark.parametrize(("kind", "end"), [(Failed, "failed"), (Stopped, "cancelled")])
 async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: type[Exception], end: str) -> None:
-    """`Failed` and `Stopped`; done effects with an undo are listed, latest first."""
+    """`Failed` and `Stopped`; done effects without an undo are listed with the reason, latest first."""
     shop = Receiver()
-    order, mail = write(shop, undo=True), write(shop, name="mail")
+    order, mail = write(shop), write(shop, name="mail", undo=True)
 
     async def body(ctx: Ctx) -> None:
         await ctx.do(order, "a")
@@ -228,7 +228,8 @@ async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: 
     world.worker(flow)
     await world.start(flow)
     assert (world.status(), world.run().owner, world.run().due_at) == (end, "ended", None)
-    assert world.last_event()["standing"] == ["order order/b", "order order/a"]
+    stands = world.last_event()["standing"]
+    assert stands == ["order order/b: a test undoes nothing", "order order/a: a test undoes nothing"]
     assert world.last_event()["reason"] == "enough"
 
 

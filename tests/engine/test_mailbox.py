@@ -112,7 +112,7 @@ async def test_a_waiting_run_is_cancelled_at_once(world: World) -> None:
 
 @pytest.mark.req("EFF-8", "FAIL-7")
 async def test_a_cancel_inside_a_call_waits_for_its_outcome(world: World) -> None:
-    """The call is not abandoned; its answer is recorded, nothing begins after it, and what stands is named."""
+    """The call is not abandoned; its answer is recorded, nothing forward begins after it, and it is undone."""
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(write(shop, undo=True), "a", "b")
@@ -123,9 +123,9 @@ async def test_a_cancel_inside_a_call_waits_for_its_outcome(world: World) -> Non
     slow.go.set()
     await world.settle()
     assert world.status() == "cancelled"
-    assert world.effect("order/a").status.value == "done"
-    assert shop.did == ["t:r1:1:order/a"]
-    assert world.last_event()["standing"] == ["order order/a"]
+    assert world.effect("order/a").status.value == "undone"
+    assert shop.did == ["t:r1:1:order/a", "t:r1:1:undo/order/a"]
+    assert world.last_event()["standing"] == []
 
 
 @pytest.mark.req("EFF-8")
@@ -144,7 +144,7 @@ async def test_a_cancel_learnt_from_the_answer_to_an_intent_stops_the_call(world
 @pytest.mark.req("EFF-8", "EFF-2")
 @pytest.mark.parametrize(("mode", "acted"), [("reconcile", True), ("reconcile", False), ("ask", True)])
 async def test_a_cancel_settles_what_a_dead_worker_left_open(world: World, mode: str, acted: bool) -> None:
-    """Looked up, or asked of a person; never called again, never ended over."""
+    """Looked up, or asked of a person; never called again, never ended over; what was done is undone."""
     slow = Slow(acts_first=acted)
     shop = Receiver(slow)
     flow = ordering(write(shop, mode=mode, undo=True), "a")
@@ -155,12 +155,13 @@ async def test_a_cancel_settles_what_a_dead_worker_left_open(world: World, mode:
     await world.cancel()
     world.worker(flow)
     await world.pass_(QUIET + 30 * SECOND)
-    assert len(shop.attempts) == 1
     if mode == "ask":
-        assert (world.status(), world.reasons()) == ("waiting", ["effect_uncertain"])
+        assert len(shop.attempts) == 1
+        assert (world.status(), world.reasons()) == ("compensating", ["effect_uncertain"])
         await world.resolve("order/a", "happened", response=b'"seen"')
     assert world.status() == "cancelled"
-    assert world.last_event()["standing"] == (["order order/a"] if acted else [])
+    assert len(shop.attempts) == 1 + acted
+    assert shop.given == ([] if not acted else ["seen"] if mode == "ask" else ["did order/a"])
 
 
 @pytest.mark.req("EFF-8")
