@@ -23,13 +23,15 @@ from outlast.flow.outcomes import (
 )
 from outlast.flow.people import Decision, Rule, role
 from outlast.flow.plan import Plan
-from outlast.flow.policy import Allow, Deny, NeedsApproval, Policy, PolicyRequest, Verdict
+from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict
+from outlast.flow.policy_file import PolicyFile, policy_from_file
 from outlast.flow.workflow import Workflow, workflows_of
 
 __all__ = [
     "Activity",
     "ActivityFailed",
     "Allow",
+    "Approved",
     "BoundCall",
     "Call",
     "CannotTell",
@@ -45,9 +47,11 @@ __all__ = [
     "NotFound",
     "NotNow",
     "NotSent",
+    "Occasion",
     "Perhaps",
     "Plan",
     "Policy",
+    "PolicyFile",
     "PolicyRequest",
     "Refusal",
     "Refused",
@@ -59,6 +63,7 @@ __all__ = [
     "Workflow",
     "activity",
     "lookup",
+    "policy_from_file",
     "repeat",
     "role",
     "this_call",
