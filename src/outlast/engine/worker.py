@@ -16,8 +16,9 @@ from outlast.core.budget import (
 )
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.generation import GENERATION
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import STORE, WORKER, Run, Worker
+from outlast.core.rows import META, STORE, WORKER, Row, Run, Worker
 from outlast.core.verbs import claim, hand_back, moved
 from outlast.engine import slots, topologies
 from outlast.engine.calls import Caller
@@ -107,11 +108,13 @@ class WorkerProcess:
         self._wake = asyncio.Event()
         self._draining = False
         self._taking = 0
+        self._generation: Row | None = None  # of the store, as it was when this worker began
 
     # --- life --------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Serve. Raises StoreError if the store cannot be reached at the start."""
         await self._heartbeat.open(self._name, " ".join(self._workflows))
+        self._generation = await self._store.load(META, GENERATION)
         await self._holds.refresh()
         unsubscribe = self._store.on_change(self._wake.set)
         if self._threads:
@@ -278,6 +281,10 @@ class WorkerProcess:
             self._heartbeat.tick()
             try:
                 if not self._threads and not self._heartbeat.renew():
+                    self._on_lost()
+                    return
+                if await self._store.load(META, GENERATION) != self._generation:
+                    log.error("the store of worker %s was restored, or is another one: it stops", self.id)
                     self._on_lost()
                     return
                 await self._holds.refresh()

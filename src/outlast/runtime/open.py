@@ -42,7 +42,7 @@ async def _open(url: str, clock: Clock | None) -> Store:
         return MemoryStore(MemoryCore(time), process_id("writer"))
     if url.startswith(POSTGRES):
         return await _open_postgres(url, clock)
-    path = _path(url)
+    path = file_of(url)
     if path is None:
         raise StoreUnusable(
             f"no store can be opened at {url}",
@@ -68,11 +68,12 @@ async def _open_postgres(url: str, clock: Clock | None) -> Store:
 
 def is_there(url: str) -> bool:
     """Is there something at this URL that could be opened, without making it?"""
-    path = _path(url)
+    path = file_of(url)
     return path is None or path.exists()
 
 
-def _path(url: str) -> Path | None:
+def file_of(url: str) -> Path | None:
+    """The file that a URL names; None where it names none."""
     if url.startswith(SQLITE):
         rest = url.removeprefix(SQLITE)
         if rest.startswith("//"):

@@ -1,0 +1,49 @@
+"""What is done to a store as a whole, of all tenants: recover it after a restore, forget what is old."""
+
+from typing import NamedTuple
+
+from outlast.core.budget import CHECKPOINTS_KEPT, LEDGER_KEPT
+from outlast.core.rows import RUN, Key, Run, is_over
+from outlast.engine import restore
+from outlast.engine.restore import Recovered
+from outlast.runtime.clocks import new_id
+from outlast.runtime.operations import Operations
+
+PAGE = 500
+PURGED_AT_ONCE = 200  # runs forgotten in one transaction: no worker waits for long
+KEPT = max(CHECKPOINTS_KEPT, LEDGER_KEPT)
+"""How long a run is kept after its end, in business time: what of it is kept longest decides (CKP-7)."""
+
+
+class Purged(NamedTuple):
+    """What was forgotten."""
+
+    runs: int
+    before: int  # business
+
+
+async def unfinished(ops: Operations) -> int:
+    """How many runs of all tenants have not ended."""
+    n = 0
+    after: Key = ()
+    while rows := await ops.store.rows(RUN, (), after=after, limit=PAGE):
+        n += sum(isinstance(row, Run) and not is_over(row) for row in rows)
+        after = rows[-1][: RUN.key]  # type: ignore[assignment]
+    return n
+
+
+async def recover(ops: Operations) -> Recovered:
+    """After a restore: see engine/restore.py. Raises Stale when somebody else recovers the store just now."""
+    return await restore.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
+
+
+async def purge(ops: Operations, *, older_ms: int = KEPT) -> Purged:
+    """Forget runs that ended longer ago than this, in small transactions; keys of scope `tenant` and start keys stay.
+
+    An unfinished run is never touched, however old it is.
+    """
+    before = (await ops.store.now()).business - older_ms
+    runs = 0
+    while n := await ops.store.purge(before, PURGED_AT_ONCE):
+        runs += n
+    return Purged(runs, before)

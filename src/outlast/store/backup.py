@@ -1,0 +1,79 @@
+"""A copy of a SQLite file as of one instant, made while others write to it, and whole or not there at all."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from outlast.errors import StoreUnusable
+from outlast.store.database import BUSY_MS, unusable
+from outlast.store.turn import MODE
+
+SOUND: Final = "ok"
+PART: Final = ".part"
+BESIDE: Final = ("", "-wal", "-shm", "-journal", ".lock")
+
+
+def part_of(target: Path) -> Path:
+    """Where a backup grows until it has been looked at."""
+    return target.with_name(target.name + PART)
+
+
+def copy(source: Path, target: Path) -> Path:
+    """Copy a store's file by SQLite's online backup, in one read transaction; writers are not kept waiting.
+
+    Answers the copy, which stands beside `target` until `keep`. Raises StoreUnusable.
+    """
+    part = part_of(target)
+    drop(part)
+    try:
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
+        read = sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_MS / 1000)
+        write = sqlite3.connect(part)
+        try:
+            read.execute("PRAGMA query_only = ON")
+            read.backup(write)  # all pages in one step: one snapshot, however much is written meanwhile
+            check(write, part)
+        finally:
+            write.close()
+            read.close()
+    except sqlite3.Error as error:
+        drop(part)
+        raise unusable(source, error) from error
+    except OSError as error:
+        raise StoreUnusable(
+            f"no backup can be written to {target}",
+            error.strerror or str(error),
+            "name a file in a folder that is there",
+        ) from error
+    return part
+
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Is every page of the file sound? Raises StoreUnusable."""
+    said = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+    if said != [SOUND]:
+        raise StoreUnusable(f"the copy {path} is damaged", "\n".join(said), "check the disk, and back up again")
+
+
+def keep(part: Path, target: Path) -> int:
+    """Give the copy its name, durably; answers its bytes."""
+    handle = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(part, target)
+    drop(part)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return target.stat().st_size
+
+
+def drop(part: Path) -> None:
+    """Remove a copy, and what was opened beside it."""
+    for end in BESIDE:
+        Path(f"{part}{end}").unlink(missing_ok=True)
