@@ -1,0 +1,428 @@
+"""Attacks on an approval, one by one: each fails closed, with a refusal of its own, and the receiver hears nothing."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from outlast.core import people
+from outlast.core.rows import APPROVAL, Approval
+from outlast.engine import decisions
+from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, OutlastError
+from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, role
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from tests.engine.world import HOUR, MINUTE, Receiver, State, World, one_node, write
+
+Ctx = Context[State]
+BOSS = role("boss")
+
+
+def guard(asked: PolicyRequest) -> Verdict:
+    """No order above 1,000; above 500 only as two bosses approve it."""
+    amount = asked.arguments.get("amount", 0)
+    assert isinstance(amount, int)
+    if amount > 1_000:
+        return Deny("limit", "never above 1,000")
+    return NeedsApproval("large", BOSS, quorum=2) if amount > 500 else Allow("small")
+
+
+@dataclass
+class Scene:
+    """One pending approval, who decides it, and the receiver behind it."""
+
+    world: World
+    shop: Receiver
+    flow: Any
+    process: Any
+
+    def as_(self, name: str, *roles: str, tenant: str = "t", loaded: bool = True) -> Operations:
+        held = frozenset(roles or ("boss",))
+        flows = {self.flow.name: self.flow} if loaded else {}
+        actor = Actor(name, held, tuple(sorted(held)))
+        return Operations(self.world.store, tenant=tenant, actor=actor, workflows=flows)
+
+    @property
+    def row(self) -> Approval:
+        return self.world.approvals()[0]
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    async def settled(self, call: Awaitable[Any]) -> Any:
+        left = await call
+        await self.world.settle()
+        return left
+
+
+async def scene(world: World, **options: Any) -> Scene:
+    shop = Receiver()
+    order = write(shop, key="order/{what}/{amount}")
+    given = {"by": BOSS, "within": timedelta(hours=1), "alternatives": [order.plan("b", 100)], **options}
+
+    async def body(ctx: Ctx) -> None:
+        decision = await ctx.approval(order.plan("a", 100), summary="Order a", **given)
+        if decision.chosen:
+            ctx.state.said = [await ctx.do_plan(decision.chosen), *decision.approvers]
+
+    flow = one_node(body, policy=guard)
+    process = world.worker(flow)
+    await world.start(flow)
+    return Scene(world, shop, flow, process)
+
+
+Attack = Callable[[Scene], Awaitable[Any]]
+ATTACKS: dict[str, tuple[dict[str, Any], type[OutlastError], str, Attack]] = {}
+
+
+def attack(name: str, error: type[OutlastError], refusal: str, **options: Any) -> Callable[[Attack], Attack]:
+    def keep(fn: Attack) -> Attack:
+        ATTACKS[name] = (options, error, refusal, fn)
+        return fn
+
+    return keep
+
+
+@attack("wrong role", Forbidden, "role")
+async def _(s: Scene) -> None:
+    await s.as_("eve", "sales").approve(s.id)
+
+
+@attack("half of the roles", Forbidden, "role", by=BOSS & role("senior"))
+async def _(s: Scene) -> None:
+    await s.as_("eve", "boss").approve(s.id)
+
+
+@attack("another tenant", NotFound, "")
+async def _(s: Scene) -> None:
+    await s.as_("eve", tenant="other").approve(s.id)
+
+
+@attack("the requester approves", Forbidden, "requester", not_requester=True)
+async def _(s: Scene) -> None:
+    await s.as_("me").approve(s.id)
+
+
+@attack("the requester rejects", Forbidden, "requester", not_requester=True)
+async def _(s: Scene) -> None:
+    await s.as_("me").reject(s.id, reason="x")
+
+
+@attack("the requester votes", Forbidden, "requester", not_requester=True, quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id)
+    await s.as_("me").approve(s.id)
+
+
+@attack("one person votes twice", Conflict, "voted", quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id)
+    await s.as_("ana").approve(s.id)
+
+
+@attack("a voter rejects what he approved", Conflict, "voted", quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id)
+    await s.as_("ana").reject(s.id, reason="x")
+
+
+@attack("votes for two plans", Conflict, "other_vote", quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id)
+    await s.as_("ben").approve(s.id, alternative=1)
+
+
+@attack("a replayed vote: the row as read before it", Conflict, "voted", quorum=2)
+async def _(s: Scene) -> None:
+    old = s.row
+    digest = json.loads(old.plans)[0]["digest"]
+    for _ in range(2):
+        await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason="")
+
+
+@attack("an alternative beyond those offered", NotFound, "")
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, alternative=2)
+
+
+@attack("a digest that was not offered: drift of one byte", Conflict, "not_offered")
+async def _(s: Scene) -> None:
+    digest = json.loads(s.row.plans)[0]["digest"]
+    other = digest[:-1] + ("0" if digest[-1] != "0" else "1")
+    await decisions.decide(s.world.store, s.row, verb="approve", chosen=other, by="ana", claims=["boss"], reason="")
+
+
+@attack("another round that is not offered", Conflict, "no_further_round")
+async def _(s: Scene) -> None:
+    await s.as_("ana").reject(s.id, reason="x", again=True)
+
+
+@attack("expired by one millisecond", Conflict, "expired")
+async def _(s: Scene) -> None:
+    s.process.freeze()
+    await s.world.pass_(s.row.within_until - (await s.world.store.now()).business + 1)
+    await s.as_("ana").approve(s.id)
+
+
+@attack("the last vote comes too late", Conflict, "expired", quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id)
+    s.process.freeze()
+    await s.world.pass_(HOUR)
+    await s.as_("ben").approve(s.id)
+
+
+@attack("claimed too late", Conflict, "expired")
+async def _(s: Scene) -> None:
+    s.process.freeze()
+    await s.world.pass_(HOUR)
+    await s.as_("ana").claim_approval(s.id)
+
+
+@attack("decided while the cancel lands", Conflict, "withdrawn")
+async def _(s: Scene) -> None:
+    old = s.row
+    s.process.freeze()
+    s.world.cancel_now()
+    digest = json.loads(old.plans)[0]["digest"]
+    await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason="")
+
+
+@attack("decided when the run has ended", Conflict, "withdrawn")
+async def _(s: Scene) -> None:
+    await s.world.cancel()
+    await s.as_("ana").approve(s.id)
+
+
+@attack("a field that may not be changed", Conflict, "not_editable", editable=("amount",))
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"what": "z"})
+
+
+@attack("a change where none is offered", Conflict, "not_editable")
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"amount": 1})
+
+
+@attack("a value of another type", InvalidInput, "", editable=("amount",))
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"amount": "much"})
+
+
+@attack("a change that changes nothing", Conflict, "unchanged", editable=("amount",))
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"amount": 100})
+
+
+@attack("a change without the code that checks it", InvalidInput, "", editable=("amount",))
+async def _(s: Scene) -> None:
+    await s.as_("ana", loaded=False).approve(s.id, changes={"amount": 5})
+
+
+@attack("a change that policy denies", Conflict, "policy_denied", editable=("amount",))
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"amount": 1_001})
+
+
+@attack("a change for which policy wants two people", Conflict, "policy_asks", editable=("amount",))
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"amount": 600})
+
+
+@attack("a change of a change", Conflict, "not_offered", editable=("amount",), quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, changes={"amount": 90})
+    await s.as_("ben").approve(s.id, alternative=2, changes={"amount": 80})
+
+
+@attack("reassigned by somebody without a right to it", Forbidden, "role")
+async def _(s: Scene) -> None:
+    await s.as_("eve", "sales").reassign(s.id, role("sales"), reason="x")
+
+
+@attack("decided by those it was taken from", Forbidden, "role")
+async def _(s: Scene) -> None:
+    await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
+    await s.as_("ben").approve(s.id)
+
+
+@attack("decided with the row as it was before it was reassigned", Conflict, "moved")
+async def _(s: Scene) -> None:
+    old = s.row
+    await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
+    digest = json.loads(old.plans)[0]["digest"]
+    await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="")
+
+
+@pytest.mark.req("GATE-2", "GATE-9", "GATE-6")
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_attack_fails_closed_with_its_own_refusal(world: World, name: str) -> None:
+    """The receiver has heard nothing, and nothing was approved."""
+    options, error, refusal, act = ATTACKS[name]
+    s = await scene(world, **options)
+    with pytest.raises(error) as caught:
+        await act(s)
+    assert getattr(caught.value, "refusal", "") == refusal
+    assert type(caught.value) is error
+    await world.settle()
+    assert s.shop.attempts == []
+    assert s.row.status.value != "approved"
+
+
+def test_there_are_at_least_twenty() -> None:
+    assert len(ATTACKS) >= 20
+
+
+@pytest.mark.req("FAIL-5", "GATE-9")
+async def test_fail_5_an_approval_arrives_after_expiry(world: World) -> None:
+    """One millisecond late by the store's clock: refused as expired, nothing done, and the run calls a person."""
+    s = await scene(world)
+    s.process.freeze()
+    await world.pass_(s.row.within_until - (await world.store.now()).business - 1)
+    await world.pass_(1)
+    with pytest.raises(Conflict) as caught:
+        await s.as_("ana").approve(s.id)
+    assert caught.value.refusal == "expired"
+    s.process.kill()
+    world.worker(s.flow)
+    await world.pass_(MINUTE)
+    assert world.reasons() == ["approval_timeout"] and s.shop.attempts == []
+
+
+# --- what is in order ---------------------------------------------------------------------------------
+@pytest.mark.req("GATE-9", "GATE-8")
+async def test_two_people_approve_and_the_second_wakes_the_run(world: World) -> None:
+    s = await scene(world, quorum=2, not_requester=True)
+    await s.settled(s.as_("ana").approve(s.id, reason="fine"))
+    assert (s.row.status.value, world.status(), world.run().mail) == ("pending", "waiting", 0)
+    await s.settled(s.as_("ben").approve(s.id, reason="me too"))
+    assert world.outcome()["said"] == ["did order/a/100", "ana", "ben"]
+    assert [(v["by"], v["reason"]) for v in people.votes_of(s.row)] == [("ana", "fine"), ("ben", "me too")]
+    assert "ana, ben" in world.effects()[0].allowed_by
+
+
+@pytest.mark.req("GATE-9")
+async def test_one_rejection_rejects_and_the_votes_stay_on_record(world: World) -> None:
+    s = await scene(world, quorum=3)
+    await s.as_("ana").approve(s.id)
+    await s.settled(s.as_("ben").reject(s.id, reason="no"))
+    assert (s.row.status.value, s.row.decided_by) == ("rejected", "ben")
+    assert [v["by"] for v in json.loads(s.row.votes)] == ["ana"] and s.shop.attempts == []
+
+
+@pytest.mark.req("GATE-9")
+async def test_of_many_who_vote_at_once_each_counts_once_and_the_quorum_decides(world: World) -> None:
+    s = await scene(world, quorum=3)
+    calls = [s.as_(f"p{i % 4}").approve(s.id) for i in range(8)]
+    ended = await s.settled(asyncio.gather(*calls, return_exceptions=True))
+    refused = {e.refusal for e in ended if isinstance(e, Conflict)}
+    voters = [v["by"] for v in people.votes_of(s.row)]
+    assert len(voters) == len(set(voters)) == 3 and refused <= {"voted", "decided"}
+    assert len(s.shop.did) == 1
+
+
+@pytest.mark.req("GATE-9", "GATE-6")
+async def test_exactly_the_changed_plan_runs(world: World) -> None:
+    """Key and digest are made anew, the policy sees it at the decision and at the consumption, the offered one is dead."""
+    s = await scene(world, editable=("amount",))
+    row = await s.settled(s.as_("ana").approve(s.id, changes={"amount": 90}))
+    entry = json.loads(row.plans)[2]
+    assert (entry["changed_by"], entry["changes"], entry["of"], entry["key"]) == (
+        "ana",
+        {"amount": 90},
+        0,
+        "order/a/90",
+    )
+    assert row.chosen == entry["digest"]
+    assert world.outcome()["said"] == ["did order/a/90", "ana"]
+    (effect,) = world.effects()
+    assert json.loads(effect.args) == {"what": "a", "amount": 90} and effect.approval == row.id
+
+
+@pytest.mark.req("GATE-9", "GATE-6")
+async def test_policy_is_asked_again_when_an_approval_is_used(world: World) -> None:
+    """Facts change between the decision and the doing: what policy allowed then, it may deny now."""
+    shop, order = Receiver(), None
+    closed: list[bool] = []
+    order = write(shop)
+    seen: list[PolicyRequest] = []
+
+    def policy(asked: PolicyRequest) -> Verdict:
+        seen.append(asked)
+        return Deny("closed", "the shop is closed") if closed else Allow("open")
+
+    async def body(ctx: Ctx) -> None:
+        decision = await ctx.approval(order.plan("a"), summary="a", by=BOSS, within=timedelta(hours=1))
+        assert decision.chosen
+        await ctx.do_plan(decision.chosen)
+
+    flow = one_node(body, policy=policy)
+    world.worker(flow)
+    await world.start(flow)
+    closed.append(True)
+    await world.decide(world.pending(), by="ana")
+    assert world.reasons() == ["policy_denied"] and shop.attempts == []
+    (asked,) = seen
+    assert asked.occasion == "consume" and asked.approval is not None and asked.approval.by == ("ana",)
+    closed.clear()
+    await world.go_on()
+    assert world.status() == "completed" and seen[-1].occasion == "consume"
+
+
+@pytest.mark.req("GATE-9", "GATE-6")
+async def test_an_approval_by_others_than_policy_wants_does_not_count(world: World) -> None:
+    """The node asked the boss; the policy wants the cfo: the boss's yes is not enough, and the cfo is asked."""
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        decision = await ctx.approval(order.plan("a"), summary="a", by=BOSS, within=timedelta(hours=1))
+        assert decision.chosen
+        await ctx.do_plan(decision.chosen)
+
+    flow = one_node(body, policy=lambda asked: NeedsApproval("cfo-only", role("cfo")))
+    world.worker(flow)
+    await world.start(flow)
+    await world.decide(world.pending())
+    assert shop.attempts == []
+    assert world.pending().who == "cfo"
+
+
+@pytest.mark.req("GATE-8")
+async def test_claims_and_reassignments_are_on_record(world: World) -> None:
+    s = await scene(world)
+    await s.as_("ana").claim_approval(s.id)
+    assert s.row.claimed_by == "ana"
+    await s.settled(s.as_("root", "admin").reassign(s.id, role("cfo"), reason="too large"))
+    (note,) = [n for n in world.notes() if n.kind == "reassign"]
+    told = json.loads(note.payload)
+    assert (note.actor, told["from"], told["to"], told["reason"]) == ("root", "boss", "cfo", "too large")
+    assert s.row.claimed_by == "" and world.waiting()[0][0] == "approval"
+    await s.settled(s.as_("cy", "cfo").approve(s.id))
+    assert world.status() == "completed"
+
+
+@pytest.mark.req("GATE-9")
+async def test_a_plan_that_somebody_wrote_into_the_row_does_not_run(world: World) -> None:
+    """The holder makes a changed plan anew: what differs in a field that may not be changed is not run."""
+    s = await scene(world, editable=("amount",))
+    old = s.row
+    plan = json.loads(old.plans)[0]
+    order = s.flow.activity("order")
+    forged = order.plan("z", 100)
+    entry = {
+        **plan, "arguments": forged.arguments.decode(), "key": forged.key, "of": 0, "changed_by": "eve", "changes": {},
+        "digest": forged.approval_digest("t", "r1"),
+    }  # fmt: skip
+    await decisions.decide(
+        world.store, old, verb="approve", chosen=entry["digest"], by="eve", claims=["boss"], reason="", changed=entry
+    )
+    await world.settle()
+    assert s.shop.attempts == [] and world.reasons() == ["exception"]
+    assert "can no longer be made as it was approved" in world.attention()[0].detail
+    assert world.core.shelf.get(APPROVAL, ("t", "r1", old.id))
