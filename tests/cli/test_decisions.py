@@ -163,7 +163,8 @@ def test_the_ledger_is_read_across_runs_and_each_call_whole(doubtful: Terminal) 
     assert (view["run"], view["effect"], view["status"]) == ("r1", "issue_refund", "uncertain")
     for nothing in (["--status", "undone"], ["--activity", "other"], ["--run", "r2"], ["--since", "1ms"]):
         assert doubtful("effects", "ls", *nothing, "-o", "json").json["effects"] == []
-    assert doubtful("effects", "ls", "--run", "r1", "--status", "uncertain", "-o", "json").json["effects"] == [view]
+    (same,) = doubtful("effects", "ls", "--run", "r1", "--status", "uncertain", "-o", "json").json["effects"]
+    assert same["digest"] == view["digest"]
     page = doubtful("effects", "show", "r1", "refund/A-17")
     whole = doubtful("effects", "show", "r1", "refund/A-17", "-o", "json").json
     assert whole["arguments"]["order_id"] == "A-17" and whole["attempts"] == 1 and whole["evidence"] == []
