@@ -29,8 +29,8 @@ CLOCK: Final = SystemClock()
 class Watch(Protocol):
     """Whoever sees the calls of a life from outside it, and can end the process while one is in the air."""
 
-    def begin(self, cell: Cell | None) -> None:
-        """A life begins; it is to be killed at this cell, if that is one of ours."""
+    def begin(self, cell: Cell | None, at: int) -> None:
+        """A life begins at this instant; it is to be killed at this cell, if that is one of ours."""
 
     def born(self, pid: int) -> None:
         """This is its process."""
@@ -85,7 +85,7 @@ class Teller:
         state.lives += 1
         began = CLOCK.mono()
         if watch is not None:
-            watch.begin(cell if outside else None)
+            watch.begin(cell if outside else None, state.at)
         ask = self._ask(state, action, None if outside else cell)
         answer = self.forker.life(ask, watch.born if watch is not None else lambda pid: None)
         seen = [Cell(*one) for one in answer.get("seen", ())]

@@ -5,7 +5,6 @@ it went when it has ended or stopped; `{"op": "go_on"}` lets the stopped one run
 process is ended by the kernel where it can (Linux).
 """
 
-import asyncio
 import contextlib
 import ctypes
 import gc
@@ -21,6 +20,7 @@ from typing import IO, Any, Final
 from outlast.flow.workflow import Workflow
 from outlast.testing import life
 from outlast.testing.loading import Code, function, load
+from outlast.testing.warm import warm
 
 PR_SET_PDEATHSIG: Final = 1
 
@@ -93,18 +93,6 @@ def _die_with_the_parent() -> None:
         os._exit(3)
 
 
-async def _warm() -> None:
-    """Import now what an HTTP client would import at its first call in each child."""
-    httpx = sys.modules.get("httpx")
-    if httpx is None:
-        return
-    async with httpx.AsyncClient(trust_env=False) as http:
-        try:
-            await http.get("http://127.0.0.1:9/")
-        except httpx.TransportError:
-            pass  # nobody is there
-
-
 def _nothing(trace: Any, ask: dict[str, Any]) -> None:
     """The preparation that is none."""
 
@@ -119,7 +107,7 @@ def _ready(first: str) -> tuple[list[Workflow[Any]], life.Prepare]:
     )
     workflows = load(code)
     prepare = function(code.prepare) if code.prepare else _nothing
-    asyncio.run(_warm())
+    warm(workflows)
     if (threads := threading.active_count()) != 1:
         raise RuntimeError(f"importing the workflow started {threads - 1} threads, which a fork does not take along")
     gc.collect()

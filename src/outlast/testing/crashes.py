@@ -1,0 +1,300 @@
+"""Every crash of a user's workflow: told once without one, then once for each place where its process can die."""
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from outlast.core.keys import idempotency_key
+from outlast.errors import NotFound
+from outlast.flow.workflow import Workflow
+from outlast.runtime.clocks import SystemClock
+from outlast.testing.cells import Cut, Place, Reference, Tally, dice, pair, reference, seconds, single
+from outlast.testing.forker import forker
+from outlast.testing.loading import Code, code_of
+from outlast.testing.look import Look, look
+from outlast.testing.places import Action, Broken, State
+from outlast.testing.record import Record
+from outlast.testing.script import Decide, answer_of, nobody
+from outlast.testing.story import Story, Teller, answered, effect_asked
+from outlast.testing.world import World
+
+Pairs = Literal["sampled", "all", 0]
+ATTEMPT_TIMEOUT_MS: Final = 5_000
+SAID_LINES: Final = 25
+CLOCK: Final = SystemClock()
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended, once nobody killed it (`cell` is ""), or after the death at `cell` and its recovery."""
+
+    cell: str
+    status: str
+    outcome: Any
+    reason: str
+    state: Any
+    nodes: tuple[str, ...]
+    """The nodes it completed, in order."""
+    effects: Mapping[str, str]
+    """Key → status of each effect; of the last visit where several visits did the same."""
+    resolved: tuple[str, ...]
+    """Keys of the effects that were uncertain, and answered from the receiver's record."""
+    world: Record
+    """What the world saw in this story; empty where no world was given."""
+
+
+Body = Callable[[End], None]
+
+
+@dataclass
+class Crashes:
+    """What to kill: a workflow, what it is given, and who answers it. `every_crash` makes one."""
+
+    workflow: Workflow[Any]
+    given: dict[str, Any]
+    decide: Decide = nobody
+    world: World | None = None
+    pairs: Pairs = 0
+    seed: int = 0
+    jobs: int = 2
+    batched: bool = False
+    slots: int = 0
+    attempt_timeout_ms: int = ATTEMPT_TIMEOUT_MS
+
+    def run(self, module: str, body: Body, only: str = "") -> "Report":
+        """Tell it, kill it everywhere (`only`: at the cell of this name), and report. Raises what the uncrashed run
+        breaks; what a cell breaks is in the report."""
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        folder = Path(tempfile.mkdtemp(prefix="outlast-crash-", dir=base))
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            return _Campaign(self, code_of(self.workflow, module), body, folder).run(only)
+        finally:
+            logging.disable(before)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Report:
+    """What came of all cells."""
+
+    tally: Tally = field(default_factory=Tally)
+    cuts: list[Cut] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def summary(self) -> str:
+        """One line."""
+        t = self.tally
+        doubts = sum(t.uncertain.values())
+        rate = t.run / self.seconds if self.seconds else 0.0
+        return (
+            f"{t.listed} places, {t.run} cells, {t.killed} killed (-9), {t.equal} ended as if nobody had been, "
+            f"{doubts} uncertain and resolved, {t.twice} done twice; {self.seconds:.1f} s, {rate:.1f}/s"
+        )
+
+    def lines(self) -> list[str]:
+        """One line for each cell."""
+        return [f"{_word(cut):9} {cut.name}{_doubts(cut)}" for cut in self.cuts]
+
+    def failed(self) -> list[Cut]:
+        """The cells that are not as they must be."""
+        return [cut for cut in self.cuts if cut.error]
+
+    def check(self, replay: Callable[[str], str]) -> None:
+        """Raises Broken naming each failed cell and the command that replays it alone."""
+        failed = self.failed()
+        if not failed:
+            return
+        told = [f"{len(failed)} of {len(self.cuts)} cells are not as they must be:"]
+        for cut in failed[:10]:
+            told += [
+                "",
+                f"✗ {cut.name}",
+                *(f"    {line}" for line in cut.error.splitlines()),
+                f"    → {replay(cut.name)}",
+            ]
+        if len(failed) > 10:
+            told += ["", f"… and {len(failed) - 10} more"]
+        if said := [line for line in failed[0].said.splitlines() if line.strip()]:
+            told += ["", f"what the processes of the first one said, at last (of {len(said)} lines):"]
+            told += [f"    {line}" for line in said[-SAID_LINES:]]
+        raise Broken("\n".join(told))
+
+
+def _word(cut: Cut) -> str:
+    return "FAILED" if cut.error else "equal"
+
+
+def _doubts(cut: Cut) -> str:
+    return f"   uncertain: {', '.join(cut.doubts)}" if cut.doubts else ""
+
+
+class _Campaign:
+    """One run of all cells: a reference, then threads, each with a forker and a world of its own."""
+
+    def __init__(self, asked: Crashes, code: Code, body: Body, folder: Path) -> None:
+        self.asked = asked
+        self.code = code
+        self.folder = folder
+        self._body = body
+        self._lock = threading.Lock()
+        self._report = Report()
+        self._left: list[tuple[int, Place]] = []
+        self._stop = False
+        self._errors: list[BaseException] = []
+
+    def run(self, only: str) -> Report:
+        began = CLOCK.mono()
+        with ExitStack() as stack:
+            teller = self._teller(stack)
+            told = reference(teller, self.folder / "told")
+            self._judge(told.last, look(told.last.db), "", told.doubts)
+            self._report.tally.listed = len(told.places)
+            self._left = list(enumerate(self._chosen(teller, told, only)))[::-1]
+            helpers = [threading.Thread(target=self._help, args=(told, only)) for _ in range(self.asked.jobs - 1)]
+            for helper in helpers:
+                helper.start()
+            try:
+                self._work(teller, told, only)
+            finally:
+                self._stop = True
+                for helper in helpers:
+                    helper.join()
+        if self._errors:
+            raise self._errors[0]
+        self._report.seconds = (CLOCK.mono() - began) / 1000
+        return self._report
+
+    def _chosen(self, teller: Teller, told: Reference, only: str) -> list[Place]:
+        if not only:
+            return told.places
+        first, _, second = only.partition(" then ")
+        found = [place for place in told.places if place.name == first]
+        if not found:
+            near = [p.name for p in told.places if first.split(" ")[-1] in p.name][:5]
+            raise NotFound(
+                f"no cell {first}", f"there are {len(told.places)}, e.g. {', '.join(near)}", "name one whole"
+            )
+        if not second:
+            return found
+        there = [place for place in seconds(teller, found[0], self.folder / "only") if place.name == only]
+        if not there:
+            raise NotFound(f"no cell {only}", "the recovery did not come by there")
+        return there
+
+    def _help(self, told: Reference, only: str) -> None:
+        try:
+            with ExitStack() as stack:
+                self._work(self._teller(stack), told, only)
+        except BaseException as error:  # told in the test's own thread
+            self._errors.append(error)
+
+    def _work(self, teller: Teller, told: Reference, only: str) -> None:
+        tally = Tally()
+        while self._left and not self._stop:
+            with self._lock:
+                if not self._left:
+                    break
+                n, place = self._left.pop()
+            folder = self.folder / f"cell-{n}"
+
+            def judge(state: State, left: Look, place: Place = place) -> None:
+                self._judge(state, left, place.name, teller.resolved)
+
+            cuts = [single(teller, place, told, folder, tally, judge)]
+            if self.asked.pairs and not only:
+                chosen = dice(self.asked.seed, place.name) if self.asked.pairs == "sampled" else list
+                cuts += pair(teller, place, told, folder / "pairs", tally, chosen, judge)
+            with self._lock:
+                self._report.cuts += cuts
+        with self._lock:
+            self._report.tally.add(tally)
+
+    def _judge(self, state: State, left: Look, cell: str, resolved: list[str]) -> None:
+        """The author's own assertions on this end; one at a time."""
+        end = left.end()
+        record = Record(state.world)
+        effects = {e["key"]: e["status"] for e in left.effects}
+        with self._lock:
+            self._body(
+                End(
+                    cell, end["run"]["status"], end["outcome"], end["reason"] or "", left.state,
+                    tuple(end["nodes"]), effects, tuple(resolved), record,
+                )
+            )  # fmt: skip
+
+    # --- the story ----------------------------------------------------------------------------------
+    def _teller(self, stack: ExitStack) -> Teller:
+        asked = self.asked
+        forking = stack.enter_context(forker(self.code))
+        world = asked.world.twin() if asked.world is not None else None
+        if world is not None:
+            world.start(self.folder / f"world-{id(world)}")
+            stack.callback(world.stop)
+        modes = {name: activity.mode for name, activity in asked.workflow.activities.items()}
+        of: dict[str, str] = {}
+
+        def answer(state: State, effect: dict[str, Any]) -> Any:
+            of[effect["key"]] = effect["activity"]
+            return _settle(teller, world, state, effect)
+
+        def may_doubt(key: str) -> bool:
+            mode = modes.get(of.get(key, ""), "ask")
+            return mode == "ask" or (mode == "reconcile" and world is not None and _cannot_be_asked(world.record))
+
+        story = Story(
+            name=asked.workflow.name,
+            input=asked.given,
+            executed=lambda state: Record(state.world).counts(),
+            wrong=lambda state, told: Record(state.world).against(Counter(told)),
+            answer=answer,
+            may_doubt=may_doubt,
+            decide=asked.decide,
+            env=lambda state: {world.env: world.url} if world is not None else {},
+            enter=lambda state: world.enter(state.world) if world is not None else None,
+            watch=world,
+            slots=asked.slots,
+            live={"attempt_timeout": asked.attempt_timeout_ms},
+        )
+        teller = Teller(forking, story, alone=not asked.batched)
+        return teller
+
+
+def _cannot_be_asked(record: Record) -> bool:
+    return any(e.status not in (200, 404) for e in record.of("asked"))
+
+
+def _settle(teller: Teller, world: World | None, state: State, effect: dict[str, Any]) -> Any:
+    """What is true of an uncertain effect: (its response,), or None when it did not happen. The script is asked first,
+    then the world's record."""
+    said = answer_of(teller.story.decide, effect_asked(look(state.db), effect))
+    if said is not None:
+        return answered(said)
+    if world is None:
+        raise Broken(
+            f"{effect['key']} is uncertain, and nobody knows whether it happened: give every_crash a world, or let "
+            'decide answer kind "effect" with happened(…) or did_not_happen()'
+        )
+    key = idempotency_key(effect["tenant"], effect["run"], effect["visit"], effect["key"])
+    if not world.record.executed(key) and not any(e.key == "" for e in world.record.of("executed")):
+        return None
+    world.recall(True)
+    try:
+        call = {
+            "activity": effect["activity"], "arguments": effect["args"].decode(), "key": effect["key"],
+            "idempotency_key": key, "at": state.at,
+        }  # fmt: skip
+        found = teller.live(state, Action("recall", call)).answer
+    finally:
+        world.recall(False)
+    return (json.loads(found["response"]),) if "response" in found else None

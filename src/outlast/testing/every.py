@@ -1,0 +1,101 @@
+"""`every_crash`: the decorator that turns assertions on an end into a test of every crash."""
+
+import asyncio
+import functools
+import inspect
+import shlex
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from outlast.errors import OutlastError
+from outlast.flow.workflow import Workflow
+from outlast.testing.crashes import ATTEMPT_TIMEOUT_MS, Crashes, End, Pairs, Report
+from outlast.testing.places import Broken
+from outlast.testing.plugin import Told, option
+from outlast.testing.script import Decide, nobody, plain
+from outlast.testing.world import World
+
+
+def every_crash(
+    workflow: Workflow[Any],
+    given: BaseModel | dict[str, Any],
+    *,
+    decide: Decide = nobody,
+    world: World | None = None,
+    pairs: Pairs = 0,
+    seed: int = 0,
+    workers: int = 2,
+    batched: bool = False,
+    slots: int = 0,
+    attempt_timeout: timedelta = timedelta(milliseconds=ATTEMPT_TIMEOUT_MS),
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Test a workflow against a death at every place where one can matter.
+
+    The run is told once without a crash. Then, for each of its durable commits (before, inside and after its
+    transaction) and each of its calls (before it is sent, in the air, acted upon, answered), a real process is killed
+    there by SIGKILL, a fresh one takes over, and the end has to be the same: status, outcome, nodes, effects,
+    approvals, and what the world did. The decorated function is called with each `End`, the uncrashed one first; its
+    other parameters are fixtures.
+
+    `decide` answers what the run waits for; waits pass at once. `world` is the HTTP world its activities call, and
+    the judge of what happened. `pairs`: also die a second time during each recovery, at one place drawn by `seed`
+    ("sampled") or at every one ("all"). `workers`: so many cells at once. `batched`: commits share transactions, as
+    in production, which makes fewer and larger places. `slots`: an admission limit. `attempt_timeout` bounds calls
+    whose activity says nothing else.
+    """
+    asked = Crashes(
+        workflow, plain(given), decide, world, pairs, seed, workers, batched, slots,
+        int(attempt_timeout / timedelta(milliseconds=1)),
+    )  # fmt: skip
+
+    def decorate(fn: Callable[..., Any]) -> Callable[..., None]:
+        wanted = list(inspect.signature(fn).parameters.values())
+        if not wanted:
+            raise TypeError(f"{fn.__name__} takes no parameter: write def {fn.__name__}(end): assert end.outcome == …")
+        ours = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        passes_request = any(p.name == "request" for p in wanted[1:])
+
+        @functools.wraps(fn)
+        def test(request: pytest.FixtureRequest, **fixtures: Any) -> None:
+            __tracebackhide__ = True
+            if passes_request:
+                fixtures["request"] = request
+            _test(asked, fn, request, fixtures)
+
+        rest = [p for p in wanted[1:] if p.name != "request"]
+        test.__signature__ = inspect.Signature([ours, *rest])  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def _test(asked: Crashes, fn: Callable[..., Any], request: pytest.FixtureRequest, fixtures: dict[str, Any]) -> None:
+    __tracebackhide__ = True
+    node, config = request.node, request.config
+    jobs, only = int(option(config, "crash_jobs") or asked.jobs), str(option(config, "crash_cell") or "")
+
+    def body(end: End) -> None:
+        said = fn(end, **fixtures)
+        if inspect.iscoroutine(said):
+            asyncio.run(said)
+
+    def replay(name: str) -> str:
+        return f"pytest {shlex.quote(node.nodeid)} --crash-cell={shlex.quote(name)}"
+
+    mine = Crashes(**{**vars(asked), "jobs": jobs, "pairs": option(config, "crash_pairs") or asked.pairs})
+    report: Report
+    try:
+        report = mine.run(fn.__module__, body, only)
+    except OutlastError as error:
+        pytest.fail(str(error), pytrace=False)
+    except Broken as broken:
+        pytest.fail(str(broken), pytrace=False)
+    config.stash.setdefault(Told.key, []).append((node.nodeid, report))
+    try:
+        report.check(replay)
+    except Broken as broken:
+        pytest.fail(str(broken), pytrace=False)

@@ -1,0 +1,162 @@
+"""A small HTTP server on the loopback address, whose owner decides whether a caller is answered, left alone or cut off.
+
+One request for each connection: what arrived is then known exactly, and a connection ends with its request.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import h11
+
+HOST: Final = "127.0.0.1"
+BODY_BYTES_MAX: Final = 50_000_000
+BLOCK: Final = 65_536
+
+
+@dataclass(frozen=True)
+class Request:
+    """What arrived, whole."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def route(self) -> str:
+        """METHOD and path."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def key(self) -> str:
+        """The Idempotency-Key; '' without one."""
+        return self.headers.get("idempotency-key", "")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is sent back; `padding` further bytes of nothing follow."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    padding: int = 0
+
+
+class Hangup(Exception):
+    """The caller gets no answer: the connection is cut."""
+
+
+Handle = Callable[[Request], Awaitable[Reply | None]]
+"""Answers a request; None: never answered, until the caller goes away. Raises Hangup to cut it off."""
+
+
+class Receiver:
+    """Listens from `open` to `close`; `quiet` tells when no request is under way."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._server: asyncio.Server | None = None
+        self.url = ""
+
+    async def open(self) -> None:
+        """Take a free port. The address takes connections when this returns."""
+        self._server = await asyncio.start_server(self._connected, HOST, 0, backlog=256)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+
+    async def close(self) -> None:
+        """Stop listening, and cut off whoever is still there."""
+        assert self._server is not None
+        self._server.close()
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    async def quiet(self) -> None:
+        """Return once every request that a process sent before it died has been taken to its end.
+
+        A connection of ours queues behind the dead process's own, so once it is taken, those are.
+        """
+        assert self._server is not None
+        reader, writer = await asyncio.open_connection(*self._server.sockets[0].getsockname()[:2])
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            await self._serve(reader, writer)
+        except Hangup:
+            writer.transport.abort()
+        except (ConnectionError, h11.RemoteProtocolError):
+            pass  # the caller is gone, or does not speak HTTP
+        finally:
+            writer.close()
+            self._under_way.discard(task)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = h11.Connection(h11.SERVER)
+        request = await _read(wire, reader, writer)
+        if request is None:
+            return
+        reply = await self._while_there(reader, request)
+        if reply is None:
+            return
+        length = str(len(reply.body) + reply.padding)
+        headers = [("Content-Type", "application/json"), ("Content-Length", length), ("Connection", "close")]
+        writer.write(wire.send(h11.Response(status_code=reply.status, headers=[*headers, *reply.headers])) or b"")
+        writer.write(wire.send(h11.Data(data=reply.body)) or b"")
+        for sent in range(0, reply.padding, BLOCK):
+            writer.write(wire.send(h11.Data(data=b" " * min(BLOCK, reply.padding - sent))) or b"")
+            await writer.drain()
+        writer.write(wire.send(h11.EndOfMessage()) or b"")
+        await writer.drain()
+
+    async def _while_there(self, reader: asyncio.StreamReader, request: Request) -> Reply | None:
+        """The owner's reply, or None once the caller went away from one who says nothing."""
+        reply = await self._handle(request)
+        if reply is None:
+            await reader.read()
+        return reply
+
+
+async def _read(wire: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
+    head: h11.Request | None = None
+    body = b""
+    while True:
+        event = wire.next_event()
+        if event is h11.NEED_DATA:
+            if wire.they_are_waiting_for_100_continue:
+                writer.write(wire.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+            data = await reader.read(BLOCK)
+            if not data and head is None:
+                return None
+            wire.receive_data(data)
+        elif isinstance(event, h11.Request):
+            head = event
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+            if len(body) > BODY_BYTES_MAX:
+                raise Hangup
+        elif isinstance(event, h11.EndOfMessage):
+            assert head is not None
+            return _request(head, body)
+        else:
+            return None
+
+
+def _request(head: h11.Request, body: bytes) -> Request:
+    parts = urlsplit(head.target.decode("ascii"))
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in head.headers}
+    return Request(head.method.decode("ascii"), unquote(parts.path), parse_qs(parts.query), headers, body)

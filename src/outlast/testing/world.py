@@ -1,0 +1,296 @@
+"""A hostile world for tests: real HTTP receivers on the loopback address that act, forget, fail, and write it all down.
+
+It lives outside the processes under test (in a thread of the test's own), so it outlives every one of their deaths.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from outlast.errors import InvalidInput
+from outlast.runtime.clocks import SystemClock
+from outlast.testing.behaviour import Behaviour, ok
+from outlast.testing.places import RUN_ID, TENANT, Cell
+from outlast.testing.receiver import Hangup, Receiver, Reply, Request
+from outlast.testing.record import Entry, Record
+
+WAIT_S: Final = 20
+Duplicates = Literal["answer", "act", "conflict"]
+CLOCK: Final = SystemClock()
+
+
+@dataclass(frozen=True)
+class Route:
+    """What the receiver at a path is like."""
+
+    path: str = ""
+    script: tuple[Behaviour, ...] = ()
+    key: str = ""
+    duplicates: Duplicates = "answer"
+    remembers: timedelta | None = None
+    askable: bool = True
+    reply: Callable[[Request], Any] | None = None
+
+
+class World:
+    """Receivers at `url`. Use it as `with World() as bank:`, or give it to `every_crash`.
+
+    Without a word about them, receivers act, answer `{"id": …}`, dedupe by `Idempotency-Key` for ever, and can be
+    asked: GET with that key as header, as `?key=` or as the last part of the path answers what was answered, or 404.
+    `env` names the environment variable that tells the code under test where the world is.
+    """
+
+    def __init__(self, *, env: str = "OUTLAST_WORLD") -> None:
+        self.env: Final = env
+        self.record = Record(Path(os.devnull))
+        self._routes: list[Route] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._receiver: Receiver | None = None
+        self._before: str | None = None
+        self._thread: threading.Thread | None = None
+        self._born = threading.Event()
+        self._pid = 0
+        self._cell: Cell | None = None
+        self._watching = False
+        self._seen: list[Cell] = []
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._killed_at: tuple[str, str, int] | None = None
+        self._recalling = False
+        self._clock: Callable[[], int] = CLOCK.wall
+
+    # --- what its receivers are like ------------------------------------------------------------
+    def route(
+        self,
+        path: str,
+        *script: Behaviour,
+        key: str = "",
+        duplicates: Duplicates = "answer",
+        remembers: timedelta | None = None,
+        askable: bool = True,
+        reply: Callable[[Request], Any] | None = None,
+    ) -> "World":
+        """The receiver at paths that begin so. The n-th attempt under one key is taken as the n-th of `script` says,
+        later ones are answered. `key`: only for activity keys that end so.
+
+        `duplicates`: a key that was acted upon comes again: answer as before, act once more, or 409. `remembers`:
+        how long keys are known (default: for ever). `askable=False`: GET answers 405. `reply` makes the answer.
+        """
+        self._routes.insert(0, Route(path, script, key, duplicates, remembers, askable, reply))
+        return self
+
+    def _route(self, path: str, key: str) -> Route:
+        fitting = [r for r in self._routes if path.startswith(r.path) and key.endswith(r.key)]
+        return max(fitting, key=lambda r: (len(r.path), len(r.key)), default=Route())
+
+    # --- its life -------------------------------------------------------------------------------
+    @property
+    def url(self) -> str:
+        """Its address: also in the processes under test. Raises InvalidInput where it does not run."""
+        here = self._receiver.url if self._receiver is not None else os.environ.get(self.env, "")
+        if not here:
+            raise InvalidInput(
+                "this world does not run", f"{self.env} is not set", "with World() as world: …, or every_crash(world=…)"
+            )
+        return here
+
+    def __enter__(self) -> Self:
+        handle, path = tempfile.mkstemp(prefix="outlast-world-")
+        os.close(handle)
+        self.start(Path(path))
+        self._before = os.environ.get(self.env)
+        os.environ[self.env] = self.url
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is None:
+            os.environ.pop(self.env, None)
+        else:
+            os.environ[self.env] = self._before
+        self.stop()
+        self.record.path.unlink(missing_ok=True)
+
+    def start(self, record: Path) -> None:
+        """Listen, on this record."""
+        assert self._thread is None, "a world is started once"
+        self.record = Record(record)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-world", daemon=True)
+        self._thread.start()
+        receiver = Receiver(self._handle)
+        self._do(receiver.open())
+        self._receiver = receiver
+
+    def stop(self) -> None:
+        """Stop listening. What it recorded stays readable."""
+        assert self._loop is not None and self._thread is not None and self._receiver is not None
+        self._do(self._receiver.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+        self._thread = self._receiver = self._loop = None
+
+    def twin(self) -> "World":
+        """Another world of the same kind, with a record of its own."""
+        other = World(env=self.env)
+        other._routes = list(self._routes)
+        return other
+
+    def enter(self, record: Path) -> None:
+        """Go on from another record, once all is quiet."""
+        assert self._receiver is not None
+        self._do(self._receiver.quiet())
+        self.record = Record(record)
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    # --- what it saw ------------------------------------------------------------------------------
+    def executed(self, key: str = "", *, route: str = "") -> int:
+        """How often it acted: under this key (an activity's, or a whole Idempotency-Key), at this path."""
+        return self.record.executed(key, route=route)
+
+    def attempts(self, key: str = "", *, route: str = "") -> int:
+        """How many requests to act arrived."""
+        return len(self.record.of("attempt", key, route))
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Every line of its record."""
+        return list(self.record.entries)
+
+    def assert_effects_once(self) -> None:
+        """Raises AssertionError with a sentence for each thing that was done more than once."""
+        self.record.assert_effects_once()
+
+    # --- watching a life (see story.Watch) ------------------------------------------------------------
+    def begin(self, cell: Cell | None, at: int) -> None:
+        """See Watch."""
+        self._cell, self._seen, self._killed_at, self._watching = cell, [], None, True
+        self._counts.clear()
+        self._born.clear()
+        offset = at - CLOCK.wall()
+        self._clock = lambda: CLOCK.wall() + offset
+
+    def born(self, pid: int) -> None:
+        """See Watch."""
+        self._pid = pid
+        self._born.set()
+
+    def end(self) -> tuple[list[Cell], tuple[str, str, int] | None]:
+        """See Watch. Returns once all that the process sent has come to its end."""
+        assert self._receiver is not None
+        self._do(self._receiver.quiet())
+        self._watching = False
+        return self._seen, self._killed_at
+
+    def recall(self, on: bool) -> None:
+        """While on, it answers what it answered before, and does nothing."""
+        self._recalling = on
+
+    def _reached(self, point: str, label: str) -> None:
+        if not self._watching:
+            return
+        self._counts[point, label] += 1
+        cell = Cell(point, label, self._counts[point, label])
+        self._seen.append(cell)
+        if self._cell is None or cell.where != self._cell.where:
+            return
+        if not self._born.wait(WAIT_S):
+            raise AssertionError("nobody told whose request this is")
+        os.kill(self._pid, signal.SIGKILL)
+        self._killed_at = cell.where
+        raise Hangup
+
+    # --- taking a request -----------------------------------------------------------------------------
+    async def _handle(self, request: Request) -> Reply | None:
+        digest = hashlib.sha256(request.body).hexdigest()
+        if self._recalling:
+            return self._recalled(request, digest)
+        if request.method in ("GET", "HEAD"):
+            return self._ask(request)
+        route = self._route(request.path, request.key)
+        same = [e for e in self.record.of("attempt") if e.route == request.route and _alike(e, request.key, digest)]
+        behaviour = route.script[len(same)] if len(same) < len(route.script) else ok
+        self.record.add("attempt", request.route, request.key, digest, self._clock())
+        label = _label(request)
+        self._reached("call:flight", label)
+        status, answer = self._act(request, digest, route, behaviour)
+        self._reached("call:inside", label)
+        if behaviour.after_s:
+            await asyncio.sleep(behaviour.after_s)
+        if behaviour.ending == "silence":
+            return None
+        if behaviour.ending == "reset":
+            raise Hangup
+        body = b"\xff{not json" if behaviour.ending == "garbage" else json.dumps(answer).encode()
+        return Reply(status, body, behaviour.headers, behaviour.padding)
+
+    def _act(self, request: Request, digest: str, route: Route, behaviour: Behaviour) -> tuple[int, Any]:
+        known = self._known(request.key, request.route, route)
+        if known is not None and known.sha256 != digest:
+            return 422, {"error": "this key was used with another body"}
+        if known is not None and route.duplicates == "conflict":
+            return 409, {"error": "this key was used before"}
+        if not behaviour.acts:
+            return behaviour.status, {"error": behaviour.name}
+        if known is not None and route.duplicates == "answer":
+            return behaviour.status, known.answer
+        times = self.record.counts()[f"{request.route} {request.key or digest[:12]}"]
+        answer = route.reply(request) if route.reply is not None else _answer(request, digest, times)
+        self.record.add("executed", request.route, request.key, digest, self._clock(), behaviour.status, answer)
+        return behaviour.status, answer
+
+    def _known(self, key: str, route: str, spec: Route) -> Entry | None:
+        if not key:
+            return None
+        since = self._clock() - spec.remembers / timedelta(milliseconds=1) if spec.remembers is not None else 0
+        done = [e for e in self.record.of("executed") if e.key == key and e.route == route and e.at >= since]
+        return done[0] if done else None
+
+    def _ask(self, request: Request) -> Reply:
+        route = self._route(request.path, request.key)
+        key = request.key or next(iter(request.query.get("key", [])), "") or request.path.rpartition("/")[2]
+        found = [e for e in self.record.of("executed") if key and e.key == key]
+        status = 405 if not route.askable else 200 if found else 404
+        self.record.add("asked", request.route, key, "", self._clock(), status)
+        self._reached("call:asked", _label(request))
+        return Reply(status, json.dumps(found[0].answer if status == 200 else {"error": "not found"}).encode())
+
+    def _recalled(self, request: Request, digest: str) -> Reply:
+        done = [e for e in self.record.of("executed") if e.route == request.route]
+        found = next((e for e in done if _alike(e, request.key, digest)), None)
+        if found is None:
+            return Reply(404, b'{"error": "no record of it"}')
+        return Reply(200, json.dumps(found.answer).encode())
+
+
+def _alike(entry: Entry, key: str, digest: str) -> bool:
+    return entry.key == key if key else entry.key == "" and entry.sha256 == digest
+
+
+def _answer(request: Request, digest: str, times: int) -> dict[str, Any]:
+    """An id made of what was asked, so that it does not depend on the order of requests."""
+    what = request.path.strip("/").replace("/", "-") or "act"
+    made = hashlib.sha256(f"{request.route} {request.key or digest} {times}".encode()).hexdigest()[:8]
+    return {"id": f"{what}-{made}"}
+
+
+def _label(request: Request) -> str:
+    """The run, verb and key of the call, where its Idempotency-Key says so; else its route."""
+    parts = request.key.split(":", 3)
+    ours = len(parts) == 4 and parts[:2] == [TENANT, RUN_ID]
+    return f"{RUN_ID} call {parts[3]}" if ours else f"{RUN_ID} call {request.route}"
