@@ -1,0 +1,228 @@
+"""What a replaced holder was told too late; what is recorded under a key that another call asks for (S-10, S-18)."""
+
+import asyncio
+import json
+
+import pytest
+
+from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.errors import Conflict
+from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Perhaps, activity, this_call
+from outlast.flow.calls import LateAnswer
+from outlast.runtime.board import seen
+from outlast.runtime.explain import explain
+from outlast.runtime.verification import doubts_of
+from tests.engine.world import (
+    MINUTE,
+    QUIET,
+    SECOND,
+    Acts,
+    Receiver,
+    Slow,
+    State,
+    World,
+    one_node,
+    ordering,
+    reading,
+    write,
+)
+
+
+# --- evidence ----------------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-2", "REC-3")
+async def test_a_reconcile_is_told_what_a_replaced_worker_learnt_too_late(world: World) -> None:
+    """The late answer is read anew just before the receiver is asked, though it came after the run was taken."""
+    slow = Slow(acts_first=True)
+    shop = Receiver(slow)
+    told: list[tuple[LateAnswer, ...]] = []
+
+    @activity(key="order/{what}", undo=NoUndo("a test undoes nothing"))
+    async def order(what: str) -> str:
+        return await shop.call()
+
+    @order.reconcile
+    async def find(what: str) -> Found[str] | NotFound | CannotTell:
+        call = this_call()
+        assert call.reconciling
+        told.append(call.evidence)
+        if call.evidence:
+            return Found(str(call.evidence[0].response), "by evidence")
+        return CannotTell("the shop's list is closed")
+
+    flow = ordering(order, "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    first.freeze()
+    world.worker(flow)
+    await world.pass_(16 * SECOND)
+    assert told == [()], "asked at once, with no evidence yet"
+    first.thaw()
+    slow.go.set()
+    await world.pass_(5 * SECOND)
+    (late,) = world.evidence()
+    assert json.loads(late.answer)["status"] == "done" and world.status() != "completed", "evidence settles nothing"
+    await world.pass_(QUIET)
+    assert world.status() == "completed" and world.outcome()["said"] == ["did order/a"]
+    assert [(e.status, e.response, e.epoch) for e in told[-1]] == [("done", "did order/a", late.epoch)]
+    assert world.effect("order/a").external_id == "by evidence" and shop.did == ["t:r1:1:order/a"]
+
+
+@pytest.mark.req("EFF-2", "REC-3", "RUN-9")
+async def test_a_person_sees_the_late_answer_and_it_settles_nothing_by_itself(world: World) -> None:
+    """An `ask` effect whose replaced worker later got an answer stays uncertain; who is asked is shown the answer."""
+    slow = Slow(acts_first=True)
+    flow = ordering(write(Receiver(slow)), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    first.freeze()
+    world.worker(flow)
+    await world.pass_(16 * SECOND)
+    assert world.reasons() == ["effect_uncertain"]
+    first.thaw()
+    slow.go.set()
+    await world.pass_(MINUTE)
+    assert world.effect("order/a").status.value == "uncertain"
+    doubt = (await doubts_of(world.store, [world.run()]))["r1", 1, "order/a"]
+    assert [json.loads(e.answer)["response"] for e in doubt.evidence] == ['"did order/a"']
+    sentence = explain(await seen(world.store, world.run())).sentence
+    assert 'a replaced worker later got: done "did order/a"' in sentence
+
+
+# --- "did not happen", before and after the quiet time ------------------------------------------------------
+@pytest.mark.req("EFF-3", "EFF-2")
+async def test_did_not_happen_is_offered_and_accepted_from_the_same_instant_on(world: World) -> None:
+    """The command is not offered, and refused with the time that is left, until a call in flight can no longer land."""
+    flow = ordering(write(Receiver(Acts(Perhaps("hung up")))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    until = world.effect("order/a").quiet_until
+    assert not any("--did-not-happen" in each for each in explain(await seen(world.store, world.run())).unblock)
+    with pytest.raises(Conflict, match="could land for another 180 s, until 20"):
+        await world.resolve("order/a", "did_not_happen")
+    await world.pass_(until - world.time.wall())
+    assert any("--did-not-happen" in each for each in explain(await seen(world.store, world.run())).unblock)
+    await world.resolve("order/a", "did_not_happen")
+    assert world.effect("order/a").status.value == "done"
+
+
+# --- a contradiction, and the answer that is recorded --------------------------------------------------------
+class Changing:
+    """An activity whose arguments differ from walk to walk, as they do once its code was changed."""
+
+    def __init__(self, shop: Receiver, mode: str = "ask") -> None:
+        self.order = write(shop, mode=mode)
+        self.amount = 1
+        self.flow = one_node(self.body)
+
+    async def body(self, ctx: Context[State]) -> None:
+        ctx.state.said.append(await ctx.do(self.order, "a", self.amount))
+        ctx.state.said.append(await ctx.do(self.order, "b", 1))
+
+
+@pytest.mark.req("EFF-1", "EFF-7")
+async def test_the_recorded_answer_is_used_for_exactly_the_call_it_was_allowed_for(world: World) -> None:
+    """Nothing is called again; the choice outlives workers; a third digest is a contradiction of its own."""
+    shop = Receiver("first", Perhaps("hung up"))
+    changing = Changing(shop)
+    world.worker(changing.flow)
+    await world.start(changing.flow)
+    changing.amount = 2
+    await world.pass_(QUIET)
+    await world.resolve("order/b", "happened", response=b'"b by hand"')
+    assert world.reasons() == ["contradiction"]
+    (entry,) = world.attention()
+    assert (entry.key, entry.visit) == ("order/a", 1) and Choice.USE_RECORDED in entry.choices()
+    await world.off_duty()
+    await world.answer("contradiction", "use_recorded", key="order/a")
+    world.worker(changing.flow)
+    await world.settle()
+    assert world.status() == "completed" and world.outcome()["said"] == ["first", "b by hand"]
+    assert len(shop.attempts) == 2, "one call for each key"
+
+
+@pytest.mark.req("EFF-1")
+async def test_another_digest_than_the_one_allowed_calls_a_person_again(world: World) -> None:
+    shop = Receiver("first", Perhaps("hung up"))
+    changing = Changing(shop)
+    world.worker(changing.flow)
+    await world.start(changing.flow)
+    changing.amount = 2
+    await world.pass_(QUIET)
+    await world.resolve("order/b", "give_up")
+    changing.amount = 3
+    await world.answer("contradiction", "use_recorded")
+    assert world.reasons() == ["contradiction"], "it was allowed for 2, and now it is 3"
+    await world.answer("contradiction", "use_recorded")
+    assert "contradiction" not in world.reasons()
+    changing.amount = 1
+    assert len(shop.attempts) == 2
+
+
+@pytest.mark.req("EFF-1", "EFF-2")
+async def test_a_recorded_call_that_is_open_settles_first_as_what_it_is(world: World) -> None:
+    """The predecessor died in the call: the receiver is asked about the recorded arguments, and its answer is used."""
+    slow = Slow(acts_first=True)
+    shop = Receiver(slow)
+    changing = Changing(shop, mode="reconcile")
+    first = world.worker(changing.flow)
+    await world.start(changing.flow)
+    first.kill()
+    changing.amount = 2
+    world.worker(changing.flow)
+    await world.pass_(16 * SECOND)
+    assert world.reasons() == ["contradiction"] and world.effect("order/a").status.value == "intended"
+    await world.answer("contradiction", "use_recorded")
+    effect = world.effect("order/a")
+    assert (effect.status.value, effect.settled_by) == ("done", "reconcile")
+    assert json.loads(effect.args) == {"what": "a", "amount": 1}
+    assert world.status() == "completed" and shop.did == ["t:r1:1:order/a", "t:r1:1:order/b"]
+
+
+@pytest.mark.req("EFF-1")
+async def test_calls_at_the_same_moment_may_share_the_answer_of_the_first(world: World) -> None:
+    shop = Receiver()
+    order = write(shop)
+
+    async def both(ctx: Context[State]) -> None:
+        ctx.state.said = list(await asyncio.gather(ctx.do(order, "a", 1), ctx.do(order, "a", 2)))
+
+    flow = one_node(both)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.reasons() == ["contradiction"]
+    await world.answer("contradiction", "use_recorded")
+    assert world.outcome()["said"] == ["did order/a", "did order/a"] and len(shop.attempts) == 1
+
+
+@pytest.mark.req("EFF-1")
+async def test_what_another_activity_recorded_is_not_offered(world: World) -> None:
+    """Its answer has another type: code is corrected, or the run ended."""
+    shop = Receiver()
+    pay, ship = write(shop, name="pay", key="do/{what}"), write(shop, name="ship", key="do/{what}")
+
+    async def body(ctx: Context[State]) -> None:
+        await ctx.do(pay, "a")
+        await ctx.do(ship, "a")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    (entry,) = world.attention()
+    assert Choice.USE_RECORDED not in entry.choices() and Choice.USE_RECORDED in CHOICES[Reason.CONTRADICTION]
+    with pytest.raises(Conflict, match="does not offer use_recorded here"):
+        await world.answer("contradiction", "use_recorded")
+
+
+@pytest.mark.req("EFF-1")
+async def test_a_lookups_recorded_answer_may_be_used_too(world: World) -> None:
+    price = reading(lambda: "42", key="price")
+
+    async def body(ctx: Context[State]) -> None:
+        ctx.state.said = [await ctx.do(price, "a"), await ctx.do(price, "b")]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.reasons() == ["contradiction"]
+    await world.answer("contradiction", "use_recorded")
+    assert world.outcome()["said"] == ["42", "42"]
