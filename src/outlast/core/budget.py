@@ -53,6 +53,9 @@ LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
 CHANGE_POLL: Final = 50  # SQLite: at most this often another process's commits are looked for (S-12)
 HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
 SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # likewise one that waits for another run to settle a shared effect
+BREAKER_AFTER: Final = ATTEMPTS_MAX + 2  # calls in a row: one run that uses up its attempts stops nobody (S-23)
+BREAKER_PAUSE: Final = RECOVERY_TARGET  # a provider that restarts as fast as we promise to is found at the first try
+BREAKER_PAUSE_MAX: Final = 10 * MINUTE  # a slice's length: an outage that is over is noticed within it
 NOTICE_TIMEOUT: Final = 10 * SECOND  # a channel that has not taken a notice by then has failed (GATE-5)
 NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace, still below the 30 s of orchestrators
 STORE_RETRY: Final = 200  # a store that is away is asked again so often
@@ -72,6 +75,9 @@ class Liveness(NamedTuple):
     attempts_max: int = ATTEMPTS_MAX
     backoff_ceiling: int = BACKOFF_CEILING
     checkpoint_write: int = CHECKPOINT_WRITE
+    breaker_after: int = BREAKER_AFTER  # calls, no duration; 0 = no circuit breakers
+    breaker_pause: int = BREAKER_PAUSE
+    breaker_pause_max: int = BREAKER_PAUSE_MAX
 
     def checked(self) -> "Liveness":
         """Itself, if its relations hold. Raises ValueError with the sentence that names the broken one."""
@@ -80,6 +86,8 @@ class Liveness(NamedTuple):
                 f"a heartbeat every {self.heartbeat_every} ms leaves no room for two lost renewals "
                 f"in a window of {self.heartbeat_window} ms"
             )
+        if not 0 < self.breaker_pause <= self.breaker_pause_max:
+            raise ValueError("the first pause of a breaker is positive, and at most its longest")
         if min(self) < 0 or self.attempt_timeout == 0 or self.attempts_max == 0:
             raise ValueError("durations and attempts are positive")
         return self
@@ -115,6 +123,7 @@ assert execution_budget(Liveness()).ms == 600 * SECOND, "REC-2: the defaults giv
 assert Liveness().checked()
 assert HEARTBEAT_WINDOW + HEARTBEAT_EVERY < RECOVERY_TARGET, "a dead worker is replaced within the target"
 assert LOOP_STALL_MAX < HEARTBEAT_WINDOW + RECOVERY_TARGET, "a frozen loop loses its runs, not the target"
+assert BREAKER_AFTER > ATTEMPTS_MAX and BREAKER_PAUSE > INLINE_WAIT_MAX, "a pause is worth parking for"
 assert DRAIN_GRACE + NOTICE_LAST_CHANCE < 30 * SECOND
 assert INLINE_WAIT_MAX < BACKOFF_CEILING < RETRY_TOTAL_WAIT
 assert QUIET_MARGIN > CLOCK_DISAGREEMENT_MAX, "the quiet time covers what the last-instant check tolerates"

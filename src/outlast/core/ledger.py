@@ -196,10 +196,21 @@ def doubt(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> 
     return _settle(run, effect, "doubt", now, error=json.dumps({"code": code, "detail": detail}))
 
 
-def defer(run: Run, effect: Effect, code: str, detail: str, wait_ms: int, *, happened: bool, now: Instant) -> Commit:
+def defer(
+    run: Run,
+    effect: Effect,
+    code: str,
+    detail: str,
+    wait_ms: int,
+    *,
+    happened: bool,
+    now: Instant,
+    counts: bool = True,
+) -> Commit:
     """An attempt has ended without an outcome; another follows after `wait_ms`, whoever makes it: `deferred_until`.
 
-    happened=False: it is known that nothing happened, so no quiet time is owed (quiet_until 0).
+    happened=False: it is known that nothing happened, so no quiet time is owed (quiet_until 0). counts=False: it
+    uses up none of the effect's attempts.
     """
     row = effect._replace(
         version=effect.version + 1,
@@ -207,6 +218,7 @@ def defer(run: Run, effect: Effect, code: str, detail: str, wait_ms: int, *, hap
         error=json.dumps({"code": code, "detail": detail, "until": now.real + wait_ms}),
         waited_ms=effect.waited_ms + wait_ms,
         quiet_until=effect.quiet_until if happened else 0,
+        interrupted=effect.interrupted + (not counts),
     )
     check_effect(row)
     return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} defer {effect.key}")

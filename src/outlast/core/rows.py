@@ -226,7 +226,7 @@ class Slot(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """An operator's stop sign: `activity/NAME`, `workflow/NAME` or `tenant`; no new intent while it is up (S-23)."""
+    """A stop sign, no new intent while it is up (S-23): `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`."""
 
     tenant: str
     key: str

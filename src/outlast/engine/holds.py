@@ -1,4 +1,4 @@
-"""Operators' stop signs: put up, taken down, and known to a worker within one heartbeat (S-23)."""
+"""Stop signs of operators and of breakers: put up, taken down, known to a worker within one heartbeat (S-23)."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,19 @@ from outlast.errors import Conflict, InvalidInput, NotFound, Stale
 from outlast.store.port import Store
 
 TENANT = "tenant"
+OPERATOR, BREAKER = "operator", "breaker"
 WAKES_AT_ONCE = 90
 PAGE = 500
 
 
 def held_key(what: str, name: str = "") -> str:
-    """The key of a stop sign: `activity/NAME`, `workflow/NAME`, or `tenant`. Raises InvalidInput."""
+    """The key of a stop sign: `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`. Raises InvalidInput."""
     if what == TENANT and not name:
         return TENANT
-    if what in ("activity", "workflow") and name:
+    if what in ("activity", "provider", "workflow") and name:
         return f"{what}/{name}"
     raise InvalidInput(
-        f"{what} {name} cannot be held", "an activity, a workflow or the tenant can", "hold activity NAME"
+        f"{what} {name} cannot be held", "an activity, a provider, a workflow or the tenant can", "hold activity NAME"
     )
 
 
@@ -36,6 +37,13 @@ class Holds:
         """Read them anew. Raises StoreError."""
         rows = await self._store.rows(HOLD, ())
         self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Hold) and h.up}
+
+    def learn(self, hold: Hold) -> None:
+        """This worker has just written it, or read it."""
+        if hold.up:
+            self._up[hold.tenant, hold.key] = hold
+        else:
+            self._up.pop((hold.tenant, hold.key), None)
 
     async def first(self, tenant: str, keys: Sequence[str]) -> Hold | None:
         """The first of these that is up. Raises StoreError."""
@@ -55,13 +63,16 @@ def waiting_for(hold: Hold) -> WaitingFor:
 
 
 async def put_up(store: Store, tenant: str, key: str, *, actor: str, reason: str) -> None:
-    """Stop new intents under `key`. Raises Conflict when it is held already, InvalidInput without a reason."""
+    """Stop new intents under `key`; a breaker that is up there becomes an operator's hold, which only people release.
+
+    Raises Conflict when it is held already, InvalidInput without a reason.
+    """
     if not reason.strip() or len(reason) > TEXT_CHARS_MAX:
         raise InvalidInput("a hold needs a reason", "people will read it while they wait", "say why")
     now = await store.now()
     found = await store.load(HOLD, (tenant, key))
     version = found.version if isinstance(found, Hold) else 0
-    if isinstance(found, Hold) and found.up:
+    if isinstance(found, Hold) and found.up and found.kind == OPERATOR:
         raise Conflict(
             f"{key} is held already", f"{found.by}: {found.reason}", f"outlast release {key.replace('/', ' ')}"
         )
@@ -82,10 +93,10 @@ async def take_down(store: Store, tenant: str, key: str, *, actor: str) -> int:
         await store.commit(Commit((Put(HOLD, row, found.version),), label=f"release {key}"))
     except Stale:
         raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast holds") from None
-    return await _wake_all(store, tenant, key)
+    return await wake_all(store, tenant, key)
 
 
-async def _wake_all(store: Store, tenant: str, key: str) -> int:
+async def wake_all(store: Store, tenant: str, key: str) -> int:
     """Runs that park a moment later with the old sign in mind look again by themselves (holds.LOOK_AGAIN)."""
     woken, cursor = 0, ""
     while True:

@@ -17,6 +17,7 @@ from outlast.core.moves import Told
 from outlast.core.overlay import Attention
 from outlast.core.route import Cancel
 from outlast.core.rows import Hold, Run
+from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
@@ -39,6 +40,7 @@ class Surroundings(NamedTuple):
     """Tell people, after the row says it; never raises, never waits (GATE-5)."""
     held: Callable[[str, Sequence[str]], Awaitable[Hold | None]]
     """The stop sign that is up for a tenant under one of these keys, if any; raises StoreError."""
+    breakers: Breakers
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
     counted: Callable[[str], None]

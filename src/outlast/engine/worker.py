@@ -21,6 +21,7 @@ from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, STORE, WORKER, Row, Run, Worker
 from outlast.core.verbs import claim, hand_back, moved
 from outlast.engine import slots, topologies
+from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat, closed
@@ -98,6 +99,7 @@ class WorkerProcess:
             live=self.live,
             notify=self._notices.send,
             held=self._holds.first,
+            breakers=Breakers(store, self._holds, self.live),
             chance=chance,
             counted=self.counters.add,
         )

@@ -11,8 +11,10 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.restore import RESTORED, WHY
 from outlast.core.route import cancel_of
-from outlast.core.rows import Effect
+from outlast.core.rows import Effect, Hold
+from outlast.engine.breaker import key_of_provider, paused
 from outlast.engine.guard import permit, read
+from outlast.engine.holds import BREAKER
 from outlast.engine.inquiry import attempt_of, durations, millis, reconcile
 from outlast.engine.ledger import EffectKey, Lost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
@@ -50,6 +52,8 @@ class Write:
         self.call = call
         self.ident = ident
         self.times = durations(walk, callee)
+        self._probe: Hold | None = None  # the right to try a provider that was away
+        self._watches = False  # put a breaker up, or tried in vain: looks again as soon as one may try
         self._perhaps_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
 
     async def drive(self) -> Any:
@@ -96,12 +100,24 @@ class Write:
         return await permission(self.walk, self.callee, self.call, previous)
 
     async def _heed_hold(self) -> None:
-        """No new intent while an operator's stop sign is up (S-23)."""
-        ledger = self.ledger
-        hold = await self.walk.around.held(ledger.run.tenant, (f"activity/{self.callee.name}",))
-        if hold is not None:
+        """No new intent while a stop sign is up, an operator's or a breaker's; one run may try the latter (S-23)."""
+        ledger, around = self.ledger, self.walk.around
+        self._probe = None
+        keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
+        hold = await around.held(ledger.run.tenant, keys)
+        if hold is None:
+            return
+        lease_ms = around.live.start_budget + self.times.timeout + self.times.quiet_margin
+        self._probe = await around.breakers.probe(hold, ledger.now.real, lease_ms)
+        if self._probe is not None:
+            return
+        if hold.kind == BREAKER:
+            again_at = max(hold.again_at, ledger.now.real)
+            jitter = 0 if self._watches else round(around.chance() * around.live.breaker_pause)
+            self.walk.park(paused(hold, again_at + jitter + 1, ledger.store.mapping()))
+        else:
             self.walk.park(held_up(hold, ledger.now.real))
-            raise Unresolved
+        raise Unresolved
 
     def _approval_lapsed(self, effect: Effect) -> bool:
         return 0 < effect.covered_until <= self.ledger.now.business
@@ -188,6 +204,12 @@ class Write:
         outcome = await self.walk.around.caller.attempt(attempt._replace(permit=self._permit))
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
             effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
+        breakers, run, provider = self.walk.around.breakers, self.ledger.run, self.callee.provider
+        if self._probe is not None:
+            await breakers.probed(self._probe, run.run, outcome)
+            self._watches = True
+        elif not breakers.is_calm(run.tenant, provider, outcome):
+            self._watches = await breakers.heard(run.tenant, provider, run.run, outcome)
         return outcome, effect
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
@@ -255,6 +277,13 @@ class Write:
 
     # --- further attempts ---------------------------------------------------------------------------
     async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
+        if self._probe is not None:  # made for all that wait: it uses up no attempt of this effect's own
+            probed = moves.defer(
+                self.ledger.run, effect, code, detail, 0, happened=happened, counts=False, now=self.ledger.now
+            )
+            self.ledger.submit(probed)
+            self._perhaps_done = happened
+            return Next.CALL
         retry = self.callee.retry
         ended = effect.attempts - effect.interrupted  # this one has just come to its end
         if ended >= retry.attempts:

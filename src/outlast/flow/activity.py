@@ -228,6 +228,7 @@ class Effectful(Activity[P, R_co]):
                 retry=retry,
                 reconcile=reconcile,
                 quiet=quiet,
+                provider=self.provider,
             )
             self.undo_fn = fn
             self._checked = False

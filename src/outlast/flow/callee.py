@@ -16,6 +16,11 @@ class Callee(Protocol):
         ...
 
     @property
+    def provider(self) -> str:
+        """Whose outage stops it."""
+        ...
+
+    @property
     def fn(self) -> Callable[..., Any]:
         """What is called."""
         ...

@@ -41,8 +41,9 @@ class UndoTerms:
         retry: Retry | None,
         reconcile: Callable[..., Awaitable[Any]] | None,
         quiet: timedelta | None,
+        provider: str,
     ) -> None:
-        """`name`, `title` and `where` are the activity's. Raises DefinitionError."""
+        """`name`, `provider`, `title` and `where` are the activity's. Raises DefinitionError."""
         given: object = on_doubt  # whoever runs no type checker is told as well
         if given != "ask" and not isinstance(given, Repeat):
             raise DefinitionError(
@@ -59,6 +60,7 @@ class UndoTerms:
                 where=where,
             )
         self.name: Final = name
+        self.provider: Final = provider
         self.fn: Final = fn
         self.on_doubt: Final = on_doubt
         self.timeout: Final = positive(f"timeout of the undo of {title}", timeout, where=where)
