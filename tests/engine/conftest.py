@@ -2,10 +2,12 @@
 
 import asyncio
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from outlast.flow.registry import ACTIVITIES
 from tests.engine.world import World
 
 
@@ -13,6 +15,15 @@ from tests.engine.world import World
 def world() -> World:
     """An empty world."""
     return World()
+
+
+@pytest.fixture(autouse=True)
+def _own_names() -> Iterator[None]:
+    """What a test declares is gone after it: a stored name is found again only where one declaration answers."""
+    before = {name: dict(places) for name, places in ACTIVITIES._by_name.items()}
+    yield
+    ACTIVITIES._by_name.clear()
+    ACTIVITIES._by_name.update(before)
 
 
 @pytest.hookimpl(tryfirst=True)
