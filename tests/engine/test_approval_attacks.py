@@ -328,7 +328,7 @@ async def test_of_many_who_vote_at_once_each_counts_once_and_the_quorum_decides(
 
 @pytest.mark.req("GATE-9", "GATE-6")
 async def test_exactly_the_changed_plan_runs(world: World) -> None:
-    """Key and digest are made anew, the policy sees it at the decision and at the consumption, the offered one is dead."""
+    """Key and digest are made anew, policy sees it at the decision and at the consumption."""
     s = await scene(world, editable=("amount",))
     row = await s.settled(s.as_("ana").approve(s.id, changes={"amount": 90}))
     entry = json.loads(row.plans)[2]

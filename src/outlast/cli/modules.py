@@ -4,10 +4,12 @@ import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from outlast.cli.failure import user_frames
 from outlast.errors import DefinitionError, InvalidInput, NotFound, OutlastError
+from outlast.flow.policy import Policy
+from outlast.flow.policy_file import policy_from_file
 from outlast.flow.workflow import Workflow, workflows_of
 
 
@@ -31,6 +33,23 @@ def load_workflows(spec: str) -> list[Workflow[Any]]:
             f"{module_name} has no workflow", "no name of the module is a Workflow", "name the module that declares one"
         )
     return found
+
+
+def load_policy(spec: str) -> Policy:
+    """The policy that `MODULE:NAME` names (a function, or a workflow's), or that a file of rules holds.
+
+    Raises InvalidInput, NotFound, DefinitionError.
+    """
+    if spec.endswith(".cedar"):
+        return policy_from_file(spec)
+    module_name, name = split(spec)
+    if not name:
+        raise InvalidInput(f"{spec} names no policy", "a module may have several", "write MODULE:NAME or rules.cedar")
+    found = getattr(_import(module_name), name, None)
+    policy = found.policy if isinstance(found, Workflow) else found
+    if not callable(policy):
+        raise NotFound(f"{module_name} has no policy {name}", "it is neither a policy nor a workflow that has one")
+    return cast(Policy, policy)
 
 
 def split(spec: str) -> tuple[str, str]:

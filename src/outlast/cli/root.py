@@ -17,6 +17,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "runs": ("outlast.cli.all_runs:runs", "List, look at and follow runs; continue, extend or cancel one."),
     "effects": ("outlast.cli.effects:effects", "List what was done to the world; settle what is uncertain."),
     "approvals": ("outlast.cli.approvals:approvals", "List, look at and decide what waits for people."),
+    "policy": ("outlast.cli.policy:policy", "Try a policy on what has happened."),
     "attention": ("outlast.cli.attention:attention", "List and answer what needs a person."),
     "hold": ("outlast.cli.hold:hold", "Stop new calls of an activity, a workflow or the tenant."),
     "release": ("outlast.cli.hold:release", "Take a hold down; what waited for it goes on."),

@@ -413,6 +413,10 @@ class Operations:
         page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
         return tuple(r for r in page.rows if isinstance(r, Approval)), page.cursor
 
+    async def approvals_of(self, run: str) -> list[Approval]:
+        """Every approval of one run."""
+        return await commands.approvals_of(self.store, self.tenant, run)
+
     async def slots(self) -> tuple[Slot, ...]:
         """The slot rows that bind this tenant, the global ones included."""
         rows = [*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,))]

@@ -1,0 +1,71 @@
+"""`outlast policy test`: what a changed policy would have blocked, asked or allowed of what the store has seen."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from outlast.cli.failure import OK, RUN_FAILED
+from outlast.cli.modules import load_policy
+from outlast.cli.screen import Screen
+from outlast.cli.session import operations, screen_of, settings_now
+from outlast.cli.settings import Group, Settings
+from outlast.cli.text import duration
+from outlast.flow.policy import Policy
+from outlast.runtime.rehearsal import Finding, Rehearsal, rehearse
+from outlast.runtime.spans import span
+from outlast.runtime.views import instant
+
+WORDS = {
+    "blocks": "done, would be DENIED",
+    "asks": "done, would be put to people",
+    "asks_no_more": "people were asked, would not be",
+    "allows": "denied, would no longer be",
+}
+
+
+@click.group(cls=Group)
+def policy() -> None:
+    """Try a policy on what has happened."""
+
+
+@policy.command("test")
+@click.argument("policy")
+@click.option("--since", type=duration, default="30d", metavar="DURATION", help="How far back [30d].")
+@click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
+def test(policy: str, since: int, workflow: str) -> None:
+    """Ask POLICY (MODULE:NAME or a file of rules) about past effects and denials. Nothing is written.
+
+    Exit code 1 where something that was done would be denied.
+    """
+    code = asyncio.run(_test(settings_now(), load_policy(policy), since, workflow))
+    click.get_current_context().exit(code)
+
+
+async def _test(settings: Settings, policy: Policy, since: int, workflow: str) -> int:
+    async with operations(settings) as ops:
+        screen = await screen_of(ops, settings)
+        tried = await rehearse(ops, policy, since_ms=since, workflow=workflow)
+    _tell(screen, tried, since)
+    return RUN_FAILED if tried.count("blocks") else OK
+
+
+def _tell(screen: Screen, tried: Rehearsal, since: int) -> None:
+    head = {"policy_version": tried.policy_version, "effects": tried.effects, "denials": tried.denials}
+    if screen.listing("findings", [_view(each) for each in tried.findings], **head):
+        return
+    screen.line(
+        f"policy {tried.policy_version} · the last {span(since)} · {tried.effects} effects, {tried.denials} denials"
+    )
+    if not tried.findings:
+        screen.line("nothing would have gone another way")
+        return
+    rows = [
+        (WORDS[f.change], f.activity, f.key, f.run, f.now["rule"], f.was, screen.since(instant(f.at)))
+        for f in tried.findings
+    ]
+    screen.table(("WOULD", "EFFECT", "KEY", "RUN", "RULE", "WAS", "WHEN"), rows)
+
+
+def _view(finding: Finding) -> dict[str, Any]:
+    return {**finding._asdict(), "at": instant(finding.at)}

@@ -1,0 +1,140 @@
+"""What another policy would have said of what a store's runs have done, and of what was denied them. Read-only."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+from outlast.core.budget import SECOND
+from outlast.core.rows import MEMO, Approval, Effect, Memo, Run
+from outlast.engine.policy import MEMOS, approved_by, checked, dump, satisfies
+from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version
+from outlast.runtime.operations import Operations
+
+RUNS_PER_PAGE = 200
+Change = Literal["blocks", "asks", "asks_no_more", "allows"]
+
+
+class Finding(NamedTuple):
+    """One call that would have gone another way.
+
+    `blocks`: it was done, and would be denied. `asks`: it was done without the people who would now be asked.
+    `asks_no_more`: policy had people asked, and no longer would. `allows`: it was denied, and no longer would be.
+    """
+
+    change: Change
+    run: str
+    node: str
+    activity: str
+    key: str
+    at: int  # business
+    was: str
+    now: dict[str, Any]
+
+
+class Rehearsal(NamedTuple):
+    """How much was asked about, and what would have gone another way."""
+
+    policy_version: str
+    effects: int
+    denials: int
+    findings: tuple[Finding, ...]
+
+    def count(self, change: Change) -> int:
+        """How many findings there are of this change."""
+        return sum(each.change == change for each in self.findings)
+
+
+async def rehearse(ops: Operations, policy: Policy, *, since_ms: int, workflow: str = "") -> Rehearsal:
+    """Ask `policy` about every effect first intended, and every denial recorded, in the last `since_ms` (real)."""
+    now = await ops.store.now()
+    mapping = ops.store.mapping()
+    earliest = now.real - since_ms
+    effects = denials = 0
+    found: list[Finding] = []
+    async for run in _runs(ops, workflow, mapping.business(earliest)):
+        approvals = {a.id: a for a in await ops.approvals_of(run.run)}
+        for effect in await ops.effects(run.run):
+            if effect.first_at >= earliest and not effect.undoes:
+                effects += 1
+                at = mapping.business(effect.first_at)
+                found += _of_effect(policy, run, effect, approvals.get(effect.approval), at)
+        for memo in await ops.store.rows(MEMO, (run.tenant, run.run)):
+            if isinstance(memo, Memo) and (body := _denied(memo)) and mapping.real(memo.at) >= earliest:
+                denials += 1
+                found += _of_denial(policy, run, memo, body)
+    return Rehearsal(policy_version(policy), effects, denials, tuple(found))
+
+
+async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run]:
+    cursor = ""
+    while True:
+        page, cursor = await ops.runs(workflow=workflow, cursor=cursor, limit=RUNS_PER_PAGE)
+        for run in page:
+            if not run.ended_at or run.ended_at >= since:
+                yield run
+        if not cursor:
+            return
+
+
+def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | None, at: int) -> list[Finding]:
+    occasion: Occasion = "consume" if approval else "commit"
+    verdict = _ask(policy, run, effect.activity, effect.key, json.loads(effect.args), effect.node, effect.visit, at,
+                   occasion, approval, "")  # fmt: skip
+    asked_before = bool(effect.approval) and "needs approval" in effect.allowed_by
+    change: Change | None = None
+    if isinstance(verdict, Deny):
+        change = "blocks"
+    elif isinstance(verdict, NeedsApproval):
+        change = None if approval and satisfies(approval, verdict) else "asks"
+    elif asked_before:
+        change = "asks_no_more"
+    if change is None:
+        return []
+    found = Finding(change, run.run, effect.node, effect.activity, effect.key, at, effect.allowed_by, dump(verdict))
+    return [found]
+
+
+def _denied(memo: Memo) -> dict[str, Any] | None:
+    """A recorded denial of one call; an offer that was not made is none."""
+    if not memo.key.startswith(MEMOS) or not memo.response:
+        return None
+    body: dict[str, Any] = json.loads(memo.response)
+    return body if body["verdict"] == "deny" and body["occasion"] != "offer" else None
+
+
+def _of_denial(policy: Policy, run: Run, memo: Memo, body: dict[str, Any]) -> list[Finding]:
+    occasion: Occasion = body["occasion"]
+    verdict = _ask(policy, run, body["activity"], body["key"], body["arguments"], body["node"], memo.visit, memo.at,
+                   occasion, None, body["proposed_by"])  # fmt: skip
+    if isinstance(verdict, Deny):
+        return []
+    was = f"policy: deny {body['rule']} @{body['policy_version']}"
+    return [Finding("allows", run.run, body["node"], body["activity"], body["key"], memo.at, was, dump(verdict))]
+
+
+def _ask(
+    policy: Policy, run: Run, activity: str, key: str, arguments: dict[str, Any], node: str, visit: int, at: int,
+    occasion: Occasion, approval: Approval | None, proposed_by: str,
+) -> Verdict:  # fmt: skip
+    request = PolicyRequest(
+        activity=activity,
+        key=key,
+        arguments=arguments,
+        tenant=run.tenant,
+        workflow=run.workflow,
+        version=int(run.lane.rpartition("@")[2]),
+        run_id=run.run,
+        node=node,
+        visit=visit,
+        requested_by=run.requested_by,
+        moment=datetime.fromtimestamp(at / SECOND, UTC),
+        occasion=occasion,
+        approval=approved_by(approval) if approval else None,
+        proposed_by=proposed_by,
+        policy_version=policy_version(policy),
+    )
+    try:
+        return checked(policy(request))
+    except Exception as error:  # in a run it would stop that run: nothing would be done
+        return Deny("the policy raised", f"{type(error).__name__}: {error}")

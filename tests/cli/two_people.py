@@ -1,0 +1,38 @@
+"""A payout that two people approve, who may change the amount: what concurrent decisions are tried on."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+
+
+class Payout(BaseModel):
+    order_id: str
+    cents: int
+
+
+payouts = Workflow("payout", state=Payout)
+
+
+@activity(key="payout/{order_id}", undo=NoUndo("it is theirs"))
+async def pay_out(order_id: str, cents: int) -> str:
+    with Path("paid.log").open("a", encoding="utf-8") as file:
+        file.write(f"{order_id} {cents}\n")
+    return "paid"
+
+
+@payouts.node(start=True)
+async def review(ctx: Context[Payout]) -> None:
+    decision = await ctx.approval(
+        pay_out.plan(ctx.state.order_id, ctx.state.cents),
+        summary="A payout",
+        by=role("finance"),
+        within=timedelta(hours=1),
+        quorum=2,
+        editable=("cents",),
+    )
+    if decision.chosen is None:
+        raise Stopped(decision.reason)
+    await ctx.do_plan(decision.chosen)
