@@ -68,7 +68,7 @@ def refusal(found: Checked, workflows: Sequence[Workflow[Any]]) -> WillNotContin
     groups: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in found.verdicts:
         groups.setdefault((verdict.lane, verdict.node, verdict.why), []).append(verdict)
-    lines = [f"{_named([v.run for v in group])} ({lane}, node {node}): {why}"
+    lines = [f"{_named([v.run for v in group])} ({lane}, node {node}): {why.splitlines()[0]}"
              for (lane, node, why), group in groups.items()]  # fmt: skip
     first = found.verdicts[0]
     newest = max((w for w in workflows if w.name == first.workflow), key=lambda w: w.version)

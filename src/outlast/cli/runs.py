@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Container
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group
 from outlast.core.machine import TERMINAL, ApprovalStatus, Choice, RunStatus
-from outlast.core.rows import APPROVAL, RUN
+from outlast.core.rows import APPROVAL, RUN, is_due
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, run_view
 from outlast.runtime.words import ATTENTION
@@ -64,7 +65,9 @@ async def ls(
         screen.line("no such run" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
         return OK
     screen.table(("RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"), [_row(screen, view) for view in views])
-    for line in _footer(views, await ops.counts(), further):
+    now = (await ops.store.now()).real
+    due = {row.run for row in rows if not row.owner and is_due(row, now)}
+    for line in _footer(views, await ops.counts(), further, due):
         screen.advice(line)
     return OK
 
@@ -83,7 +86,9 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     return view["run"], view["workflow"], view["shown"], waits_for, screen.ago(since), left
 
 
-def _footer(views: list[dict[str, Any]], counts: dict[str, dict[str, int]], further: str) -> list[str]:
+def _footer(
+    views: list[dict[str, Any]], counts: dict[str, dict[str, int]], further: str, due: Container[str]
+) -> list[str]:
     total = sum(counts[RUN.name].values())
     parts = [f"{len(views)} of {total} runs" if total > len(views) else f"{total} run{'s' if total > 1 else ''}"]
     flagged = sum(1 for view in views if view["attention"])
@@ -93,7 +98,8 @@ def _footer(views: list[dict[str, Any]], counts: dict[str, dict[str, int]], furt
     if asked:
         parts.append(f"{asked} approval{'s' if asked > 1 else ''} → outlast approvals ls")
     lines = [" · ".join(parts)]
-    waiting = [v for v in views if not v["served"] and any(w["kind"] == "worker" for w in v["waiting_for"])]
+    unserved = [v for v in views if not v["served"]]
+    waiting = [v for v in unserved if v["run"] in due or any(w["kind"] == "worker" for w in v["waiting_for"])]
     stranded = Counter(v["lane"] for v in waiting)
     lines += [f"no worker serves {lane} ({n}) → outlast worker MODULE" for lane, n in stranded.items()]
     if further:

@@ -1,0 +1,45 @@
+"""A letter is sent, then somebody says go: version 1."""
+
+import os
+from typing import Literal
+
+import httpx
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Workflow, activity, this_call
+
+
+class Mail(BaseModel):
+    """What is out."""
+
+    sent: list[str] = []
+
+
+class Go(BaseModel):
+    """Somebody says go."""
+
+
+letters = Workflow("letters", state=Mail, version=1)
+
+
+@activity(key="letter/{n}", undo=NoUndo("a letter cannot be unsent"))
+async def send(n: int) -> str:
+    """Post one letter."""
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+        key = {"Idempotency-Key": this_call().idempotency_key}
+        answer = await http.post(os.environ["RECEIVER"], headers=key)
+    answer.raise_for_status()
+    return answer.text
+
+
+@letters.node(start=True)
+async def write(ctx: Context[Mail]) -> Literal["close"]:
+    """One letter, then wait."""
+    ctx.state.sent.append(await ctx.do(send, 1))
+    await ctx.receive("go", Go)
+    return "close"
+
+
+@letters.node
+async def close(ctx: Context[Mail]) -> None:
+    """All are out."""

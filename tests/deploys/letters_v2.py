@@ -1,0 +1,52 @@
+"""Version 2: the waiting node has another name, the state another field, and a migration leads there."""
+
+import os
+from typing import Any, Literal
+
+import httpx
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Workflow, activity, this_call
+
+
+class Mail(BaseModel):
+    """What is out, and for whom."""
+
+    sent: list[str] = []
+    team: str
+
+
+class Go(BaseModel):
+    """Somebody says go."""
+
+
+letters = Workflow("letters", state=Mail, version=2)
+
+
+@letters.migrate(from_=1, renamed={"write": "post"})
+def with_team(old: dict[str, Any]) -> dict[str, Any]:
+    """Runs of version 1 belong to the blue team."""
+    return {**old, "team": "blue"}
+
+
+@activity(key="letter/{n}", name="send", undo=NoUndo("a letter cannot be unsent"))
+async def send_letter(n: int) -> str:
+    """Post one letter."""
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+        key = {"Idempotency-Key": this_call().idempotency_key}
+        answer = await http.post(os.environ["RECEIVER"], headers=key)
+    answer.raise_for_status()
+    return answer.text
+
+
+@letters.node(start=True)
+async def post(ctx: Context[Mail]) -> Literal["close"]:
+    """One letter, then wait."""
+    ctx.state.sent.append(await ctx.do(send_letter, 1))
+    await ctx.receive("go", Go)
+    return "close"
+
+
+@letters.node
+async def close(ctx: Context[Mail]) -> None:
+    """All are out."""

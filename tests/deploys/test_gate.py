@@ -1,0 +1,164 @@
+"""The deploy gate against a corpus of edits, and against what a worker of the edited code then really does."""
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from outlast.core.budget import Liveness
+from outlast.core.machine import TERMINAL
+from outlast.core.overlay import attention_of, waiting_of
+from outlast.core.rows import Run
+from outlast.engine import answers
+from outlast.flow import workflows_of
+from outlast.flow.registry import ACTIVITIES
+from outlast.runtime.check import Checked, check
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.watch import until
+from tests.deploys.code import BASE, Edit, load
+from tests.deploys.edits import ALL, BREAKING, SAFE
+
+SHORT = Liveness(heartbeat_window=300, heartbeat_every=100, attempt_timeout=2_000, start_budget=1_000,
+                 quiet_margin=100, drain_grace=2_000)  # fmt: skip
+PATIENCE_S = 20.0
+STRANDS = {"node_gone", "stranded_version", "contradiction", "walk_diverged", "exception"}
+SEEN_LATER = {"undo", "wait", "approval"}
+"""What the gate sees and a walk does not: undo is needed at a cancel only; a changed plan is asked for anew; a wait
+that nobody asks for any more is over when the walk returns."""
+
+
+def rows(kind: str) -> Any:
+    return {"plan": "signal", "busy": "retry", "lost": "attention", "review": "approval", "settle": "timer"}[kind]
+
+
+async def stand_everywhere(url: str, module: ModuleType) -> None:
+    """A run of version 1 in every place: all waits are rows, and no process is left."""
+    store = await open_store(url)
+    try:
+        async with InProcessRuntime(store, workflows_of(module), live=SHORT) as runtime:
+            ops = runtime.operations
+            for where in sorted(ALL - {"queued"}):
+                await ops.start("order", {"order_id": where}, run_id=where)
+            for where, kind in (("plan", "signal"), ("review", "signal"), ("settle", "signal")):
+                await arrived(runtime, where, kind)
+            for where in ("review", "settle"):
+                await ops.signal(where, "go", {})
+                await arrived(runtime, where, "approval")
+            (asked,) = [a for a in (await ops.approvals(status="pending"))[0] if a.run == "settle"]
+            ops.may_decide = lambda approval: True  # type: ignore[method-assign]
+            await ops.approve(asked.id)
+            for where in sorted(ALL - {"queued"}):
+                await arrived(runtime, where, rows(where))
+        await ops.start("order", {"order_id": "queued"}, run_id="queued")
+    finally:
+        await store.close()
+
+
+async def arrived(runtime: InProcessRuntime, run: str, kind: str) -> None:
+    async def look() -> bool | None:
+        row = await runtime.operations.run(run)
+        return True if kind in [w.kind for w in waiting_of(row)] and not row.owner else None
+
+    assert await until(runtime.store, look, within_s=PATIENCE_S), (run, kind, await runtime.operations.run(run))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which a run stands everywhere."""
+    folder = tmp_path_factory.mktemp("base")
+    before = dict(ACTIVITIES._by_name)
+    module = load(folder, "deployed_base", BASE)
+    asyncio.run(stand_everywhere(f"sqlite:{folder / 'outlast.db'}", module))
+    assert len(module.WORLD) == 4, module.WORLD
+    ACTIVITIES._by_name.clear()
+    ACTIVITIES._by_name.update(before)
+    return folder
+
+
+@pytest.fixture
+def copy(base: Path, tmp_path: Path) -> str:
+    """A copy of that store, for one edit."""
+    for path in base.glob("outlast.db*"):
+        shutil.copy(path, tmp_path / path.name)
+    return f"sqlite:{tmp_path / 'outlast.db'}"
+
+
+async def looked_at(url: str, module: ModuleType) -> Checked:
+    store = await open_store(url)
+    try:
+        return await check(store, workflows_of(module))
+    finally:
+        await store.close()
+
+
+@pytest.mark.req("TEST-3")
+@pytest.mark.parametrize("edit", [*BREAKING, *SAFE], ids=lambda edit: edit.name)
+def test_the_gate_names_every_run_that_would_not_go_on_and_no_other(edit: Edit, copy: str, tmp_path: Path) -> None:
+    module = load(tmp_path, "deployed_edit", edit.change(BASE))
+    found = asyncio.run(looked_at(copy, module))
+    assert found.looked_at == len(ALL)
+    assert set(found.stranded) == edit.breaks, [v[1:] for v in found.verdicts]
+    if edit.kind:
+        assert {v.kind for v in found.verdicts} == {edit.kind}
+    assert all(len(v.why.splitlines()[0]) > 20 for v in found.verdicts)
+
+
+async def woken(url: str, module: ModuleType, stranded: Sequence[str]) -> dict[str, Run]:
+    """Wake every run under a worker of this code, answer what plan and review wait for, and let it come to rest."""
+    store = await open_store(url)
+    try:
+        async with InProcessRuntime(store, workflows_of(module), live=SHORT) as runtime:
+            ops = runtime.operations
+            for run in ALL:
+                await ops.signal(run, "go" if run in ("plan", "lost") else "nudge", {})
+            lost = await answers.find_effect(store, "default", "lost", "reserve/lost")
+            await answers.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=b'"R-lost"')
+
+            async def look() -> dict[str, Run] | None:
+                now = {run: await ops.run(run) for run in ALL}
+                at_rest = all(row.status in TERMINAL or (not row.owner and _read(row)) for row in now.values())
+                called = all(reasons(now[run]) & STRANDS for run in stranded)
+                return now if at_rest and called else None
+
+            left = await until(store, look, within_s=PATIENCE_S)
+            assert left is not None, {run: (await ops.run(run)) for run in ALL}
+            return left
+    finally:
+        await store.close()
+
+
+def _read(row: Run) -> bool:
+    """Was it walked since it was woken, and is it at rest?"""
+    waits = [w.kind for w in waiting_of(row)]
+    return bool(waits) and "worker" not in waits and (row.seq > 3 or bool(row.attention))
+
+
+def reasons(row: Run) -> set[str]:
+    return {a.reason.value for a in attention_of(row)}
+
+
+@pytest.mark.req("RUN-8")
+@pytest.mark.req("TEST-3")
+@pytest.mark.parametrize("edit", [*BREAKING, *SAFE], ids=lambda edit: edit.name)
+def test_what_the_gate_says_is_what_happens(edit: Edit, copy: str, tmp_path: Path) -> None:
+    """A worker of the edited code takes every run: the named ones call a person, the others do not; nobody finishes
+    silently, and nothing is done a second time."""
+    module = load(tmp_path, "deployed_edit", edit.change(BASE))
+    found = asyncio.run(looked_at(copy, module))
+    sure = {v.run for v in found.verdicts if v.kind not in SEEN_LATER}
+    sure -= {"busy"} if edit.kind == "edge" else set()  # between two attempts, it is far from its return
+    left = asyncio.run(woken(copy, module, sorted(sure)))
+    for run, row in left.items():
+        if run in sure:
+            assert reasons(row) & STRANDS, (run, row)
+        elif run not in edit.breaks:
+            assert not reasons(row) & STRANDS, (run, attention_of(row))
+        assert row.status not in TERMINAL, "nobody finishes: each has a wait, an approval or a person before its end"
+    done_before = {"plan", "review", "settle"}
+    again = [key for key in module.WORLD if any(f":reserve/{run}" in key for run in done_before) or "pay/settle" in key]
+    assert again == [], "it was done before the deploy"

@@ -1,0 +1,124 @@
+"""Real worker processes of two versions on one file: a deploy in the middle of a wait."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.core.overlay import attention_of, waiting_of
+from outlast.core.rows import Run, is_over
+from outlast.runtime import versions
+from outlast.runtime.operations import Operations
+from tests.deploys import letters_v1
+from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Receiver, Stand, when
+
+BOTH = ("tests.deploys.letters_v1", "tests.deploys.letters_v2")
+
+
+class Fleet(Stand):
+    """A store and worker processes of either version."""
+
+    def deploy(self, module: str) -> "subprocess.Popen[bytes]":
+        command = [f"{OUTLAST}", "--store", self.url, "worker", module, *SHORT]
+        with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
+            env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}"}
+            worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+        self.workers.append(worker)
+        return worker
+
+    def begin(self, *runs: str) -> None:
+        async def act(ops: Operations) -> None:
+            bound = Operations(ops.store, tenant=ops.tenant, actor=ops.actor, workflows={"letters": letters_v1.letters})
+            for run in runs:
+                await bound.start("letters", {}, run_id=run, idempotency_key=run)
+
+        self.do(act)
+
+    def go(self, run: str) -> None:
+        self.do(lambda ops: ops.signal(run, "go", {}))
+
+    def waits(self, run: str) -> bool:
+        row: Run = self.run(run)
+        return not row.owner and [w.kind for w in waiting_of(row)] == ["signal"]
+
+    def says(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        command = [f"{OUTLAST}", "--store", self.url, *words]
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}"}
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    receiver = Receiver()
+    held = Fleet(tmp_path, receiver)
+    try:
+        yield held
+    finally:
+        held.close()
+        receiver.close()
+
+
+@pytest.mark.req("RUN-8")
+def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
+    """N and N-1 side by side: each keeps its own. Once N-1 is gone, the run that waited goes over, in the same visit, and
+    its letter is not sent again."""
+    old = fleet.deploy(BOTH[0])
+    fleet.begin("r1", "r2")
+    when(lambda: fleet.waits("r1") and fleet.waits("r2"), fleet.said)
+    assert fleet.says("check", BOTH[1], "--against", fleet.url).returncode == 0
+    fleet.deploy(BOTH[1])
+    when(lambda: "letters@2" in fleet.do(lambda ops: ops.serving()), fleet.said)
+    fleet.go("r1")
+    when(lambda: is_over(fleet.run("r1")), fleet.said)
+    assert fleet.run("r1").lane == "letters@1", "a live worker of its version keeps it"
+    old.send_signal(signal.SIGTERM)
+    old.wait(GIVE_UP_S)
+    fleet.go("r2")
+    when(lambda: is_over(fleet.run("r2")), fleet.said)
+    row = fleet.run("r2")
+    adopted = [e for e in fleet.history("r2") if e.type.endswith(".adopted")]
+    assert (row.lane, row.node, row.visit, len(adopted)) == ("letters@2", "close", 2, 1)
+    assert adopted[0].visit == 1 and json.loads(adopted[0].snapshot or b"")["team"] == "blue"
+    assert json.loads(fleet.history("r2")[-1].body)["data"]["outcome"]["team"] == "blue"
+    assert all(n == 1 for n in fleet.receiver.seen.values()) and len(fleet.receiver.seen) == 2
+
+
+@pytest.mark.req("RUN-8")
+@pytest.mark.req("TEST-3")
+def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None:
+    """Version 1 has no way back from 2: check says so, the run calls a person, a dry word moves nothing, adopt does."""
+    new = fleet.deploy(BOTH[1])
+    fleet.begin("r1")  # as a client of version 1 would: a worker of 2 takes it over by its migration
+    when(lambda: fleet.run("r1").lane == "letters@2" and fleet.waits("r1"), fleet.said)
+    said = fleet.says("check", BOTH[0], "--against", fleet.url)
+    assert (said.returncode, said.stderr.count("OUT-210")) == (1, 2), said
+    assert "1 run will NOT continue with this code: r1" in said.stderr
+    new.send_signal(signal.SIGTERM)
+    new.wait(GIVE_UP_S)
+    fleet.deploy(BOTH[0])
+    when(lambda: "letters@1" in fleet.do(lambda ops: ops.serving()), fleet.said)
+    fleet.go("r1")
+    listed = fleet.says("runs", "ls")
+    assert "no worker serves letters@2 (1)" in listed.stderr, "at once, before anybody has looked"
+    when(lambda: [a.reason.value for a in attention_of(fleet.run("r1"))] == ["stranded_version"], fleet.said)
+    row = fleet.run("r1")
+    assert (row.lane, row.node, row.visit) == ("letters@2", "post", 1)
+
+    def adopt(node: str) -> Any:
+        return fleet.do(lambda ops: versions.adopt(ops, "letters", 1, ["r1"], node=node, reason="rolled back"))
+
+    assert adopt("nowhere").runs == ("r1",)
+    when(
+        lambda: "no node nowhere" in fleet.run("r1").attention or "no place for team" in fleet.run("r1").attention,
+        fleet.said,
+    )
+    assert fleet.run("r1").lane == "letters@2", (
+        "its team would be lost: version 1 has no field for it, and no migration"
+    )
+    assert fleet.says("versions", "ls").stdout.count("letters") >= 2
+    assert all(n == 1 for n in fleet.receiver.seen.values())
