@@ -163,7 +163,7 @@ def recover(
     wrong = left.wrong() + _against(teller, state, told.world)
     wrong += [f"{part}: {end[part]} instead of {told.end[part]}" for part in end if end[part] != told.end[part]]
     if wrong:
-        raise Broken("; ".join(wrong))
+        raise Broken("\n".join(wrong))
     judge(state, left)
 
 

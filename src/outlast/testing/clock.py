@@ -1,11 +1,26 @@
 """Business time that passes at once, so that a test of a workflow that waits for days takes no time."""
 
+import re
 from datetime import timedelta
+from typing import Final
 
 from outlast.core.budget import SECOND
 from outlast.core.commit import Mapping
 from outlast.core.overlay import rearmed
+from outlast.errors import InvalidInput
 from outlast.store.port import Store
+
+UNITS: Final = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
+
+
+def span(text: str | timedelta) -> timedelta:
+    """A duration as people write it: "96h", "7d", "1d12h", "90s". Raises InvalidInput."""
+    if isinstance(text, timedelta):
+        return text
+    parts = re.findall(r"(\d+)(ms|[wdhms])", text)
+    if not parts or "".join(n + unit for n, unit in parts) != text:
+        raise InvalidInput(f"{text!r} is no duration", "a duration is numbers with units", 'e.g. "96h", "7d", "1d12h"')
+    return sum((timedelta(**{UNITS[unit]: int(n)}) for n, unit in parts), timedelta())
 
 
 async def skip(

@@ -161,7 +161,8 @@ class _Campaign:
             self._judge(told.last, look(told.last.db), "", told.doubts)
             self._report.tally.listed = len(told.places)
             self._left = list(enumerate(self._chosen(teller, told, only)))[::-1]
-            helpers = [threading.Thread(target=self._help, args=(told, only)) for _ in range(self.asked.jobs - 1)]
+            further = min(self.asked.jobs, len(self._left)) - 1
+            helpers = [threading.Thread(target=self._help, args=(told, only)) for _ in range(further)]
             for helper in helpers:
                 helper.start()
             try:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
-from outlast.testing.crashes import ATTEMPT_TIMEOUT_MS, Crashes, End, Pairs, Report
+from outlast.testing.crashes import ATTEMPT_TIMEOUT_MS, Crashes, End, Pairs
 from outlast.testing.places import Broken
 from outlast.testing.plugin import Told, option
 from outlast.testing.script import Decide, nobody, plain
@@ -87,15 +87,12 @@ def _test(asked: Crashes, fn: Callable[..., Any], request: pytest.FixtureRequest
         return f"pytest {shlex.quote(node.nodeid)} --crash-cell={shlex.quote(name)}"
 
     mine = Crashes(**{**vars(asked), "jobs": jobs, "pairs": option(config, "crash_pairs") or asked.pairs})
-    report: Report
+    wrong = ""
     try:
         report = mine.run(fn.__module__, body, only)
-    except OutlastError as error:
-        pytest.fail(str(error), pytrace=False)
-    except Broken as broken:
-        pytest.fail(str(broken), pytrace=False)
-    config.stash.setdefault(Told.key, []).append((node.nodeid, report))
-    try:
+        config.stash.setdefault(Told.key, []).append((node.nodeid, report))
         report.check(replay)
-    except Broken as broken:
-        pytest.fail(str(broken), pytrace=False)
+    except (OutlastError, Broken) as error:
+        wrong = str(error)
+    if wrong:
+        pytest.fail(wrong, pytrace=False)

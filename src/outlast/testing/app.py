@@ -1,0 +1,218 @@
+"""A whole runtime in virtual time, for tests without asyncio: start a run, let days pass at once, decide, look.
+
+It is the real engine, with its worker in this process; the store is in memory, or a SQLite file.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from outlast.core.machine import ApprovalStatus, Choice, Reason
+from outlast.core.rows import Run, is_over
+from outlast.errors import NotFound
+from outlast.flow.workflow import Workflow
+from outlast.runtime.clocks import SystemClock, VirtualClock
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.port import WorkflowState
+from outlast.store.port import Store
+from outlast.testing.clock import skip, span
+from outlast.testing.places import Broken
+from outlast.testing.script import plain
+
+T = TypeVar("T")
+TURN_MS: Final = 20  # virtual time that passes while the loop has work to do
+SETTLE_S: Final = 20.0
+REAL: Final = SystemClock()
+
+
+class Clock:
+    """The virtual time of an app."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+
+    def skip(self, text: str | timedelta) -> None:
+        """Business time passes at once ("96h", "7d"): sleeps, deadlines, ceilings fall due; then all comes to rest."""
+        ms = span(text) / timedelta(milliseconds=1)
+        self._app.do(skip(self._app.store, milliseconds=ms))
+        self._app.settle()
+
+    def advance(self, text: str | timedelta) -> None:
+        """Real time passes ("30s"): retries, leases and quiet times; then all comes to rest."""
+        ms = round(span(text) / timedelta(milliseconds=1))
+        self._app.do(self._app.time.advance(ms))
+        self._app.settle()
+
+
+class RunHere:
+    """One run of an app."""
+
+    def __init__(self, app: "App", run_id: str) -> None:
+        self._app = app
+        self.id: Final = run_id
+
+    @property
+    def now(self) -> WorkflowState:
+        """Where it stands."""
+        return self._app.do(self._app.runtime.get(self.id))
+
+    @property
+    def status(self) -> str:
+        """The engine's status; see `now.shown` for the one people see."""
+        return self.now.status
+
+    @property
+    def node(self) -> str:
+        """Where it stands."""
+        return self.now.node
+
+    @property
+    def outcome(self) -> Any:
+        """What it returned; None until it has ended."""
+        return self.now.outcome
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state at its last checkpoint."""
+        return self.now.state
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """What it waits for, each as «kind what»."""
+        return [f"{w['kind']} {w['what']}" for w in self.now.waiting_for]
+
+    @property
+    def attention(self) -> list[str]:
+        """Why a person must look."""
+        return [str(a["reason"]) for a in self.now.attention]
+
+    def approve(self, reason: str = "in order", *, alternative: int = 0) -> None:
+        """A person approves what waits. Raises NotFound where nothing does."""
+        approval = self._pending()
+        self._act(self._app.runtime.operations.approve(approval, reason=reason, alternative=alternative))
+
+    def reject(self, reason: str = "too much", *, again: bool = False) -> None:
+        """A person rejects what waits. Raises NotFound where nothing does."""
+        self._act(self._app.runtime.operations.reject(self._pending(), reason=reason, again=again))
+
+    def signal(self, name: str, payload: BaseModel | Mapping[str, Any], *, signal_id: str = "") -> None:
+        """A signal arrives."""
+        self._act(self._app.runtime.signal(self.id, name, plain(payload), signal_id or None))
+
+    def cancel(self, reason: str = "changed my mind") -> None:
+        """Somebody asks that it end."""
+        self._act(self._app.runtime.cancel(self.id, reason))
+
+    def answer(self, reason: str, choice: str, *, text: str = "looked at it") -> None:
+        """A person answers one of its reasons for attention."""
+        self._act(self._app.runtime.operations.answer(self.id, Reason(reason), Choice(choice), text=text))
+
+    def resolve(self, key: str, verb: Literal["happened", "did_not_happen", "give_up"], response: Any = None) -> None:
+        """A person says of an uncertain effect what is true."""
+        operations = self._app.runtime.operations
+        self._act(operations.resolve_effect(self.id, key, verb, reason="looked", response=response))
+
+    def _pending(self) -> str:
+        rows, _ = self._app.do(self._app.runtime.operations.approvals(status=ApprovalStatus.PENDING))
+        mine = [row.id for row in rows if row.run == self.id]
+        if not mine:
+            raise NotFound(f"no approval of {self.id} waits", f"it waits for {self.waiting_for or 'nothing'}")
+        return mine[0]
+
+    def _act(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._app.do(work)
+        self._app.settle()
+
+
+class App:
+    """A store, a worker and a virtual clock. Every call returns once nothing is left to do now."""
+
+    def __init__(self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:") -> None:
+        self._runner = asyncio.Runner()
+        self.time: Final = VirtualClock()
+        self.clock: Final = Clock(self)
+        self.store: Final[Store] = self.do(open_store(store, clock=self.time))
+        self._workflows = workflows
+        self.runtime: Final = self.do(self._open())
+        self._started = 0
+
+    async def _open(self) -> InProcessRuntime:
+        runtime = InProcessRuntime(self.store, self._workflows, clock=self.time, threads=False)
+        return await runtime.__aenter__()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the runtime's, `app.runtime.operations` for example, to its end."""
+        return self._runner.run(work)
+
+    def start(self, workflow: Workflow[Any], given: BaseModel | dict[str, Any], *, key: str = "") -> RunHere:
+        """Start a run; it goes as far as it can without time or anybody else."""
+        self._started += 1
+        name = key or f"start-{self._started}"
+        handle = self.do(
+            self.runtime.start(
+                workflow_name=workflow.name, input=plain(given), idempotency_key=name, correlation_id=name
+            )
+        )
+        self.settle()
+        return RunHere(self, handle.workflow_id)
+
+    def settle(self) -> None:
+        """Let everything run that can run now. Raises Broken when that does not come to an end within 20 s."""
+        self.do(self._settle())
+
+    async def _settle(self) -> None:
+        give_up = REAL.mono() + SETTLE_S * 1000
+        while True:
+            await self.time.advance(TURN_MS)
+            restless = [run.run for run in await self._unfinished() if await self._restless(run)]
+            if not restless:
+                return
+            if REAL.mono() > give_up:
+                raise Broken(f"{', '.join(restless)} did not come to rest within {SETTLE_S:g} s")
+            await asyncio.sleep(0.001)
+
+    async def _unfinished(self) -> list[Run]:
+        rows, _ = await self.runtime.operations.runs(limit=500)
+        return [run for run in rows if not is_over(run)]
+
+    async def _restless(self, run: Run) -> bool:
+        now = await self.store.now()
+        return run.owner != "" or (run.due_at is not None and run.due_at <= now.real)
+
+    def close(self) -> None:
+        """Stop the worker and close the store."""
+        self.do(self._close())
+        self._runner.close()
+
+    async def _close(self) -> None:
+        await self.runtime.__aexit__(None, None, None)
+        await self.store.close()
+
+
+Maker = Callable[..., App]
+
+
+@contextmanager
+def making() -> Iterator[Maker]:
+    """A function that makes apps, which are closed with the block."""
+    with tempfile.TemporaryDirectory(prefix="outlast-app-") as folder:
+        made: list[App] = []
+
+        def make(*workflows: Workflow[Any], store: Literal["memory", "sqlite"] = "memory") -> App:
+            """An app that serves these workflows."""
+            url = f"sqlite:{Path(folder) / f'{len(made)}.db'}" if store == "sqlite" else "memory:"
+            made.append(App(workflows, store=url))
+            return made[-1]
+
+        try:
+            yield make
+        finally:
+            for app in reversed(made):
+                app.close()

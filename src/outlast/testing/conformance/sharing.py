@@ -1,0 +1,91 @@
+"""Promises about what all runs of a tenant share: whose rows a run is given, and how long they are kept (S-18)."""
+
+from outlast.core.commit import Commit, Put
+from outlast.core.machine import EffectStatus
+from outlast.core.rows import EFFECT, RUN, TOKEN, USAGE, Effect, Usage
+from outlast.store.port import Store
+from outlast.testing.conformance.subject import (
+    T0,
+    TENANT,
+    Subject,
+    done,
+    effect_row,
+    ended,
+    fence,
+    held,
+    puts,
+    refused_for,
+    token_row,
+    two,
+)
+
+DAY = 86_400_000
+
+
+def _shared(key: str = "refund/7", by_run: str = "run-1", keep_ms: int = 0) -> Effect:
+    return effect_row(run="", key=key, visit=0)._replace(by_run=by_run, keep_ms=keep_ms)
+
+
+def _usage(run: str, key: str = "refund/7") -> Put:
+    return Put(USAGE, Usage(TENANT, run, key, T0), 0)
+
+
+async def a_run_is_given_what_it_shares(s: Subject) -> None:
+    """With its rows come the shared effects that its usage rows name, its own and others', and no more of them."""
+    a, b = await two(s)
+    first, second = await held(a), await held(a, "run-2")
+    for key, by in (("refund/7", "run-1"), ("refund/8", "run-1"), ("refund/9", "run-2")):
+        await a.commit(Commit((Put(EFFECT, _shared(key, by), 0), _usage(by, key)), fence(first)))
+    await b.commit(Commit((_usage("run-2"),), fence(second)))
+    await b.commit(Commit((Put(EFFECT, effect_row("run-2"), 0),), fence(second)))
+    one, two_, none = await b.run_rows(((TENANT, "run-1"), (TENANT, "run-2"), (TENANT, "run-3")))
+    assert one is not None and two_ is not None and none is None
+    assert ([e.key for e in one.shared], one.effects) == (["refund/7", "refund/8"], ())
+    assert [(e.key, e.by_run) for e in two_.shared] == [("refund/7", "run-1"), ("refund/9", "run-2")]
+    assert [e.key for e in two_.effects] == ["invite/1"]
+    assert one.shared[0] == _shared() and type(one.shared[0].status) is EffectStatus
+    page = await b.page(USAGE, TENANT, {"key": "refund/7"})
+    assert {row[1] for row in page.rows} == {"run-1", "run-2"}
+
+
+async def of_two_that_share_one_is_first(s: Subject) -> None:
+    """Two runs, each under its claim, write the same shared effect: one lands, the other is refused for its version."""
+    a, b = await two(s)
+    first, second = await held(a), await held(b, "run-2")
+    row = _shared()
+    await a.commit(Commit((Put(EFFECT, row, 0), _usage("run-1")), fence(first)))
+    late = Commit((Put(EFFECT, row._replace(by_run="run-2"), 0), _usage("run-2")), fence(second))
+    await refused_for("version", b.commit(late))
+    await a.commit(Commit((Put(EFFECT, done(row), 1),), fence(first)))
+    used = done(row)._replace(version=3, shared=1)
+    await b.commit(Commit((Put(EFFECT, used, 2), _usage("run-2")), fence(second)))
+    await refused_for("version", a.commit(Commit((Put(EFFECT, used._replace(shared=2), 2),), fence(first))))
+    assert await a.load(EFFECT, row[:4]) == used
+
+
+async def what_is_shared_outlives_its_runs(s: Subject) -> None:
+    """`purge` forgets a shared effect once `keep_ms` have passed since it was settled and no run names it; one that
+    is kept for ever, or is open, stays, and so do start keys."""
+    a, b = await two(s)
+    mine = await held(a)
+    kept = {"ever": 0, "long": 9 * DAY, "short": DAY}
+    for key, keep_ms in kept.items():
+        row = done(_shared(key, keep_ms=keep_ms))._replace(version=1)
+        await a.commit(Commit((Put(EFFECT, row, 0), _usage("run-1", key)), fence(mine)))
+    await a.commit(Commit((Put(EFFECT, _shared("open", keep_ms=DAY), 0), Put(EFFECT, effect_row(), 0)), fence(mine)))
+    await a.commit(Commit(puts(token_row())))
+    s.clock.time = T0 + 2 * DAY
+    assert await b.purge(T0, 10) == 0
+    assert await _keys(b) == ["ever", "long", "open", "short"], "a run that used it is still known"
+    await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
+    assert await b.purge(T0 + DAY, 10) == 1
+    assert await b.rows(USAGE, (TENANT,)) == ()
+    assert await _keys(b) == ["ever", "long", "open"]
+    s.clock.time = T0 + 10 * DAY
+    assert await b.purge(T0 + DAY, 10) == 0
+    assert await _keys(b) == ["ever", "open"]
+    assert await b.load(TOKEN, token_row()[:3]) == token_row()
+
+
+async def _keys(store: Store) -> list[str]:
+    return [str(row[3]) for row in await store.rows(EFFECT, (TENANT, ""))]

@@ -1,0 +1,163 @@
+"""The plugin as its users have it: their files, their pytest; green where the workflow is sound, red where it lies."""
+
+import re
+import shlex
+from textwrap import dedent
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ORDER = """
+import time
+from datetime import timedelta
+from typing import Literal
+
+import httpx
+from pydantic import BaseModel
+
+from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, role, this_call
+from outlast.testing import World, approve_all, every_crash
+
+bank = World(env="BANK_URL")
+DAY = timedelta(hours=24)
+
+
+class Order(BaseModel):
+    order: str
+    charge: str = ""
+
+
+orders = Workflow("order", state=Order)
+
+
+async def post(path: str, key: str = "", **body: str) -> str:
+    async with httpx.AsyncClient(base_url=bank.url, timeout=5) as http:
+        answer = await http.post(path, json=body, headers={"Idempotency-Key": key} if key else {})
+        answer.raise_for_status()
+        return answer.json()["id"]
+
+
+@activity(key="charge/{order}", on_doubt=repeat(window=DAY), undo=NoUndo("a refund is another workflow"))
+async def charge(order: str) -> str:
+    return await post("/charges", this_call().idempotency_key, order=order)
+
+
+@orders.node(start=True)
+async def pay(ctx: Context[Order]) -> None:
+    ctx.state.charge = await ctx.do(charge, ctx.state.order)
+
+
+@every_crash(orders, {"order": "o-1"}, world=bank)
+def test_order(end):
+    assert end.outcome["charge"]
+    end.world.assert_effects_once()
+"""
+KEYED = "this_call().idempotency_key, order=order"
+
+
+def run(pytester: pytest.Pytester, text: str, *args: str) -> str:
+    pytester.makepyfile(test_order=dedent(text))
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
+    return result.stdout.str() + result.stderr.str()
+
+
+def summary(said: str) -> dict[str, int]:
+    found = re.search(r"(\d+) places, (\d+) cells, (\d+) killed .*?, (\d+) ended .*?, (\d+) uncertain", said)
+    assert found, said
+    return dict(zip(("places", "cells", "killed", "equal", "uncertain"), map(int, found.groups()), strict=True))
+
+
+@pytest.mark.req("TEST-1")
+def test_a_sound_workflow_survives_every_cell(pytester: pytest.Pytester) -> None:
+    said = run(pytester, ORDER, "-v", "--crash-report=cells.txt")
+    assert "1 passed" in said, said
+    told = summary(said)
+    assert told["places"] == told["cells"] == told["killed"] == told["equal"] > 20
+    for point in ("call:before", "call:flight", "call:inside", "call:after"):
+        assert f"equal     r1 call charge/o-1 {point}" in said
+    for side in ("before", "inside", "after"):
+        assert f"equal     r1 record charge/o-1 store.batch:{side}" in said
+    assert len((pytester.path / "cells.txt").read_text().splitlines()) == told["cells"]
+
+
+@pytest.mark.req("TEST-1", "EFF-2")
+@pytest.mark.parametrize(
+    ("planted", "sentence"),
+    [
+        ((KEYED, "order=order"), "It carried no Idempotency-Key, so the receiver could not know it again"),
+        ((KEYED, 'f"charge-{time.time_ns()}", order=order'), "a key made of time or chance is another on each attempt"),
+        (("DAY = ", 'bank.route("/charges", duplicates="act")\nDAY = '), "does not dedupe by key, so repeat() is not"),
+    ],
+    ids=["an unkeyed call", "a key made of time", "repeat at a receiver that does not dedupe"],
+)
+def test_a_planted_bug_is_named(pytester: pytest.Pytester, planted: tuple[str, str], sentence: str) -> None:
+    text = ORDER.replace(*planted)
+    assert text != ORDER
+    said = run(pytester, text)
+    assert "1 failed" in said and sentence in said, said
+    assert re.search(r"✗ r1 call (charge/o-1|POST /charges) call:inside", said)
+    told = summary(said)
+    assert told["killed"] == told["cells"] and 0 < told["cells"] - told["equal"] < told["cells"] // 2
+    commands = re.findall(r"→ (pytest .*)", said)
+    name, argument = shlex.split(commands[0])[1:]
+    again = run(pytester, text, name, argument)
+    assert summary(again)["cells"] == 1 and "1 failed" in again and sentence in again, again
+
+
+@pytest.mark.req("TEST-1")
+def test_a_cell_that_is_not_there_is_said_so(pytester: pytest.Pytester) -> None:
+    said = run(pytester, ORDER, "--crash-cell=r1 record charge/o-2 store.batch:inside")
+    assert "no cell r1 record charge/o-2 store.batch:inside" in said and "Traceback" not in said
+
+
+@pytest.mark.req("TEST-1")
+def test_what_the_author_asserts_is_asserted_of_every_end(pytester: pytest.Pytester) -> None:
+    text = ORDER.replace(
+        '    assert end.outcome["charge"]', '    assert end.cell != "r1 record charge/o-1 store.batch:inside"'
+    )
+    said = run(pytester, text)
+    assert "1 of " in said and "✗ r1 record charge/o-1 store.batch:inside" in said, said
+
+
+@pytest.mark.req("TEST-1", "FAIL-11")
+def test_a_second_death_in_the_recovery(pytester: pytest.Pytester) -> None:
+    first = "--crash-cell=r1 call charge/o-1 call:inside then r1 call charge/o-1 call:inside"
+    said = run(pytester, ORDER, first)
+    assert "1 passed" in said and summary(said)["killed"] == 1, said
+
+
+WAITING = ORDER.replace(
+    """    ctx.state.charge = await""",
+    """    await ctx.sleep("cool", until=timedelta(hours=96))
+    told = await ctx.receive("go", Go)
+    plan = charge.plan(ctx.state.order)
+    await ctx.approval(plan, summary=told.text, by=role("boss"), within=timedelta(hours=96))
+    ctx.state.charge = await""",
+).replace("orders = Workflow", "class Go(BaseModel):\n    text: str\n\n\norders = Workflow")
+SCRIPT = """
+from outlast.testing import approve
+
+def answers(asked):
+    if asked.kind == "signal":
+        return Go(text="now")
+    if asked.kind == "approval" and asked.summary == "now":
+        return approve("in order")
+
+@every_crash"""
+
+
+@pytest.mark.req("TEST-1", "TEST-2")
+def test_days_signals_and_people_pass_at_once(pytester: pytest.Pytester) -> None:
+    text = WAITING.replace("\n@every_crash", SCRIPT).replace("world=bank", "world=bank, decide=answers")
+    said = run(pytester, text, "--crash-cell=r1 bind wait?cool store.batch:inside")
+    assert "no cell" in said  # the name of a bind is its wait's
+    said = run(pytester, text)
+    assert "1 passed" in said, said
+    assert summary(said)["equal"] > 50
+
+
+@pytest.mark.req("TEST-1")
+def test_a_run_that_nobody_answers_is_told(pytester: pytest.Pytester) -> None:
+    said = run(pytester, WAITING)
+    assert "it stands at node pay and waits for signal go; let decide answer that" in said, said
