@@ -24,6 +24,8 @@ LAZY: dict[str, tuple[str, str]] = {
     "holds": ("outlast.cli.hold:holds", "List the holds, and how many runs wait for each."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
     "fsck": ("outlast.cli.fsck:fsck", "Check every invariant over the whole store."),
+    "export": ("outlast.cli.export:export_command", "Write everything of a run as one JSON document."),
+    "verify": ("outlast.cli.export:verify_command", "Check such a document, without any store."),
     "backup": ("outlast.cli.backup:backup", "Copy the store to a file while workers run."),
     "recover": ("outlast.cli.recover:recover", "Begin a new generation after a backup was restored."),
     "purge": ("outlast.cli.purge:purge_command", "Forget runs that ended long ago."),

@@ -1,0 +1,89 @@
+"""`outlast export` and `outlast verify`: everything of a run in one file, and whether such a file is whole."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from outlast.cli.failure import OK
+from outlast.cli.screen import Screen
+from outlast.cli.session import on_store, settings_now
+from outlast.cli.settings import Command
+from outlast.errors import InvalidInput
+from outlast.runtime.export import Verified, export, verify
+from outlast.runtime.operations import Operations
+
+FOUND = 1
+
+
+@click.command("export", cls=Command)
+@click.argument("run", metavar="RUN")
+@click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there [stdout].")
+@on_store
+async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None) -> int:
+    """Write everything of RUN as one JSON document.
+
+    Its rows, the exact bytes of its events, who decided what with which claims, what policy said, approvals with the
+    digests of their plans, effects with request and response, evidence, and the store's generation. It holds what the
+    run holds, payloads included: keep it as you keep the store.
+    """
+    document = await export(ops, run)
+    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    if file is None:
+        click.echo(text, nl=False)
+        return OK
+    await asyncio.to_thread(_write, file, text)
+    view = {"file": str(file), "run": run, "events": len(document["events"]), "seal": document["seal"]}
+    if not screen.data(view):
+        screen.line(f"{file}: {len(document['events'])} events of {run}, seal {document['seal']}")
+        screen.advice(f"check it anywhere, without the store: outlast verify {file}")
+    return OK
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written", error.strerror or str(error), "name another file") from error
+
+
+@click.command("verify", cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--seal", default="", metavar="DIGEST", help="The seal that the export told of.")
+def verify_command(file: Path, seal: str) -> None:
+    """Check an export without any store: digests, the chain of its events, approvals and effects.
+
+    Exit code 1, and the row, when something was changed. Whoever can rewrite the file can compute its digests anew:
+    with --seal, as noted when it was exported, that is found too.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read", error.strerror or str(error), "name an export") from error
+    looked = verify(data)
+    wrong = bool(looked.findings) or (bool(seal) and json.loads(data).get("seal") != seal)
+    screen = Screen(settings_now())
+    if not screen.data(_view(looked, wrong)):
+        for f in looked.findings:
+            screen.line(f"{f.check}  {f.kind} {' '.join(map(str, f.key))}")
+            screen.line(f"  {f.text}")
+        if wrong and not looked.findings:
+            screen.line("seal  it is not the one named: this is another export, or one that was written anew")
+        verdict = "is not what was exported" if wrong else "is whole"
+        counts = f"{looked.events} events, {looked.effects} effects, {looked.approvals} approvals"
+        screen.line(f"{file} {verdict}: run {looked.run}, {counts}, generation {looked.generation}")
+    click.get_current_context().exit(FOUND if wrong else OK)
+
+
+def _view(looked: Verified, wrong: bool) -> dict[str, Any]:
+    return {
+        "run": looked.run,
+        "whole": not wrong,
+        "events": looked.events,
+        "effects": looked.effects,
+        "approvals": looked.approvals,
+        "generation": looked.generation,
+        "violations": [{"check": f.check, "kind": f.kind, "key": list(f.key), "what": f.text} for f in looked.findings],
+    }

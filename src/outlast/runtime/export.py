@@ -1,0 +1,195 @@
+"""Everything of one run in one JSON document, and whether such a document is whole: no store is needed for that.
+
+The form (version 1): `format`, `version`, `exported_at`, `generation`, then one list for each kind of row, each row an
+object of its columns with `sha256`, the digest of the others; `seal` is the digest of those. Bytes are text where they
+are UTF-8, as everything that Outlast writes is, else {"base64": …}. Columns may be added; none changes its meaning.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from outlast.core.codec import canonical
+from outlast.core.commit import Instant
+from outlast.core.events import iso
+from outlast.core.generation import Generation
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    MEMO,
+    NOTE,
+    RUN,
+    WAIT,
+    Event,
+    Kind,
+    Row,
+    Run,
+)
+from outlast.engine.restore import present_generation
+from outlast.errors import InvalidInput, NotFound
+from outlast.runtime.fsck import Finding, violations
+from outlast.runtime.operations import Operations
+from outlast.store.port import RunRows
+
+FORMAT: Final = "outlast.export"
+VERSION: Final = 1
+SECTIONS: Final[dict[str, Kind]] = {
+    "run": RUN,
+    "events": EVENT,
+    "effects": EFFECT,
+    "shared_effects": EFFECT,
+    "memos": MEMO,
+    "waits": WAIT,
+    "approvals": APPROVAL,
+    "notes": NOTE,
+    "evidence": EVIDENCE,
+}
+Redact = Callable[[Kind, dict[str, Any]], dict[str, Any]]
+"""What leaves the store of a row: the seam for parameters that are declared private; none can be declared yet."""
+
+
+class Verified(NamedTuple):
+    """What a document holds, and what is wrong with it."""
+
+    run: str
+    events: int
+    effects: int
+    approvals: int
+    generation: int
+    findings: tuple[Finding, ...]
+
+
+async def export(ops: Operations, run: str, redact: Redact = lambda kind, row: row) -> dict[str, Any]:
+    """The document of a run of this tenant, as of one snapshot of its rows. Raises NotFound."""
+    (rows,) = await ops.store.run_rows([(ops.tenant, run)])
+    if rows is None:
+        raise NotFound(f"no run {run}", f"tenant {ops.tenant} has no run of this id", "list them with: outlast runs ls")
+    events = [event for event in await ops.whole_history(run) if event.seq <= rows.run.seq]
+    generation = await present_generation(ops.store) or Generation(1, "", 0)
+    parts: dict[str, Iterable[Row]] = {
+        "run": [rows.run],
+        "events": events,
+        "effects": rows.effects,
+        "shared_effects": rows.shared,
+        "memos": rows.memos,
+        "waits": rows.waits,
+        "approvals": rows.approvals,
+        "notes": rows.notes,
+        "evidence": rows.evidence,
+    }
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "exported_at": iso(rows.now.business),
+        "generation": generation._asdict(),
+    }
+    for name, found in parts.items():
+        document[name] = [_sealed(redact(SECTIONS[name], _written(row))) for row in found]
+    return {**document, "seal": _seal(document)}
+
+
+def _written(row: Row) -> dict[str, Any]:
+    return {name: _text(value) for name, value in row._asdict().items()}
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _sealed(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "sha256": sha256(canonical(row)).hexdigest()}
+
+
+def _seal(document: dict[str, Any]) -> str:
+    rest = {name: value for name, value in document.items() if name not in SECTIONS and name != "seal"}
+    rows = {name: [row["sha256"] for row in document[name]] for name in SECTIONS}
+    return sha256(canonical({**rest, **rows})).hexdigest()
+
+
+def verify(data: bytes) -> Verified:
+    """Look at a document without any store: every row's digest, the chain of its events, and every check of fsck.
+
+    It shows that nothing was changed by accident, or by somebody who did not compute the digests anew: keep the seal
+    elsewhere to know the second too. Raises InvalidInput for what is no such document.
+    """
+    document = _read(data)
+    found: list[Finding] = []
+    parts: dict[str, list[Any]] = {}
+    for name, kind in SECTIONS.items():
+        parts[name] = []
+        for n, written in enumerate(document[name]):
+            row = _row(name, kind, n, written)
+            parts[name].append(row)
+            if _sealed({k: v for k, v in written.items() if k != "sha256"})["sha256"] != written.get("sha256"):
+                found.append(Finding("row_digest", kind.name, row[: kind.key], "it is not what was exported"))
+    if not found and _seal(document) != document.get("seal"):
+        found.append(Finding("seal", "document", (str(document.get("exported_at")),), "rows were added or removed"))
+    (run,) = parts["run"] if len(parts["run"]) == 1 else (None,)
+    last = next((e for e in reversed(parts["events"]) if isinstance(e, Event) and e.snapshot is not None), None)
+    if not isinstance(run, Run) or last is None:
+        raise InvalidInput(
+            "this export holds no run", "one run and its first event are the least there is", "export again"
+        )
+    rows = RunRows(
+        run=run,
+        last=last,
+        effects=tuple(parts["effects"]),
+        memos=tuple(parts["memos"]),
+        waits=tuple(parts["waits"]),
+        approvals=tuple(parts["approvals"]),
+        notes=tuple(parts["notes"]),
+        evidence=tuple(parts["evidence"]),
+        now=Instant(0, 0, 0),
+        shared=tuple(parts["shared_effects"]),
+    )
+    generation = int(document["generation"]["n"])
+    found += violations(rows, parts["events"], generation=generation)
+    counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))
+    return Verified(run.run, *counts, generation, tuple(found))
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+        good = document["format"] == FORMAT and all(isinstance(document[name], list) for name in SECTIONS)
+        version = int(document["version"])
+        int(document["generation"]["n"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _no_export(repr(error)) from error
+    if not good:
+        raise _no_export(f"its format is {document['format']!r}")
+    if version > VERSION:
+        raise InvalidInput(
+            "this export was written by a newer version of Outlast", f"{version}; this one reads {VERSION}", "update"
+        )
+    return dict(document)
+
+
+def _no_export(why: str) -> InvalidInput:
+    return InvalidInput("this file is no export of a run", why, "make one with: outlast export RUN --to FILE")
+
+
+def _row(name: str, kind: Kind, n: int, written: Any) -> Any:
+    hints = get_type_hints(kind.row)
+    try:
+        values = {column: _value(hints[column], written[column]) for column in kind.row._fields if column in written}
+        return kind.row(**values)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{name}[{n}] of this export cannot be read", repr(error), "export the run again") from error
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if hint in (bytes, bytes | None) and value is not None:
+        return base64.b64decode(value["base64"]) if isinstance(value, dict) else str(value).encode()
+    if isinstance(hint, type) and not isinstance(value, hint):
+        return hint(value)  # a status, by its word
+    return value

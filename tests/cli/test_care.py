@@ -1,0 +1,123 @@
+"""Care of the store by the command line: fsck, export and verify, backup and recover, purge."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Terminal
+
+
+def damage(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path)
+    assert db.execute(statement).rowcount == 1
+    db.commit()
+    db.close()
+
+
+def ended(outlast: Terminal, run: str = "r1") -> None:
+    """A refund that was approved and paid."""
+    outlast.start(run=run, order_id=f"A-{run}")
+    approval = outlast.approval(run)
+    assert outlast("approvals", "approve", approval, "--reason", "fine").code == 0
+    outlast.serve(run, lambda row: row.ended_at > 0)
+
+
+@pytest.mark.req("TEST-4")
+def test_fsck_tells_the_row_and_exits_1(outlast: Terminal) -> None:
+    ended(outlast)
+    clean = outlast("fsck", "--chain")
+    assert clean.code == 0 and "every invariant holds: 1 run," in clean.out, clean
+    damage(outlast.folder / "refunds.db", "UPDATE event SET hash = 'x' WHERE seq = 2 AND run = 'r1'")
+    plain, chained = outlast("fsck"), outlast("fsck", "--chain", "--json")
+    assert plain.code == 0 and "--chain" in plain.err
+    assert chained.code == 1
+    assert [v["key"] for v in chained.json["violations"]] == [["default", "r1", 2], ["default", "r1", 3]]
+    assert {v["check"] for v in chained.json["violations"]} == {"history_chain"}
+
+
+@pytest.mark.req("TEST-4")
+def test_an_export_is_checked_without_the_store(outlast: Terminal) -> None:
+    ended(outlast)
+    told = outlast("export", "r1", "--to", "r1.json")
+    assert told.code == 0 and "seal" in told.out
+    document = json.loads(Path("r1.json").read_text())
+    assert (document["format"], document["version"], document["generation"]["n"]) == ("outlast.export", 1, 1)
+    assert document["approvals"][0]["decided_by"].startswith("local:")
+    assert json.loads(document["events"][0]["body"])["specversion"] == "1.0"
+    (outlast.folder / "refunds.db").unlink()
+    good = outlast("verify", "r1.json", "--seal", document["seal"])
+    assert good.code == 0 and "is whole" in good.out, good
+    assert outlast("verify", "r1.json", "--seal", "0" * 64).code == 1
+
+
+@pytest.mark.req("TEST-4")
+def test_one_flipped_byte_is_told_with_its_event(outlast: Terminal) -> None:
+    """Wherever it is: in an event's bytes the event is named, elsewhere the row; and the file is never called whole."""
+    ended(outlast)
+    whole = outlast("export", "r1").out.encode()
+    event = json.loads(whole)["events"][3]
+    at = whole.index(json.dumps(event["body"], ensure_ascii=False).encode()) + 200
+    for place in (at, *range(50, len(whole), 997)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        Path("flipped.json").write_bytes(flipped)
+        told = outlast("-o", "json", "verify", "flipped.json")
+        if json.loads(whole) == _loads(bytes(flipped)):
+            continue  # white space
+        assert told.code in (1, 2), (place, told)
+        if place == at:
+            assert ["default", "r1", 4] in [v["key"] for v in told.json["violations"]]
+            assert "history_chain" in {v["check"] for v in told.json["violations"]}
+
+
+def _loads(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+@pytest.mark.req("TEST-4")
+def test_a_backup_is_taken_while_a_worker_runs_and_recovered(outlast: Terminal) -> None:
+    """One run ended before the backup, one waits in it: the first is left alone, the second waits for a person."""
+    ended(outlast, "r1")
+    outlast.start(run="r2", order_id="A-2")
+    outlast.approval("r2")
+    worker = outlast.worker()
+    made = outlast("-o", "json", "backup", "copy.db")
+    assert made.code == 0, made
+    assert (made.json["runs"], made.json["generation"], made.json["violations"]) == (2, 1, [])
+    assert sorted(p.name for p in Path().glob("copy.db*")) == ["copy.db"]
+    again = outlast("backup", "copy.db")
+    assert again.code == 4 and "is there already" in again.err
+    worker.kill()
+    worker.wait()
+    shutil.copy("copy.db", "restored.db")
+    at = {"OUTLAST_STORE": "sqlite:restored.db"}
+    assert outlast("recover", env=at).code == 2, "it says what it is for"
+    asked = outlast("recover", "--after-restore", stdin="n\n", env=at)
+    assert "1 unfinished run waits" in asked.err and "not answered" in asked.out
+    done = outlast("-o", "json", "recover", "--after-restore", "--yes", env=at)
+    assert (done.code, done.json["generation"], done.json["runs"]) == (0, 2, 1), done
+    assert done.json["workers"] >= 1 and done.json["writers"] >= 1
+    assert outlast("-o", "json", "runs", "show", "r1", env=at).json["status"] == "completed"
+    flagged = outlast("attention", "ls", env=at)
+    assert "restored" in flagged.out and "r2" in flagged.out
+    resolved = outlast("attention", "resolve", "--all", "restored", "continue", "--reason", "looked", "--yes", env=at)
+    assert resolved.code == 0, resolved
+    assert outlast("fsck", "--chain", env=at).code == 0
+
+
+@pytest.mark.req("CKP-7")
+def test_purge_forgets_what_ended_long_ago_and_nothing_else(outlast: Terminal) -> None:
+    ended(outlast, "r1")
+    outlast.start(run="r2", order_id="A-2")
+    assert outlast("-o", "json", "purge", "--yes").json["runs"] == 0, "nothing ended 30 days ago"
+    assert "not answered" in outlast("purge", stdin="n\n").out
+    assert outlast("-o", "json", "purge", "--older", "1ms", "--yes").json["runs"] == 1
+    assert outlast("runs", "show", "r1").code == 3
+    assert outlast("runs", "show", "r2").code == 0
+    assert outlast("fsck", "--chain").code == 0
