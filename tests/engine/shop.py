@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from typing import NamedTuple, Self
-from urllib.parse import unquote
+from urllib.parse import parse_qs, urlsplit
 
 
 class Manner(NamedTuple):
@@ -46,8 +46,8 @@ class Shop:
             await reader.readexactly(int(headers.get("content-length", 0)))
             self.heads.append((method, path, headers))
             if method == "GET":
-                known = self.did[unquote(path.removeprefix("/known/"))]
-                self._say(writer, 200 if known else 404, "", json.dumps("found"))
+                (key,) = parse_qs(urlsplit(path).query)["key"]
+                self._say(writer, 200 if self.did[key] else 404, "", json.dumps("found"))
             else:
                 await self._order(writer, path, headers.get("idempotency-key", ""))
             await writer.drain()
