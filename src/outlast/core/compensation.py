@@ -151,6 +151,11 @@ def code_of(effect: Effect) -> str:
     return str(json.loads(effect.error)["code"]) if effect.error else ""
 
 
+def is_refused(undo: Effect) -> bool:
+    """Was it refused, and has no person said since that it is called again?"""
+    return undo.status is EffectStatus.REFUSED and code_of(undo) != people.REOPENED
+
+
 def intend_undo(
     run: Run, what: Intent, previous: Effect | None, original: Effect, *, ordinal: int, now: Instant
 ) -> Commit:
@@ -200,7 +205,7 @@ def withhold(
         allowed_by="",
         undo="",
         settled_at=now.business,
-        settled_by="outlast",
+        settled_by="",
         undoes=f"{original.visit}:{original.key}",
     )
     check_effect(row)

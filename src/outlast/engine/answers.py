@@ -3,7 +3,7 @@
 import json
 from typing import Literal
 
-from outlast.core import people
+from outlast.core import compensation, people
 from outlast.core.budget import SECOND
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
@@ -79,6 +79,9 @@ async def answer(
         if choice is Choice.CANCEL:
             await cancel(store, tenant=tenant, run=run, actor=actor, reason=text.strip() or reason.value)
             return
+        if reason is Reason.UNDO_FAILED:
+            await _answer_undo(store, row, entries, choice, actor=actor, text=text)
+            return
         commit = people.answer(
             row,
             reason,
@@ -103,6 +106,53 @@ async def answer(
         raise busy(run)
     if choice in ENDS:
         await withdraw_late(store, tenant, run)
+
+
+async def _answer_undo(
+    store: Store, run: Run, entries: list[Attention], choice: Choice, *, actor: str, text: str
+) -> None:
+    """An undo that failed is called again, or was done by hand; once. Raises Conflict (answered before, too early)."""
+    if choice is Choice.DONE_BY_HAND and not text.strip():
+        raise InvalidInput("what was done by hand needs a reason", "people will read who did what", "say what was done")
+    (entry,) = entries  # undo stops at the first that fails
+    undo = await store.load(EFFECT, (run.tenant, run.run, entry.visit, entry.key))
+    assert isinstance(undo, Effect), "whoever called the person wrote it first"
+    failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
+    original = await _undone_by(store, undo)
+    if not failed or original.status is not EffectStatus.DONE:
+        raise _answered_before(undo)
+    now = await store.now()
+    try:
+        await store.commit(compensation.answer_undo(run, undo, original, choice, actor=actor, text=text, now=now))
+    except Ended:
+        raise over(run.run) from None
+    except Stale as stale:
+        if stale.reason == "quiet":
+            raise await _too_early(store, undo, "to call it again") from None
+        raise _answered_before(undo) from None
+
+
+async def _undone_by(store: Store, undo: Effect) -> Effect:
+    visit, _, key = undo.undoes.partition(":")
+    for owner in (undo.run, ""):  # '' = shared by the tenant
+        row = await store.load(EFFECT, (undo.tenant, owner, int(visit), key))
+        if isinstance(row, Effect) and row.by_run in ("", undo.run):
+            return row
+    raise NotFound(f"{undo.key} undoes {key}, which is gone", "", f"outlast runs effects {undo.run}")
+
+
+def _answered_before(undo: Effect) -> Conflict:
+    by = f", settled by {undo.settled_by}" if undo.settled_by else ""
+    return Conflict(f"{undo.key} was answered before", f"it is {undo.status}{by}", f"outlast runs effects {undo.run}")
+
+
+async def _too_early(store: Store, effect: Effect, what: str) -> Conflict:
+    left = (effect.quiet_until - (await store.now()).real) / SECOND
+    return Conflict(
+        f"{effect.key}: it is too early {what}",
+        f"a call that is still under way could land for another {max(left, 0):.0f} s, until {iso(effect.quiet_until)}",
+        "look again at the receiver after that, then resolve it",
+    )
 
 
 async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
@@ -200,6 +250,12 @@ async def resolve_effect(
 ) -> None:
     """A person's answer on an uncertain effect, once. Raises Conflict (settled, resolved before, too early)."""
     check_reason(reason)
+    if effect.undoes:
+        raise Conflict(
+            f"{effect.key} is the undo of another effect",
+            "what it undoes is answered with it, in one move",
+            f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
+        )
     if effect.status is not EffectStatus.UNCERTAIN:
         raise _resolved(effect)
     commit = people.resolve_effect(
@@ -213,13 +269,7 @@ async def resolve_effect(
         raise over(effect.by_run or effect.run) from None
     except Stale as stale:
         if stale.reason == "quiet":
-            left = (effect.quiet_until - (await store.now()).real) / SECOND
-            raise Conflict(
-                f"{effect.key}: it is too early to say that it did not happen",
-                f"a call that is still under way could land for another {max(left, 0):.0f} s, "
-                f"until {iso(effect.quiet_until)}",
-                "look again at the receiver after that, then resolve it",
-            ) from None
+            raise await _too_early(store, effect, "to say that it did not happen") from None
         raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None
 
 
