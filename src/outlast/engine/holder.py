@@ -10,7 +10,7 @@ from outlast.core.attention import answered, tripped
 from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.compensation import Ending, compensate, compensated, must_undo
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.core.machine import Choice, Reason, RunStatus, WaitStatus
 from outlast.core.moves import Told
 from outlast.core.route import ENGINE, Cancel, Fail, Rest, Undo, WalkOn, route
 from outlast.core.verbs import advance
@@ -208,7 +208,7 @@ class Holder(Held):
         self, walk: Walk, node: Node, context: WalkContext, verdict: Verdict, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
         if isinstance(verdict, Returned):
-            return await self._returned(node, context, verdict.value, told, way)
+            return await self._returned(walk, node, context, verdict.value, told, way)
         if isinstance(verdict, Raised):
             return await self._raised(verdict.error, told)
         return await self._left(walk, verdict, told)
@@ -229,12 +229,16 @@ class Holder(Held):
         return True
 
     async def _returned(
-        self, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
+        self, walk: Walk, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
         open_ = [e for e in self.ledger.open_effects() if e.visit in (0, self.ledger.run.visit)]
         if open_:
             names = ", ".join(f"{e.activity} {e.key}" for e in open_)
             detail = f"node {node.name} returned, but never asked for what an earlier walk had begun: {names}"
+            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), told)
+        waited = [w for w in self.ledger.waits.values() if w.visit == self.ledger.run.visit and w.key not in walk.asked]
+        if unasked := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
+            detail = f"node {node.name} returned, but never asked for what it waits for: {', '.join(unasked)}"
             return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), told)
         try:
             state = self._workflow.state_codec.dump(context.state)
