@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.attention_page import print_board, print_run
+from outlast.cli.attention_page import print_away, print_board, print_run
 from outlast.cli.bulk import answer_many, unsure
 from outlast.cli.failure import OK
 from outlast.cli.runs import warn_unserved
@@ -19,7 +19,7 @@ from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import Run
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime import board
-from outlast.runtime.answers import entry_view, ways_of
+from outlast.runtime.answers import away_view, entry_view, ways_of
 from outlast.runtime.operations import Operations
 
 REASONS = click.Choice([reason.value for reason in Reason])
@@ -49,8 +49,10 @@ async def ls(ops: Operations, screen: Screen, reason_name: str | None, workflow:
         if not cursor or runs >= limit:
             break
     views.sort(key=lambda view: (view["reason"], view["since"]))
-    if not screen.listing("attention", views, cursor=cursor):
-        print_board(screen, views, runs, cursor)
+    away = [away_view(hold, n) for hold, n in await ops.breakers()] if reason is None else []
+    if not screen.listing("attention", [*away, *views], cursor=cursor):
+        print_away(screen, away)
+        print_board(screen, views, runs, cursor, also=bool(away))
     return OK
 
 

@@ -13,9 +13,24 @@ from outlast.runtime.spans import span
 from outlast.runtime.words import late_words
 
 
-def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str) -> None:
-    """Every group: the runs, then the choices as commands to copy; sorted by reason, oldest first."""
-    if not views:
+def print_away(screen: Screen, views: list[dict[str, Any]]) -> None:
+    """Each provider that is away is one item, however many runs wait for it."""
+    for view in views:
+        waits = f"{view['runs']} run{'' if view['runs'] == 1 else 's'} wait{'s' if view['runs'] == 1 else ''}"
+        screen.line(f"{view['reason']} {view['provider']}, since {screen.ago(view['since'])}: {waits}")
+        screen.line(f"  {view['detail']}")
+        screen.line(f"  ignored: {view['if_ignored']}")
+        for each in view["choices"]:
+            screen.line(f"  → {each['command']}")
+        screen.line()
+
+
+def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str, *, also: bool = False) -> None:
+    """Every group: the runs, then the choices as commands to copy; sorted by reason, oldest first.
+
+    `also`: something else was listed, so an empty board is not said to be empty.
+    """
+    if not views and not also:
         further = " on this page" if cursor else ""
         screen.line(f"nothing needs a person{further} → outlast runs ls")
     for reason, items in groupby(views, key=lambda view: str(view["reason"])):

@@ -1,6 +1,6 @@
-"""`outlast hold`, `release` and `holds`: an operator's stop signs (S-23)."""
+"""`outlast hold`, `release` and `holds`: the stop signs of operators and of circuit breakers (S-23)."""
 
-from typing import Literal
+from typing import Any, get_args
 
 import click
 
@@ -9,10 +9,11 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Command
 from outlast.core.events import iso
+from outlast.core.rows import Hold
+from outlast.engine.holds import BREAKER, What
 from outlast.runtime.operations import Operations
 
-What = Literal["activity", "workflow", "tenant"]
-KINDS = click.Choice(["activity", "workflow", "tenant"])
+KINDS = click.Choice(get_args(What))
 
 
 def _check(what: str, name: str) -> None:
@@ -30,7 +31,7 @@ def _text(key: str) -> str:
 @click.option("--reason", required=True, help="People will read it while they wait.")
 @on_store
 async def hold(ops: Operations, screen: Screen, what: What, name: str, reason: str) -> int:
-    """Stop new calls of an activity or a workflow, or of everything of the tenant, until it is released.
+    """Stop new calls of an activity, of a provider or of a workflow, or everything of the tenant, until it is released.
 
     Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so.
     """
@@ -47,7 +48,7 @@ async def hold(ops: Operations, screen: Screen, what: What, name: str, reason: s
 @click.argument("name", default="")
 @on_store
 async def release(ops: Operations, screen: Screen, what: What, name: str) -> int:
-    """Take a hold down, and make due every run that waited for it."""
+    """Take a hold or a circuit breaker down, and make due every run that waited for it."""
     _check(what, name)
     woken = await ops.release(what, name)
     if not screen.data({"released": f"{what} {name}".strip(), "by": ops.actor.name, "runs": woken}):
@@ -56,16 +57,26 @@ async def release(ops: Operations, screen: Screen, what: What, name: str) -> int
     return OK
 
 
+def view_of(hold: Hold, runs: int, ops: Operations) -> dict[str, Any]:
+    """A stop sign as plain data; `again_at`: a breaker's, from when on one run tries whether the provider answers."""
+    again = iso(ops.store.mapping().business(hold.again_at)) if hold.kind == BREAKER else None
+    return {
+        "held": _text(hold.key),
+        "kind": hold.kind,
+        "runs": runs,
+        "by": hold.by,
+        "since": iso(hold.since),
+        "again_at": again,
+        "reason": hold.reason,
+    }
+
+
 @click.command("holds", cls=Command)
 @on_store
 async def holds(ops: Operations, screen: Screen) -> int:
-    """List the holds that are up, and how many runs wait for each."""
+    """List the holds and circuit breakers that are up, and how many runs wait for each."""
     waiting = await ops.held_up()
-    rows = await ops.holds()
-    views = [
-        {"held": _text(h.key), "runs": waiting.get(h.key, 0), "by": h.by, "since": iso(h.since), "reason": h.reason}
-        for h in rows
-    ]
+    views = [view_of(h, waiting.get(h.key, 0), ops) for h in await ops.holds()]
     if screen.listing("holds", views):
         return OK
     if not views:

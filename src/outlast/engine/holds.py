@@ -1,6 +1,7 @@
 """Stop signs of operators and of breakers: put up, taken down, known to a worker within one heartbeat (S-23)."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from outlast.core.commit import Commit, Put, Wake
 from outlast.core.limits import TEXT_CHARS_MAX
@@ -10,6 +11,7 @@ from outlast.errors import Conflict, InvalidInput, NotFound, Stale
 from outlast.store.port import Store
 
 TENANT = "tenant"
+What = Literal["activity", "provider", "workflow", "tenant"]
 OPERATOR, BREAKER = "operator", "breaker"
 WAKES_AT_ONCE = 90
 PAGE = 500

@@ -87,7 +87,7 @@ async def _wait(walk: Walk, effect: Effect) -> None:
         if not walk.may_begin():
             raise Unresolved
         await ledger.land(sharing.wait_for(ledger.run, effect, ledger.now))
-    then = "looks again, and once that run has settled it"
+    then = "goes on with its answer"
     what = f"{effect.activity} {effect.key}"
     waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=ledger.now.business, then=then)
     walk.park(Parked("park", waiting, Armed(what, ledger.now.real + SHARED_LOOK_AGAIN, real=True)))

@@ -8,11 +8,13 @@ from outlast.core.commit import Instant
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.overlay import Attention, attention_of
-from outlast.core.rows import Effect, Run
+from outlast.core.rows import Effect, Hold, Run
 from outlast.runtime.verification import Doubt
 from outlast.runtime.views import evidence_view
 
 WHY = "--reason …"
+AWAY = "provider_away"
+"""The reason of an item that is no run's: a circuit breaker is up."""
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
@@ -95,5 +97,24 @@ def entry_view(run: Run, entry: Attention, doubt: Doubt | None, now: Instant) ->
                 "accepted_in_ms": max(0, way.from_real - now.real),
             }
             for way in ways
+        ],
+    }
+
+
+def away_view(hold: Hold, runs: int) -> dict[str, Any]:
+    """A circuit breaker that is up as an item of the board, with how many runs wait for it."""
+    provider = hold.key.partition("/")[2]
+    return {
+        "run": "",
+        "reason": AWAY,
+        "provider": provider,
+        "runs": runs,
+        "detail": hold.reason,
+        "since": iso(hold.since),
+        "until": None,
+        "if_ignored": "one run at a time tries whether it answers; all go on when it does",
+        "choices": [
+            {"choice": "release", "command": f"outlast release provider {provider}"},
+            {"choice": "hold", "command": f"outlast hold provider {provider} {WHY}"},
         ],
     }

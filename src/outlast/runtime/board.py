@@ -112,7 +112,7 @@ async def seen(store: Store, run: Run) -> Seen:
         run=rows.run,
         now=rows.now,
         events=tuple(e for e in events if isinstance(e, Event) and e.seq <= rows.run.seq),
-        effects=rows.effects,
+        effects=(*rows.effects, *(e for e in rows.shared if e.by_run == run.run)),
         waits=rows.waits,
         approvals=rows.approvals,
         notes=rows.notes,

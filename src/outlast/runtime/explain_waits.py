@@ -6,6 +6,7 @@ from outlast.core.ledger import bound_notes
 from outlast.core.machine import ApprovalStatus, WaitStatus
 from outlast.core.overlay import WaitingFor, waiting_of
 from outlast.core.rows import Approval, Slot
+from outlast.engine.holds import BREAKER
 from outlast.runtime.seen import Part, Seen, start_one, taker_text
 
 DECIDED = {
@@ -77,6 +78,8 @@ def _one(seen: Seen, wait: WaitingFor) -> Part:
             return _timed(seen, wait, clause)
         case "hold":
             return _held(seen, wait)
+        case "effect":
+            return _shared(seen, wait)
     return _timed(seen, wait, f"waits for {wait.kind} {wait.what}")
 
 
@@ -141,5 +144,23 @@ def _held(seen: Seen, wait: WaitingFor) -> Part:
     if up is None:
         clause = f"goes on: the hold of {key.replace('/', ' ')} was released; {taker_text(seen)}"
         return Part(clause, "a worker looks again within a minute", start_one(seen))
+    if up.kind == BREAKER:
+        again = (
+            f"one run tries in {seen.left_real(up.again_at)} whether it answers" if up.again_at > seen.now.real else ""
+        )
+        clause = f"waits for {key.replace('/', ' ')}, which is away since {seen.ago(up.since)}{said}"
+        return Part(clause, again or "one run tries now whether it answers", _ways_of(key), up.since, wait.until)
     clause = f"waits while {key.replace('/', ' ')} is held by {up.by} since {seen.ago(up.since)}{said}"
     return Part(clause, f"it {wait.then}", (f"outlast release {key.replace('/', ' ')}",), up.since)
+
+
+def _ways_of(key: str) -> tuple[str, ...]:
+    """A breaker can be released at once, or be made a hold that stays until a person takes it down."""
+    name = key.replace("/", " ")
+    return (f"outlast release {name}", f"outlast hold {name} --reason …")
+
+
+def _shared(seen: Seen, wait: WaitingFor) -> Part:
+    owner = wait.who.removeprefix("run ")
+    clause = f"waits for {wait.what}, which {wait.who} has under way: it alone settles it"
+    return Part(clause, "it takes the recorded answer", (f"outlast explain {owner}",), wait.since)

@@ -18,6 +18,7 @@ from outlast.core.rows import (
     RUN,
     SLOT,
     STORE,
+    USAGE,
     WORKER,
     Approval,
     Effect,
@@ -176,11 +177,14 @@ class Operations:
         """Give a run that has passed its ceiling more time. Raises NotFound, Conflict."""
         await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by)
 
-    async def hold(self, what: Literal["activity", "workflow", "tenant"], name: str = "", *, reason: str) -> None:
-        """Stop new intents of an activity, a workflow or the tenant. Raises InvalidInput, Conflict."""
+    async def hold(self, what: holds.What, name: str = "", *, reason: str) -> None:
+        """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput, Conflict.
+
+        A circuit breaker that is up there becomes this actor's hold, which the engine does not take down.
+        """
         await holds.put_up(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name, reason=reason)
 
-    async def release(self, what: Literal["activity", "workflow", "tenant"], name: str = "") -> int:
+    async def release(self, what: holds.What, name: str = "") -> int:
         """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
         return await holds.take_down(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name)
 
@@ -223,6 +227,12 @@ class Operations:
         """The holds that are up."""
         rows = await self.store.rows(HOLD, (self.tenant,))
         return tuple(r for r in rows if isinstance(r, Hold) and r.up)
+
+    async def breakers(self) -> tuple[tuple[Hold, int], ...]:
+        """The circuit breakers that are up, each with how many runs wait for it."""
+        up = [hold for hold in await self.holds() if hold.kind == holds.BREAKER]
+        waiting = await self.held_up() if up else {}
+        return tuple((hold, waiting.get(hold.key, 0)) for hold in up)
 
     def may_decide(self, approval: Approval) -> bool:
         """Does this actor hold what its rule asks for?"""
@@ -327,10 +337,15 @@ class Operations:
         return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
 
     async def effects(self, run: str) -> tuple[Effect, ...]:
-        """The ledger of a run, in the order of its intents. Raises NotFound."""
+        """The ledger of a run, in the order of its intents, what it shares with others included: another run's
+        effect that it uses or waits for says whose it is in `by_run`, and comes last. Raises NotFound."""
         await self.run(run)
         rows = await self.store.rows(EFFECT, (self.tenant, run))
-        return tuple(sorted((r for r in rows if isinstance(r, Effect)), key=lambda e: e.ordinal))
+        own = [r for r in rows if isinstance(r, Effect)]
+        for used in await self.store.rows(USAGE, (self.tenant, run)):
+            row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
+            own += [row] if isinstance(row, Effect) else []
+        return tuple(sorted(own, key=lambda e: (e.by_run not in ("", run), e.ordinal)))
 
     async def ledger(
         self,
