@@ -68,7 +68,7 @@ BREAKING = (
          frozenset({"review", "settle"}), ""),
     Edit("remove an undo", swap(('key="reserve/{order_id}")', 'key="reserve/{order_id}", undo=NoUndo("too late"))'),
                                 ("@reserve.undo\n", "")), RESERVED, "undo"),
-    Edit("wait for another signal", swap(('receive("go"', 'receive("start"')), frozenset({"plan"}), "wait"),
+    Edit("wait for nothing any more", swap(("    await ctx.receive(\"go\", Go)\n", "")), frozenset({"plan"}), "wait"),
     Edit("raise the version without a migration", swap(V2), ALL, "version"),
     Edit("a migration that raises", lambda text: swap(V2, CURRENCY)(text) + MIGRATION.replace(
         'return {**old, "currency": "EUR"}', 'return {"currency": old["nothing"]}'), ALL, "version"),

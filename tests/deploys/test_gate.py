@@ -27,9 +27,8 @@ SHORT = Liveness(heartbeat_window=300, heartbeat_every=100, attempt_timeout=2_00
                  quiet_margin=100, drain_grace=2_000)  # fmt: skip
 PATIENCE_S = 20.0
 STRANDS = {"node_gone", "stranded_version", "contradiction", "walk_diverged", "exception"}
-SEEN_LATER = {"undo", "wait", "approval"}
-"""What the gate sees and a walk does not: undo is needed at a cancel only; a changed plan is asked for anew; a wait
-that nobody asks for any more is over when the walk returns."""
+SEEN_LATER = {"undo", "approval"}
+"""What the gate sees and a walk does not: undo is needed at a cancel only; a changed plan is asked for anew."""
 
 
 def rows(kind: str) -> Any:
@@ -108,7 +107,7 @@ def test_the_gate_names_every_run_that_would_not_go_on_and_no_other(edit: Edit, 
     assert all(len(v.why.splitlines()[0]) > 20 for v in found.verdicts)
 
 
-async def woken(url: str, module: ModuleType, stranded: Sequence[str]) -> dict[str, Run]:
+async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: bytes) -> dict[str, Run]:
     """Wake every run under a worker of this code, answer what plan and review wait for, and let it come to rest."""
     store = await open_store(url)
     try:
@@ -117,7 +116,7 @@ async def woken(url: str, module: ModuleType, stranded: Sequence[str]) -> dict[s
             for run in ALL:
                 await ops.signal(run, "go" if run in ("plan", "lost") else "nudge", {})
             lost = await answers.find_effect(store, "default", "lost", "reserve/lost")
-            await answers.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=b'"R-lost"')
+            await answers.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=answer)
 
             async def look() -> dict[str, Run] | None:
                 now = {run: await ops.run(run) for run in ALL}
@@ -152,7 +151,7 @@ def test_what_the_gate_says_is_what_happens(edit: Edit, copy: str, tmp_path: Pat
     found = asyncio.run(looked_at(copy, module))
     sure = {v.run for v in found.verdicts if v.kind not in SEEN_LATER}
     sure -= {"busy"} if edit.kind == "edge" else set()  # between two attempts, it is far from its return
-    left = asyncio.run(woken(copy, module, sorted(sure)))
+    left = asyncio.run(woken(copy, module, sorted(sure), b"7" if edit.kind == "answer" else b'"R-lost"'))
     for run, row in left.items():
         if run in sure:
             assert reasons(row) & STRANDS, (run, row)

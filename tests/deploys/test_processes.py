@@ -65,8 +65,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 @pytest.mark.req("RUN-8")
 def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
-    """N and N-1 side by side: each keeps its own. Once N-1 is gone, the run that waited goes over, in the same visit, and
-    its letter is not sent again."""
+    """N and N-1 side by side: each keeps its own. Once N-1 is gone, the run that waited goes over, in the same visit,
+    and its letter is not sent again."""
     old = fleet.deploy(BOTH[0])
     fleet.begin("r1", "r2")
     when(lambda: fleet.waits("r1") and fleet.waits("r2"), fleet.said)
