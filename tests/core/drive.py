@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, adoption, attention, ledger, people, verbs
+from outlast.core import admission, adoption, attention, compensation, ledger, people, verbs
 from outlast.core.commit import Commit
-from outlast.core.machine import ApprovalStatus, Reason, RunStatus, WaitStatus
+from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.overlay import Attention, WaitingFor
 from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
 from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
@@ -129,6 +129,49 @@ class Drive:
             "defer": lambda: ledger.defer(run, effect, "busy", "", 10, happened=False, now=now),
         }
         return self.speak(commits[verb]())
+
+    # --- undo ----------------------------------------------------------------------------------------
+    def compensate(self) -> "Drive":
+        effects = [row for row in self.rows if isinstance(row, Effect)]
+        approvals = [row for row in self.rows if isinstance(row, Approval)]
+        ending = compensation.Ending(RunStatus.CANCELLED, "enough", "p")
+        return self.speak(
+            compensation.compensate(self.run, ending, effects, mail=self.run.mail, approvals=approvals, now=at(self.t))
+        )
+
+    @property
+    def undo(self) -> Effect:
+        """The undo of the effect `k`."""
+        row = find(self.rows, EFFECT, "r", 1, "undo/k")
+        assert isinstance(row, Effect)
+        return row
+
+    def intend_undo(self) -> "Drive":
+        row = find(self.rows, EFFECT, "r", 1, "undo/k")
+        previous = row if isinstance(row, Effect) else None
+        what = INTENT._replace(key="undo/k")
+        return self.speak(compensation.intend_undo(self.run, what, previous, self.effect, ordinal=2, now=at(self.t)))
+
+    def settle_undo(self, verb: str) -> "Drive":
+        run, undo, original, now = self.run, self.undo, self.effect, at(self.t)
+        commits = {
+            "record": lambda: compensation.record_undo(run, undo, original, now=now),
+            "settle": lambda: compensation.settle_undo(run, undo, original, now=now),
+            "refuse": lambda: ledger.refuse(run, undo, "no", "", now=now),
+            "doubt": lambda: ledger.doubt(run, undo, "reset", "", now=now),
+        }
+        return self.speak(commits[verb]())
+
+    def withhold(self) -> "Drive":
+        row = find(self.rows, EFFECT, "r", 1, "undo/k")
+        previous = row if isinstance(row, Effect) else None
+        return self.speak(compensation.withhold(self.run, self.effect, previous, "gone", "", ordinal=2, now=at(self.t)))
+
+    def answer_undo(self, choice: Choice) -> "Drive":
+        self.t = max(self.t, self.undo.quiet_until)
+        return self.speak(
+            compensation.answer_undo(self.run, self.undo, self.effect, choice, actor="p", text="did it", now=at(self.t))
+        )
 
     def resolve(self, verb: str) -> "Drive":
         self.t = max(self.t, self.effect.quiet_until)

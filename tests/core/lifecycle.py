@@ -27,13 +27,15 @@ MACHINES: dict[type[StrEnum], tuple[str, str]] = {
     RunStatus: (
         "Run",
         "`recovering` is a run whose holder died or outlasted its slice; it is walked like any other. Being in the "
-        "hands of a person is no status: it is a mark beside one (the reasons stand below). No verb of this "
-        "release leads to `compensating`: undo is declared and checked, and executed in a later one.",
+        "hands of a person is no status: it is a mark beside one (the reasons stand below). A run in `compensating` "
+        "has decided how it ends and undoes what it did first ([Compensation](compensation.md)); it keeps this status "
+        "while it waits.",
     ),
     EffectStatus: (
         "Effect",
         "One row for each write on the world. `did_not_happen` and `reopen` leave a refusal that the next walk intends "
-        "anew. No verb of this release leads to `undone`.",
+        "anew. An undo is an effect of its own, and its record leads what it undoes to `undone`; `withhold` is an undo that "
+        "must not be called as things stand, `by_hand` one that a person did.",
     ),
     WaitStatus: ("Wait", "Bound once, by one commit, to notes or to its deadline."),
     ApprovalStatus: ("Approval", "`consume` spends an approval on one effect; it stays approved and covers no other."),

@@ -8,7 +8,7 @@ import pytest
 from outlast.core import ledger, machine, people, restore, sharing
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
-from outlast.core.machine import TABLE, ApprovalStatus, EffectStatus, Move, RunStatus
+from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, Move, RunStatus
 from outlast.core.rows import EFFECT, Approval, Effect, Run
 from outlast.core.verbs import claim
 from outlast.engine.guard import Lease
@@ -120,6 +120,27 @@ def restores() -> None:
         assert not restore.is_doubtful(running().intend().settle(verb).effect), "an answer that stands is believed"
 
 
+def compensating() -> Drive:
+    """It did `k`, and how it ends is decided."""
+    return running().intend().settle("record").compensate()
+
+
+def undoing() -> None:
+    """An undo by a call, or by hand after it was refused, doubted, or never called."""
+    for verb in GIVES:
+        if verb != "queue":
+            compensating().give(verb)
+    compensating().take_over()
+    recovering().compensate()
+    for outcome in (RunStatus.FAILED, RunStatus.CANCELLED):
+        compensating().intend_undo().settle_undo("record").finish(outcome)
+    compensating().intend_undo().settle_undo("settle")
+    for failed in ("refuse", "doubt"):
+        for choice in (Choice.RETRY, Choice.DONE_BY_HAND):
+            compensating().intend_undo().settle_undo(failed).answer_undo(choice)
+    compensating().withhold().answer_undo(Choice.RETRY).withhold().answer_undo(Choice.DONE_BY_HAND)
+
+
 async def leases() -> None:
     clock = VirtualClock()
     store = MemoryStore(MemoryCore(clock), "wr")
@@ -134,6 +155,7 @@ def drive_everything() -> None:
     holding(recovering)
     Drive().start().claim().give("park").post().claim()
     effects()
+    undoing()
     shared_effects()
     waits_and_approvals()
     restores()
