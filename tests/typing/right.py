@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, assert_type
 from uuid import UUID
 
+import httpx
 from pydantic import BaseModel
 
+import outlast.http
 from outlast import (
     ActivityFailed,
     Allow,
@@ -205,6 +207,26 @@ async def work(ctx: Context[Desk]) -> Literal["work"] | None:
     tool = assert_type(await ctx.do(think, s.goal, s.steps, s.notes), Literal["search", "done"])
     s.steps += 1
     return None if tool == "done" else "work"
+
+
+# --- calls over HTTP, and what a call knows of itself -----------------------------------------
+shop = outlast.http.AsyncClient(base_url="https://shop.example", timeout=5)
+desk_shop = outlast.http.Client()
+
+
+@activity(key="fetch/{sku}", undo=NoUndo("nothing to take back"))
+async def fetch(sku: str) -> int:
+    response = assert_type(await shop.post("/orders", json={"sku": sku}), httpx.Response)
+    this_call().set_external_id(response.headers["Location"])
+    assert_type(this_call().seconds_left(), float)
+    return len(assert_type(outlast.http.checked(desk_shop.get("/")), httpx.Response).content)
+
+
+@fetch.reconcile
+async def find_fetched(sku: str) -> Found[int] | NotFound | CannotTell:
+    for late in this_call().evidence:
+        assert_type((late.status, late.epoch, late.at), tuple[str, int, datetime])
+    return NotFound() if this_call().reconciling else CannotTell("")
 
 
 # --- a bare call, for unit tests; and what may be asked of any activity --------------------
