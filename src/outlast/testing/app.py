@@ -14,14 +14,15 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel
 
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.rows import Run, is_over
+from outlast.core.rows import EVENT, Event, Run, is_over
+from outlast.engine.calls import Caller
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.open import open_store
 from outlast.runtime.port import WorkflowState
-from outlast.store.port import Store
+from outlast.store.port import RunRows, Store
 from outlast.testing.clock import skip, span
 from outlast.testing.places import Broken
 from outlast.testing.script import plain
@@ -185,6 +186,28 @@ class App:
     async def _restless(self, run: Run) -> bool:
         now = await self.store.now()
         return run.owner != "" or (run.due_at is not None and run.due_at <= now.real)
+
+    # --- for tests of nodes alone -----------------------------------------------------------------
+    def answer_with(self, caller: Caller) -> None:
+        """From here on, calls are made by this caller."""
+        worker = self.runtime._worker
+        worker._around = worker._around._replace(caller=caller)
+
+    def rows(self, run_id: str) -> RunRows:
+        """Every row of a run."""
+        (rows,) = self.do(self.store.run_rows([(self.runtime.operations.tenant, run_id)]))
+        assert rows is not None
+        return rows
+
+    def events(self, run_id: str) -> list[Event]:
+        """Its history."""
+        rows = self.do(self.store.rows(EVENT, (self.runtime.operations.tenant, run_id)))
+        return [row for row in rows if isinstance(row, Event)]
+
+    def pass_until(self, business: int) -> None:
+        """Let business time pass to just beyond this instant (ms)."""
+        now = self.do(self.store.now())
+        self.clock.skip(timedelta(milliseconds=max(1, business - now.business + 1)))
 
     def close(self) -> None:
         """Stop the worker and close the store."""

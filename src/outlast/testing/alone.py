@@ -1,0 +1,265 @@
+"""One walk of one node, for unit tests: its activities answered in memory, its waits by a script, time at once.
+
+There is no second context that could differ from the real one: this is the engine, over rows in memory, with a caller
+that answers instead of calling. So every misuse is refused as in earnest.
+"""
+
+import copy
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from outlast.core.events import EventType
+from outlast.core.machine import ApprovalStatus, Reason
+from outlast.core.points import point
+from outlast.core.rows import Wait, is_over
+from outlast.engine.calls import Attempt, Caller
+from outlast.engine.pool import DaemonPool
+from outlast.errors import InvalidInput, NotFound
+from outlast.flow.activity import Activity
+from outlast.flow.context import Context
+from outlast.flow.node import Node
+from outlast.flow.workflow import Workflow
+from outlast.store.port import RunRows
+from outlast.testing.app import App, RunHere
+from outlast.testing.places import Broken
+from outlast.testing.script import Answer, Asked, Decide, answer_of, nobody
+
+S = TypeVar("S", bound=BaseModel)
+Answers = Mapping[Activity[..., Any] | str, Any]
+ROUNDS_MAX: Final = 100
+ELSEWHERE: Final = "outlast.testing.elsewhere"
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call that the node had made: an activity, its rendered key, its arguments by name."""
+
+    activity: str
+    key: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Walked(Generic[S]):
+    """What one visit to a node came to."""
+
+    next: str | None
+    """The node it leads to; None when the run ended here, or still waits."""
+    state: S
+    """What it left in the state; as it was at entry while it waits."""
+    status: str
+    """The run's, after it."""
+    reason: str
+    """Of `Failed` and `Stopped`."""
+    called: tuple[Called, ...]
+    """The calls made, in order; what the ledger answered a second time stands once."""
+    told: tuple[str, ...]
+    """The texts of `ctx.tell`."""
+    asked: tuple[Asked, ...]
+    """What only the outside can answer, as the script was asked, each once."""
+    waiting_for: tuple[str, ...]
+    """What it still waits for, each as «kind what»."""
+    attention: tuple[str, ...]
+    """Why a person must look."""
+
+
+def node(
+    fn: Callable[[Context[S]], Awaitable[Any]],
+    state: S,
+    *,
+    answers: Answers | None = None,
+    decide: Decide = nobody,
+    workflow: Workflow[S] | None = None,
+) -> Walked[S]:
+    """Visit one node with this state, and say what came of it.
+
+    `answers` has for each activity (itself, its name, or one rendered key) what it returns, a function of its
+    arguments, or an exception to raise (`Refused("…")`, `NotNow()`). `decide` answers approvals, signals and attention
+    as in `every_crash`; sleeps, and deadlines of signals that nobody sends, pass at once. Raises what the node's own
+    code raises, but for `Failed` and `Stopped`, which end the run; LookupError for an activity without an answer.
+    """
+    home = workflow if workflow is not None else _home(fn)
+    shadow = _Alone.of(home.validate(), fn, state)
+    app = App((shadow,))
+    try:
+        caller = _Answering(app, answers or {})
+        run = app.start(shadow, {})
+        asked = _to_its_end(app, run, decide, caller)
+        if caller.unanswered:
+            raise LookupError(caller.unanswered)
+        if shadow.raised is not None and Reason.EXCEPTION.value in run.attention:
+            raise shadow.raised
+        return _walked(app, run, home, caller, asked)
+    finally:
+        app.close()
+
+
+def _home(fn: Any) -> Workflow[Any]:
+    for value in getattr(fn, "__globals__", {}).values():
+        if isinstance(value, Workflow) and any(node.fn is fn for node in value.nodes.values()):
+            return value
+    raise NotFound(
+        f"{getattr(fn, '__name__', fn)} is no node of a workflow that its module names",
+        "a node is found beside its workflow",
+        "say workflow=…",
+    )
+
+
+class _Alone(Workflow[Any]):
+    """A workflow as seen from one node: it starts there, and every other node is where its way ends."""
+
+    given: BaseModel
+    first: Node
+    raised: BaseException | None
+
+    @classmethod
+    def of(cls, workflow: Workflow[Any], fn: Any, state: BaseModel) -> "_Alone":
+        found = [each for each in workflow.nodes.values() if each.fn is fn]
+        if not found:
+            raise NotFound(f"{getattr(fn, '__name__', fn)} is no node of {workflow.title}")
+        if not isinstance(state, workflow.state):
+            raise InvalidInput(f"the state of {workflow.title} is {workflow.state.__name__}", f"given: {state!r}")
+        shadow = copy.copy(workflow)
+        shadow.__class__ = cls
+        assert isinstance(shadow, cls)
+        shadow.given, shadow.raised = state, None
+        nodes = {name: _with(each, _elsewhere) for name, each in workflow.nodes.items()}
+        nodes[found[0].name] = _with(found[0], shadow._watched(fn))
+        vars(shadow)["nodes"] = nodes
+        shadow.first = nodes[found[0].name]
+        return shadow
+
+    def _watched(self, fn: Any) -> Any:
+        async def once(ctx: Context[Any]) -> Any:
+            if ctx.visit > 1:
+                return await _elsewhere(ctx)
+            try:
+                return await fn(ctx)
+            except BaseException as error:  # kept for the test, and the engine's all the same
+                self.raised = error
+                raise
+
+        return once
+
+    def validate(self) -> "_Alone":
+        return self
+
+    def first_state(self, given: Any) -> Any:
+        return self.given
+
+    @property
+    def start(self) -> Node:
+        return self.first
+
+
+def _with(node: Node, fn: Any) -> Node:
+    other = copy.copy(node)
+    vars(other)["fn"] = fn
+    return other
+
+
+class _Nothing(BaseModel):
+    pass
+
+
+async def _elsewhere(ctx: Context[Any]) -> Any:
+    """Another node: the test is over here."""
+    await ctx.receive(ELSEWHERE, _Nothing)
+
+
+class _Answering(Caller):
+    """Answers instead of calling."""
+
+    def __init__(self, app: App, answers: Answers) -> None:
+        super().__init__(app.time, DaemonPool(1))
+        self._answers = {(k.name if isinstance(k, Activity) else k): v for k, v in answers.items()}
+        self.called: list[tuple[str, str]] = []
+        self.unanswered = ""
+        app.answer_with(self)
+
+    async def _run(self, attempt: Attempt) -> Any:
+        name = attempt.callee.name
+        point("call:before", (attempt.label,))
+        if (name, attempt.key) not in self.called:
+            self.called.append((name, attempt.key))
+        found = next((k for k in (attempt.key, name) if k in self._answers), None)
+        if found is None:
+            self.unanswered = f"{name} was called as {attempt.key} and has no answer: say answers={{{name}: …}}"
+            raise LookupError(self.unanswered)
+        answer = self._answers[found]
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise answer
+        return answer(*attempt.args, **attempt.kwargs) if callable(answer) else answer
+
+
+def _to_its_end(app: App, run: RunHere, decide: Decide, caller: _Answering) -> tuple[Asked, ...]:
+    """Answer what can be answered and let time pass, until nothing more will happen here."""
+    asked: dict[tuple[str, str], Asked] = {}
+    for _ in range(ROUNDS_MAX):
+        now = run.now
+        if caller.unanswered or now.outcome is not None or now.visit > 1 or not now.waiting_for:
+            return tuple(asked.values())
+        if _answer_one(app, run, decide, asked):
+            continue
+        left = [w for w in now.waiting_for if w["kind"] in ("timer", "signal", "retry") and w["until"]]
+        if now.attention or not left or len(left) < len(now.waiting_for):
+            return tuple(asked.values())
+        app.pass_until(min(w["until"] for w in left))
+    raise Broken(f"the node still goes on after {ROUNDS_MAX} answers")
+
+
+def _answer_one(app: App, run: RunHere, decide: Decide, asked: dict[tuple[str, str], Asked]) -> bool:
+    rows = app.rows(run.id)
+    for question in _questions(rows):
+        said = answer_of(decide, question)
+        first = asked.setdefault((question.kind, question.name), question) is question
+        if said is not None and (first or question.kind != "signal"):
+            _act(run, question, said)
+            return True
+    return False
+
+
+def _questions(rows: RunRows) -> list[Asked]:
+    node, visit, state = rows.run.node, rows.run.visit, json.loads(rows.last.snapshot or b"{}")
+    found = [
+        Asked("approval", a.wait, node, visit, state, a.summary, tuple(json.loads(a.plans)))
+        for a in rows.approvals
+        if a.status is ApprovalStatus.PENDING
+    ]
+    return found + [Asked("signal", w.name, node, visit, state) for w in rows.waits if _open_signal(w)]
+
+
+def _open_signal(wait: Wait) -> bool:
+    return wait.kind != "sleep" and not wait.binding and wait.name != ELSEWHERE
+
+
+def _act(run: RunHere, question: Asked, said: Answer) -> None:
+    if question.kind == "signal":
+        for payload in said.given["payloads"]:
+            run.signal(question.name, payload)
+    elif said.verb == "approve":
+        run.approve(said.given["reason"], alternative=said.given["alternative"])
+    else:
+        run.reject(said.given["reason"], again=said.given["again"])
+
+
+def _walked(app: App, run: RunHere, home: Workflow[S], caller: _Answering, asked: tuple[Asked, ...]) -> Walked[S]:
+    rows, now = app.rows(run.id), run.now
+    arguments = {e.key: json.loads(e.args) for e in rows.effects}
+    told = [json.loads(e.body)["data"]["text"] for e in app.events(run.id) if e.type == EventType.TOLD]
+    gone = now.visit > 1
+    return Walked(
+        next=now.node if gone else None,
+        state=home.state_codec.load(json.dumps(now.state).encode()),
+        status=now.status,
+        reason=now.reason or "",
+        called=tuple(Called(name, key, arguments.get(key, {})) for name, key in caller.called),
+        told=tuple(told),
+        asked=asked,
+        waiting_for=() if gone or is_over(rows.run) else tuple(run.waiting_for),
+        attention=tuple(run.attention),
+    )
