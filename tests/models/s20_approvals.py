@@ -2,8 +2,10 @@
 
 One plan; the node is visited twice and wants the same call each time. Two deciders, who read before they write, a
 canceller, a holder that may crash between any two of its commits. The receiver dedupes, so only approvals matter.
+Where it takes two people, each of them votes once; where the plan may be changed, either may approve other bytes.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -36,7 +38,7 @@ from tests.models.world import (
 )
 
 START, WITHIN, VALID, END = 1, 2, 2, 7
-DIGEST = "d"
+DIGEST, CHANGED = "d", "e"
 ANSWERS: tuple[Literal["approve", "reject", "again"], ...] = ("approve", "reject", "again")
 
 
@@ -54,6 +56,7 @@ class S(NamedTuple):
     pc: str = ""  # ready: intended, not yet sent; half: one of two commits of a broken intend has landed
     rest: Commit | None = None  # the other half
     crashes: int = 1
+    voted: int = 0  # approvals that their givers were told to be accepted, where it takes two
     over: bool = False
     err: str = ""
 
@@ -71,6 +74,10 @@ class Approvals:
     binds: bool = True
     bounded: bool = True  # not_after ends with the approval
     end_withdraws: bool = True
+    quorum: int = 1
+    edits: bool = False  # a decision may change the plan
+    heeds_choice: bool = True  # the holder makes the plan that was chosen
+    counts: bool = True  # short of the quorum nothing is approved
 
     def first(self) -> tuple[S, ...]:
         return (S(fresh(land((), born(), START).rows), crashes=self.crashes),)
@@ -129,14 +136,35 @@ class Approvals:
         if phase != "clicks":
             return
         assert copy is not None and a is not None
-        for verb in ANSWERS:
-            commit = people.decide(copy, verb=verb, chosen=DIGEST, by="p", claims=(), reason="", now=at(s.t))
+        for verb, chosen in self._answers(copy):
+            who = "q" if people.votes_of(copy) else "p"
+            asked = copy if self.counts else copy._replace(quorum=1)
+            commit = people.decide(asked, verb=verb, chosen=chosen, by=who, claims=(), reason="", now=at(s.t))
             commit = commit if self.decide_when else whenless(commit)
             commit = commit if self.decide == "compare and set" else _forced(commit, s.rows)
             left = land(s.rows, commit, s.t)
             err = "" if left.refused else _wrongly_decided(s, a)
-            after = self._with(s, left, clicks=now("done"), err=err)
-            yield f"t={s.t}: decider {i + 1} answers {verb} ({left.refused or 'accepted'})", after
+            voted = s.voted + (verb == "approve" and not left.refused and self.quorum > 1)
+            if not err and verb == "approve" and not left.refused:
+                err = self._miscounted(_approval(left.rows), voted)
+            after = self._with(s, left, clicks=now("done"), err=err, voted=voted)
+            yield f"t={s.t}: decider {i + 1} answers {verb} {chosen} ({left.refused or 'accepted'})", after
+
+    def _answers(self, copy: Approval) -> Iterator[tuple[Literal["approve", "reject", "again"], str]]:
+        for verb in ANSWERS:
+            yield verb, DIGEST
+        votes = people.votes_of(copy)
+        if self.edits:
+            yield "approve", CHANGED
+        assert not votes or not self.edits, "votes for two plans are refused before the store is asked"
+
+    def _miscounted(self, a: Approval | None, voted: int) -> str:
+        assert a is not None
+        if self.quorum == 1:
+            return ""
+        if a.status is ApprovalStatus.APPROVED and voted < self.quorum:
+            return "approved by fewer people than it takes"
+        return "" if len(people.votes_of(a)) == voted else "a vote was lost"
 
     def _canceller(self, s: S) -> Iterator[tuple[str, S]]:
         a = _approval(s.rows)
@@ -217,7 +245,7 @@ class Approvals:
     def _permitted(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         a = next((row for row in s.known if isinstance(row, Approval)), None)
         if a is None:
-            commit = people.ask(_question(s.t), fence=ledger.fence(view, mail=s.snap))
+            commit = people.ask(_question(s.t)._replace(quorum=self.quorum), fence=ledger.fence(view, mail=s.snap))
             yield from self._speak(s, commit if self.ask_names_mail else nameless(commit), "ask")
         elif a.status is ApprovalStatus.PENDING and s.t >= a.within_until:
             commit = people.expire(a, at(s.t), fence=ledger.fence(view, mail=s.snap))
@@ -239,7 +267,8 @@ class Approvals:
 
     def _intend(self, s: S, view: Run, previous: Effect | None, a: Approval | None) -> Iterator[tuple[str, S]]:
         until = a.valid_until if a else previous.covered_until if previous else 0
-        what = Intent(view.visit, "k", "pay", DIGEST, b"", "", timeout_ms=1, start_budget_ms=2, quiet_margin_ms=1)
+        chosen = a.chosen if a and self.heeds_choice else previous.digest if previous else DIGEST
+        what = Intent(view.visit, "k", "pay", chosen, b"", "", timeout_ms=1, start_budget_ms=2, quiet_margin_ms=1)
         latest = until if self.bounded else None
         commit = ledger.intend(view, what, previous, ordinal=view.visit, now=at(s.t), approval=a, latest_real=latest)
         if a is None or self.together == "one commit":
@@ -264,6 +293,8 @@ class Approvals:
         err = ""
         if not a.consumed_by and self.binds:
             err = "a call that no approval was consumed for"
+        elif effect.digest != a.chosen:
+            err = "a call of other bytes than those approved"
         elif s.t >= a.valid_until:
             err = "a call left after its approval had lapsed"
         commit = ledger.record(view, effect, b"1", now=at(s.t))
@@ -289,7 +320,8 @@ def _plain(row: Row) -> Row:
     if isinstance(row, Note):
         return row._replace(at=0)
     if isinstance(row, Approval):
-        return row._replace(asked_at=0, decided_at=0)
+        votes = json.dumps([{**vote, "at": 0} for vote in json.loads(row.votes)]) if row.votes else ""
+        return row._replace(asked_at=0, decided_at=0, votes=votes)
     if isinstance(row, Effect) and row.status is EffectStatus.DONE:
         return row._replace(first_at=1, not_after=1, quiet_until=1, settled_at=1, attempts=1, version=NEW)
     if isinstance(row, Effect):
@@ -347,7 +379,10 @@ def _unbound(commit: Commit) -> Commit:
     return commit._replace(writes=(effect, put._replace(row=put.row._replace(consumed_by=""))))
 
 
-LARGE = (Variant("as built, three crashes", Approvals(crashes=3)),)
+LARGE = (
+    Variant("as built, three crashes", Approvals(crashes=3)),
+    Variant("as built, two people, two crashes", Approvals(crashes=2, quorum=2)),
+)
 VARIANTS = (
     Variant("as built", Approvals()),
     Variant("a decision is read, then written", Approvals(decide="read, then write"), "decided twice"),
@@ -358,5 +393,12 @@ VARIANTS = (
     Variant("consumed in a commit after the intent", Approvals(together="intend first"), "no approval was consumed"),
     Variant("consumed without the effect's name", Approvals(binds=False), "two effects"),
     Variant("not_after outlasts the approval", Approvals(bounded=False), "after its approval had lapsed"),
+    Variant("as built, two people", Approvals(quorum=2)),
+    Variant("as built, a decision may change the plan", Approvals(edits=True)),
+    Variant("votes are read, then written", Approvals(quorum=2, decide="read, then write"), "a vote was lost"),
+    Variant("a vote does not depend on the time", Approvals(quorum=2, decide_when=False), "after it had expired"),
+    Variant("the first of two decides", Approvals(quorum=2, counts=False), "fewer people than it takes"),
+    Variant("a cancel leaves votes standing", Approvals(quorum=2, cancel_withdraws=False), "after the cancel was told"),
+    Variant("the holder makes the plan it asked for", Approvals(edits=True, heeds_choice=False), "other bytes"),
     Variant("the end leaves the approval", Approvals(end_withdraws=False), "approval is still"),
 )
