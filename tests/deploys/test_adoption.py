@@ -1,0 +1,130 @@
+"""Runs that go over: never from a worker that has their code, by a migration or not at all, once for each wish (S-22)."""
+
+from typing import Any, Literal
+
+import pytest
+
+from outlast.core.adoption import ask_for
+from outlast.core.machine import Reason
+from outlast.core.rows import STORE, TOPOLOGY
+from outlast.flow import Context, Workflow
+from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, write
+
+Ctx = Context[State]
+
+
+def version(n: int, order: Any, node: str = "only") -> Workflow[State]:
+    """A version that orders once, then waits for a word."""
+    flow = Workflow("flow", state=State, version=n)
+
+    async def body(ctx: Context[State]) -> Literal["last"]:
+        ctx.state.said.append(await ctx.do(order, "a"))
+        await ctx.receive("go", Go)
+        return "last"
+
+    body.__name__ = node
+    flow.node(start=True)(body)
+
+    @flow.node
+    async def last(ctx: Context[State]) -> None:
+        return None
+
+    return flow
+
+
+async def waiting(world: World, flow: Workflow[State]) -> Any:
+    """A worker of `flow`, and a run of it that waits."""
+    process = world.worker(flow)
+    await world.start(flow)
+    await world.pass_(SECOND)
+    assert world.waiting() == [("signal", "go")]
+    return process
+
+
+@pytest.mark.req("RUN-8")
+async def test_nothing_is_taken_from_a_worker_that_has_the_code_nor_within_a_window_of_its_end(world: World) -> None:
+    receiver = Receiver()
+    order = write(receiver)
+    old, new = version(1, order), version(2, order)
+    new.migrate(from_=1)(lambda state: state)
+    process = await waiting(world, old)
+    world.worker(new)
+    await world.pass_(5 * MINUTE)
+    assert world.run().lane == "flow@1"
+    process.worker.drain()
+    await world.pass_(5 * SECOND)
+    await world.signal("go")
+    await world.pass_(5 * SECOND)
+    assert (world.run().lane, world.status()) == ("flow@1", "waiting"), "its workers may come back"
+    await world.pass_(20 * SECOND)
+    assert (world.run().lane, world.status()) == ("flow@2", "completed")
+    assert len(receiver.did) == len(receiver.attempts) == 1
+    assert world.verbs().count("adopted") == 1
+    adopted = next(e for e in world.events() if e.type.endswith("adopted"))
+    assert adopted.visit == 1, "the visit is the same, so the ledger answers"
+
+
+@pytest.mark.req("RUN-8")
+async def test_a_migration_that_raises_changes_nothing_and_adopt_tries_it_anew(world: World) -> None:
+    order = write(Receiver())
+    old, new = version(1, order), version(2, order)
+    broken = [True]
+
+    @new.migrate(from_=1)
+    def step(state: dict[str, Any]) -> dict[str, Any]:
+        if broken:
+            raise RuntimeError("no currency")
+        return {**state, "n": 7}
+
+    await waiting(world, old)
+    await world.off_duty()
+    world.worker(new)
+    await world.signal("go")
+    await world.pass_(MINUTE)
+    (entry,) = world.attention()
+    assert entry.reason is Reason.STRANDED_VERSION and "no currency" in entry.detail and "Traceback" in entry.detail
+    assert (world.run().lane, world.run().node, world.run().visit) == ("flow@1", "only", 1)
+    assert not [e for e in world.events()[1:] if e.snapshot is not None]
+    broken.clear()
+    await world.answer("stranded_version", "adopt")
+    await world.pass_(MINUTE)
+    assert (world.status(), world.run().lane) == ("completed", "flow@2")
+    assert world.outcome()["n"] == 7
+
+
+@pytest.mark.req("RUN-8")
+async def test_a_node_that_is_gone_is_left_to_a_person_who_says_where_it_goes_on(world: World) -> None:
+    """The wish counts where the run stood when it was said, and never again."""
+    receiver = Receiver()
+    order = write(receiver)
+    await waiting(world, version(1, order))
+    await world.off_duty()
+    world.worker(version(1, order, node="another"))
+    await world.signal("go")
+    await world.pass_(SECOND)
+    assert world.reasons() == ["node_gone"] and "outlast versions adopt flow 1 r1 --at another|last" in (
+        world.attention()[0].detail
+    )
+    said = ask_for(world.run(), Reason.NODE_GONE, 1, "another", actor="op", text="it was renamed")
+    await world.store.commit(said)
+    await world.settle()
+    assert world.status() == "completed" and world.reasons() == []
+    assert len(receiver.did) == 1, "in the same visit its ledger answers"
+    assert world.verbs().count("adopted") == 1
+
+
+@pytest.mark.req("TEST-3")
+async def test_a_worker_leaves_what_its_lanes_look_like_once(world: World) -> None:
+    order = write(Receiver())
+    flow = version(1, order)
+    process = world.worker(flow)
+    await world.pass_(SECOND)
+    row = world.core.shelf.get(TOPOLOGY, (STORE, "flow@1"))
+    assert row is not None and '"order"' in row.body and row.version == 1
+    process.worker.drain()
+    world.worker(flow)
+    await world.pass_(SECOND)
+    assert world.core.shelf.get(TOPOLOGY, (STORE, "flow@1")) == row, "nothing has changed"
+    world.worker(version(1, order, node="another"))
+    await world.pass_(SECOND)
+    assert world.core.shelf.get(TOPOLOGY, (STORE, "flow@1")).version == 2
