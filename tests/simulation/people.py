@@ -156,6 +156,9 @@ class People:
         if each.reason is Reason.EFFECT_UNCERTAIN:
             await self._resolve(run, each, no)
             return
+        if each.reason is Reason.UNDO_FAILED:
+            await self._undo_failed(run, each)
+            return
         place = (name, each.reason.value)
         times = self._answered[place] = self._answered.get(place, 0) + 1
         choice = self._choice(each.reason, times)
@@ -196,6 +199,21 @@ class People:
         await answers.resolve_effect(
             self.store, effect, verb, actor="op", reason="asked them", response=response  # type: ignore[arg-type]
         )
+
+    async def _undo_failed(self, run: Run, each: Attention) -> None:
+        """The operator asks the receiver whether the undo happened, and has it tried again, or says that it is done."""
+        undo = self._effect(run, each)
+        if undo is None or self.ground.now() < undo.quiet_until:
+            return  # the next round
+        key = idempotency_key(undo.tenant, undo.run, undo.visit, undo.key)
+        times = self._answered[run.run, key] = self._answered.get((run.run, key), 0) + 1
+        by_hand = self.receivers.executed.get(key) or times > 3
+        choice = Choice.DONE_BY_HAND if by_hand else Choice.RETRY
+        self.ground.say("the operator answers undo_failed of %s %s: %s", run.run, each.key, choice.value)
+        await answers.answer(
+            self.store, tenant=TENANT, run=run.run, reason=each.reason, choice=choice, actor="op", text="asked them",
+            key=each.key,
+        )  # fmt: skip
 
     # --- the round -------------------------------------------------------------------------------
     def _go_round(self) -> None:

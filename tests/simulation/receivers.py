@@ -110,6 +110,8 @@ class Receivers:
         air = now - request.checked_at
         self.longest_air[request.key] = max(air, self.longest_air.get(request.key, 0))
         remembered = self._answers.get(request.key) if request.mode == "repeat" else None
+        if remembered is None and request.reply is None:
+            return  # a duplicate of a request that was not taken in is not taken in either
         if remembered is not None and now < remembered[0] + WINDOW:
             self._reply(request, remembered[1])
             return

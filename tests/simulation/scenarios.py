@@ -16,6 +16,7 @@ from outlast.flow import (
     ActivityFailed,
     CannotTell,
     Context,
+    Failed,
     Found,
     NotFound,
     NoUndo,
@@ -66,6 +67,49 @@ async def find_reservation(what: str) -> Found[str] | NotFound | CannotTell:
 async def pay(what: str, cents: int) -> str:
     """Ask, and only what a person approved."""
     return await At.world.call("ask", what, cents=cents)
+
+
+@activity(key="seat/{what}")
+async def seat(what: str) -> str:
+    """Reconcile, and can be undone: by asking a person on doubt."""
+    return await At.world.call("reconcile", what)
+
+
+@seat.reconcile
+async def find_seat(what: str) -> Found[str] | NotFound | CannotTell:
+    return await At.world.find(what)
+
+
+@seat.undo
+async def free_seat(done: str, what: str) -> str:
+    return await At.world.call("ask", what)
+
+
+@activity(key="car/{what}", on_doubt=repeat(window=timedelta(milliseconds=WINDOW)))
+async def car(what: str) -> str:
+    """Repeat, and can be undone: by repeating."""
+    return await At.world.call("repeat", what)
+
+
+@car.undo(on_doubt=repeat(window=timedelta(milliseconds=WINDOW)))
+async def return_car(done: str, what: str) -> str:
+    return await At.world.call("repeat", what)
+
+
+async def find_refund(done: str, what: str, cents: int) -> Found[object] | NotFound | CannotTell:
+    """Is the deposit back?"""
+    return await At.world.find(what)
+
+
+@activity(key="deposit/{what}")
+async def deposit(what: str, cents: int) -> str:
+    """Ask, and can be undone: by asking the receiver."""
+    return await At.world.call("ask", what, cents=cents)
+
+
+@deposit.undo(reconcile=find_refund)
+async def refund(done: str, what: str, cents: int) -> str:
+    return await At.world.call("reconcile", what, cents=cents)
 
 
 @lookup()
@@ -146,7 +190,7 @@ def trip() -> Workflow[State]:
     return flow
 
 
-@scenario(Reason.POLICY_DENIED, Reason.CONTRADICTION)
+@scenario(Reason.POLICY_DENIED, Reason.CONTRADICTION, Reason.WALK_DIVERGED)
 def gate() -> Workflow[State]:
     """A person approves an amount that the next release computes anew; or sends it round once more."""
     flow = Workflow("gate", state=State, ceiling=second(900))
@@ -220,5 +264,27 @@ def post_office() -> Workflow[State]:
     async def gather(ctx: Ctx) -> None:
         ctx.state.said += [f"bid {bid.n}" for bid in await ctx.collect("bid", Word, until=second(45), most=3)]
         await attempt(ctx, reserve, "parcel")
+
+    return flow
+
+
+@scenario(Reason.UNDO_FAILED)
+def saga() -> Workflow[State]:
+    """Three writes that can be undone, each on terms of its own; then it ends well, failed, or stopped."""
+    flow = Workflow("saga", state=State, ceiling=second(900))
+
+    @flow.node(start=True)
+    async def out(ctx: Ctx) -> Literal["end"]:
+        await ctx.do_all({"seat": seat.plan("1a"), "car": car.plan("red")}, refused="return")
+        return "end"
+
+    @flow.node
+    async def end(ctx: Ctx) -> None:
+        await attempt(ctx, deposit, "car", 500)
+        how = ctx.random("end")
+        if how < 0.3:
+            raise Stopped("it rains")
+        if how < 0.6:
+            raise Failed("no car")
 
     return flow

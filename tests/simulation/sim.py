@@ -4,12 +4,13 @@ import gc
 import logging
 import sys
 import warnings
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from outlast.core import points
 from outlast.core.rows import RUN, SLOT, Run, Slot
 from outlast.core.overlay import waiting_of
-from outlast.engine import commands
+from outlast.engine import commands, topologies
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError
 from tests.simulation.ground import LIVE, Ground
@@ -68,6 +69,7 @@ class Game:
         try:
             ground.loop.drive()
             if not ground.wrong:
+                self.watch.ask_fsck()
                 self.watch.at_the_end()
         except Spins as spins:
             ground.wrong.append(f"spins: {spins}")
@@ -98,6 +100,7 @@ class Game:
             self.ground.dice.storm = False
             self._calm_since = self.ground.loop.now
             self.workers.heal()
+            self.watch.ask_fsck()
 
     def _look(self) -> None:
         """Is it over? Is it stuck?"""
@@ -134,6 +137,10 @@ def prepare() -> None:
     """Once for each process: quiet logs, and a collector that does not run in the middle of a seed."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead, which nobody awaits any more
+    topologies.topology_of = cache(topologies.topology_of)  # read from the sources at each start of a worker
+    digests: dict[int, str] = {}
+    digest_of = topologies.digest_of
+    topologies.digest_of = lambda body: digests.get(id(body)) or digests.setdefault(id(body), digest_of(body))
     worker_module.IDLE_LOOK = LIVE.heartbeat_every  # the fallback look, at the scale of the other durations
     sys.unraisablehook = lambda args: None  # coroutines of dead processes are collected in the middle of an await
     gc.freeze()

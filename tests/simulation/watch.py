@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from typing import Any, Final
 
+from outlast.core.compensation import can_undo
 from outlast.core.keys import idempotency_key
 from outlast.core.ledger import DEADLINE, bound_notes
 from outlast.core.machine import ENDED, OVERLAY_ONLY, TABLE, TERMINAL, ApprovalStatus, EffectStatus, LeaseStatus
@@ -26,12 +27,14 @@ from outlast.core.rows import (
     WORKER,
     Approval,
     Effect,
+    Event,
     Note,
     Run,
     Slot,
     Wait,
     Worker,
 )
+from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
 from tests.simulation.ground import IN_THE_AIR, Ground
 from tests.simulation.loop import PROC
@@ -199,7 +202,7 @@ class Watch:
             assert old is not None
             if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.quiet_until:
                 self.wrong("EFF-3", f"{key}: «did not happen» {old.quiet_until - now.real} ms before the quiet time ends")
-        else:
+        elif new.status is not EffectStatus.UNDONE:
             self.wrong("I5", f"{by.name} settled {key}, which was {source}")
         if new.status is EffectStatus.INTENDED and (old is None or new.attempts > old.attempts):
             self._intended(key, new, run)
@@ -210,7 +213,7 @@ class Watch:
         if new.epoch != run.epoch:
             self.wrong("I11", f"{key} was intended at epoch {new.epoch}, the run is at {run.epoch}")
         notes = self.shelf.under(NOTE, new[:2])
-        if any(isinstance(n, Note) and n.kind == "cancel" for n in notes):
+        if new.attempts == 1 and not new.undoes and any(isinstance(n, Note) and n.kind == "cancel" for n in notes):
             self._cancelled_first.add(key)
 
     def _sent(self, key: str, args: dict[str, Any]) -> None:
@@ -229,12 +232,31 @@ class Watch:
         proc = PROC.get(self.ground.home)
         if isinstance(run, Run) and run.owner != proc.name:
             self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'nobody'}")
+        if row.undoes:
+            self._undo_sent(key, row)
         if key in self._cancelled_first:
             self.wrong("I35", f"{key} is sent though a cancel came before its intent")
         if json.loads(row.args) != args:
             self.wrong("I3", f"{key} is sent with {args}, intended with {row.args!r}")
         if row.activity == "pay":
             self._approved(key, row)
+
+    def _undo_sent(self, key: str, undo: Effect) -> None:
+        """Undo goes backwards, of what was done, once nothing is open (I34)."""
+        for row in self.shelf.under(EFFECT, undo[:2]):
+            assert isinstance(row, Effect)
+            if row.undoes:
+                continue
+            this = f"{row.visit}:{row.key}" == undo.undoes
+            if row.status in OPEN or (this and row.status is not EffectStatus.DONE):
+                self.wrong("I34", f"{key} is sent while {row.key} is {row.status}")
+            if row.status is EffectStatus.DONE and can_undo(row) and not this and row.ordinal > self._ordinal(undo):
+                self.wrong("I34", f"{key} is sent before what came after it, {row.key}, is undone")
+
+    def _ordinal(self, undo: Effect) -> int:
+        visit, _, key = undo.undoes.partition(":")
+        row = self.shelf.get(EFFECT, (undo.tenant, undo.run, int(visit), key))
+        return row.ordinal if isinstance(row, Effect) else 0
 
     def _approved(self, key: str, row: Effect) -> None:
         approval = self.shelf.get(APPROVAL, (row.tenant, row.run, row.approval)) if row.approval else None
@@ -313,34 +335,48 @@ class Watch:
             self.wrong("I12", f"{by.name} closed {new.id}, whose lease lasts {old.lease_until - batch.now.real} ms")
 
     def _slots(self, batch: Batch) -> None:
-        held: set[tuple[str, str, str]] = set()
         for row in self.shelf.under(SLOT, ()):
             left = batch.changes[SLOT.name].get(row[:2])
             slot = left.row if left else row
             assert isinstance(slot, Slot)
             if not slot.holder:
                 continue
-            place = (slot.tenant, slot.holder_tenant, slot.holder)
-            moved = batch.changes[RUN.name].get(place[1:])
-            run = moved.row if moved else self.shelf.get(RUN, place[1:])
-            if place in held or not isinstance(run, Run) or run.status in TERMINAL:
-                self.wrong("I32", f"slot {slot.tenant}/{slot.i} is held by {slot.holder}, twice or after its end")
-            held.add(place)
+            place = (slot.holder_tenant, slot.holder)
+            moved = batch.changes[RUN.name].get(place)
+            run = moved.row if moved else self.shelf.get(RUN, place)
+            if not isinstance(run, Run) or run.status in TERMINAL:
+                self.wrong("I32", f"slot {slot.tenant}/{slot.i} is held by {slot.holder}, which has ended")
+        names = [name for row in self.shelf.under(RUN, ()) if isinstance(row, Run) for name in row.slots.split()]
+        if len(set(names)) < len(names):
+            self.wrong("I32", f"two runs were admitted to one slot: {names}")
 
     def people_about(self, run: Run) -> None:
         """A run was started."""
         self.ground.say("%s of %s is started", run.run, run.workflow)
 
     # --- the end -----------------------------------------------------------------------------------
+    def ask_fsck(self) -> None:
+        """What `outlast fsck` says of every run's rows."""
+        core = self.ground.core
+        for run in self.shelf.under(RUN, ()):
+            rows = self.people.store.snapshot(run[:2])
+            history = [row for row in self.shelf.under(EVENT, run[:2]) if isinstance(row, Event)]
+            for found in violations(rows, history, mapping=core.mapping()):
+                self.wrong(f"fsck {found.check}", f"{found.kind} {found.key}: {found.text}")
+
     def at_the_end(self) -> None:
         """When all is over: the ledger tells the truth, and nothing is left."""
         for row in self.shelf.under(EFFECT, ()):
             assert isinstance(row, Effect)
             key = idempotency_key(row.tenant, row.run, row.visit, row.key)
             done = self.receivers.executed.get(key, [])
-            if row.status is EffectStatus.DONE and row.response is not None:
+            if row.status is EffectStatus.DONE and row.response is not None and not row.undoes:
                 if json.loads(row.response) not in [each.response for each in done]:
                     self.wrong("I4", f"{key} is recorded as done, {row.response!r}; executed: {done}")
+            run = self.shelf.get(RUN, row[:2])
+            if isinstance(run, Run) and run.status in (RunStatus.CANCELLED, RunStatus.FAILED):
+                if row.status is EffectStatus.DONE and can_undo(row) and not row.undoes:
+                    self.wrong("I34", f"{key} still stands, and {run.run} ended {run.status}")
             in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
             if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
                 self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")

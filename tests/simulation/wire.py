@@ -13,6 +13,7 @@ from outlast.core.commit import Chain, Commit, Done
 from outlast.core.rows import Run
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.store.memory import MemoryStore
+from outlast.store.port import RunRows
 from tests.simulation.ground import Ground
 from tests.simulation.loop import SECOND, Killed, Proc
 
@@ -39,6 +40,12 @@ class Wire:
         self.migrate = self._inner.migrate
         self.close = self._inner.close
         self.purge = self._inner.purge
+
+    def snapshot(self, run: tuple[str, str]) -> RunRows:
+        """All rows of a run at this moment, past every fault."""
+        rows = self._inner._run_rows(run, self.ground.core.now())
+        assert rows is not None
+        return rows
 
     def _alive(self) -> None:
         if self.proc.dead:
@@ -88,8 +95,8 @@ class Wire:
             commit, chain, answer = self._queue.popleft()
             try:
                 self._land(commit, chain, answer)
-            except Killed:  # the process died at a crash point of this very commit
-                continue
+            except Killed:  # the process died at a crash point of this very commit: what was behind it is not sent
+                self._queue.clear()
 
     def drop(self) -> None:
         """The process has died, and what it had sent is lost with it."""

@@ -84,6 +84,10 @@ async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:
     return tuple(s for limit in limits for s in limit if (s.holder_tenant, s.holder) == (run.tenant, run.run))
 
 
+def _names(run: Run, slot: Slot) -> bool:
+    return f"{slot.tenant}/{slot.i}" in run.slots.split()
+
+
 async def repair(store: Store, tenants: Sequence[str]) -> int:
     """Hand free slots, and slots of ended runs, to queued runs; each worker's renewal does this. Answers how many."""
     done = 0
@@ -91,8 +95,8 @@ async def repair(store: Store, tenants: Sequence[str]) -> int:
         for slot in await slots_of(store, tenant):
             if slot.holder:
                 row = await store.load(RUN, (slot.holder_tenant, slot.holder))
-                if isinstance(row, Run) and not is_over(row):
-                    continue
+                if isinstance(row, Run) and not is_over(row) and (row.queue or _names(row, slot)):
+                    continue  # one it was handed while it took another is more than its own, and goes on
             (change,) = await heirs(store, [slot])
             if change.heir is None and not slot.holder:
                 break  # nobody is queued for this limit

@@ -43,11 +43,17 @@ def effect_digest(one: OneRun) -> Broken:
         return
     for effect in one.effects:
         try:
-            same = effect.digest == digest(effect.activity, effect.key, effect.args)
+            same = effect.digest == _digest_of(effect, one)
         except NotStorable:
             same = False
         if not same:
             yield broken(EFFECT, effect, "activity, key and arguments do not give its digest")
+
+
+def _digest_of(effect: Effect, one: OneRun) -> str:
+    """The digest it must have; that of an undo binds it to the effect it undoes."""
+    of = [e for e in one.effects if effect.undoes == f"{e.visit}:{e.key}"]
+    return digest("undo", of[0].key, of[0].digest) if of else digest(effect.activity, effect.key, effect.args)
 
 
 def effect_order(one: OneRun) -> Broken:
