@@ -1,4 +1,4 @@
-"""Runs that go over: never from a worker that has their code, by a migration or not at all, once for each wish (S-22)."""
+"""Runs that go over: never from a worker that has their code, by a migration or a person, once (S-22)."""
 
 from typing import Any, Literal
 
@@ -6,7 +6,7 @@ import pytest
 
 from outlast.core.adoption import ask_for
 from outlast.core.machine import Reason
-from outlast.core.rows import STORE, TOPOLOGY
+from outlast.core.rows import STORE, TOPOLOGY, Topology
 from outlast.flow import Context, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, write
 
@@ -120,11 +120,12 @@ async def test_a_worker_leaves_what_its_lanes_look_like_once(world: World) -> No
     process = world.worker(flow)
     await world.pass_(SECOND)
     row = world.core.shelf.get(TOPOLOGY, (STORE, "flow@1"))
-    assert row is not None and '"order"' in row.body and row.version == 1
+    assert isinstance(row, Topology) and '"order"' in row.body and row.version == 1
     process.worker.drain()
     world.worker(flow)
     await world.pass_(SECOND)
     assert world.core.shelf.get(TOPOLOGY, (STORE, "flow@1")) == row, "nothing has changed"
     world.worker(version(1, order, node="another"))
     await world.pass_(SECOND)
-    assert world.core.shelf.get(TOPOLOGY, (STORE, "flow@1")).version == 2
+    after = world.core.shelf.get(TOPOLOGY, (STORE, "flow@1"))
+    assert isinstance(after, Topology) and after.version == 2

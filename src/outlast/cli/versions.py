@@ -71,7 +71,7 @@ async def adopt(
         wanted = [run.run for run in await of_store.unfinished(ops.store, ops.tenant, workflow) if run.lane == lane]
     asked = await of_store.adopt(ops, workflow, version, wanted, node=node, reason=reason)
     code = CONFLICT if asked.failed else OK
-    data = {"asked": list(asked.runs), "failed": [{"run": run, "why": why} for run, why in asked.failed]}
+    data = {"asked": list(asked.runs), "not_asked": [{"run": run, "why": why} for run, why in asked.failed]}
     if screen.data(data):
         return code
     n = len(asked.runs)

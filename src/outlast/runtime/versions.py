@@ -68,7 +68,9 @@ async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]
             continue
         cursor = ""
         while True:
-            where: dict[str, str | int] = {"status": status.value} | ({"workflow": workflow} if workflow else {})
+            where: dict[str, str | int] = {"status": status.value}
+            if workflow:
+                where["workflow"] = workflow
             page = await store.page(RUN, tenant, where, cursor=cursor, limit=PAGE)
             found += [row for row in page.rows if isinstance(row, Run)]
             cursor = page.cursor
