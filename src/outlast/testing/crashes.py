@@ -112,7 +112,7 @@ class Report:
 
     def check(self, replay: Callable[[str], str]) -> None:
         """Raises Broken naming each failed cell and the command that replays it alone."""
-        failed = self.failed()
+        failed = sorted(self.failed(), key=lambda cut: not cut.twice)
         if not failed:
             return
         told = [f"{len(failed)} of {len(self.cuts)} cells are not as they must be:"]
@@ -159,6 +159,7 @@ class _Campaign:
             teller = self._teller(stack)
             told = reference(teller, self.folder / "told")
             self._judge(told.last, look(told.last.db), "", told.doubts)
+            _same_again(told, reference(teller, self.folder / "again"))
             self._report.tally.listed = len(told.places)
             self._left = list(enumerate(self._chosen(teller, told, only)))[::-1]
             further = min(self.asked.jobs, len(self._left)) - 1
@@ -269,6 +270,16 @@ class _Campaign:
         )
         teller = Teller(forking, story, alone=not asked.batched)
         return teller
+
+
+def _same_again(told: Reference, again: Reference) -> None:
+    """Two runs that nobody killed have to end alike, or no crash could be told from chance. Raises Broken."""
+    for part, was in told.end.items():
+        if again.end[part] != was:
+            raise Broken(
+                f"two runs that nobody killed end differently: {part} {again.end[part]} and {was}\n"
+                "what a run returns here must not hold time or chance: make it of what receivers answered"
+            )
 
 
 def _cannot_be_asked(record: Record) -> bool:

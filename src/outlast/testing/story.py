@@ -148,11 +148,7 @@ class Teller:
         if answer is not None:
             return answer
         if seen.run["due_at"] is None:
-            waits = ", ".join(f"{w['kind']} {w['what']}" for w in seen.waiting) or "nothing"
-            raise Broken(
-                f"nothing will ever move it: it stands at node {seen.run['node']} and waits for {waits}; "
-                "let decide answer that"
-            )
+            raise Broken(f"nothing will ever move it: {_stands(seen)}")
         return Action("work", at=seen.run["due_at"] + 1)
 
     def _answer(self, seen: Look, state: State) -> Action | None:
@@ -185,7 +181,7 @@ class Teller:
             given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
             return Action("answer", given)
         if seen.run["due_at"] is None:
-            raise Broken(f"it needs a person for {entry['reason']}: {detail}")
+            raise Broken(f"it needs a person for {entry['reason']}: {detail}; {_stands(seen)}")
         return None
 
     def _settle(self, effect: dict[str, Any], state: State) -> Action:
@@ -219,6 +215,11 @@ def _as_asked(life: Life, cell: Cell | None, at: Any, error: str) -> None:
         raise kind(f"{cell.label} {cell.point} did not fire: the process ended with {life.died} {error}")
     if cell.act == "stop" and not (life.stopped and there):
         raise Broken(f"{cell} did not stop it: died {life.died} {error}")
+
+
+def _stands(seen: Look) -> str:
+    waits = ", ".join(f"{w['kind']} {w['what']}" for w in seen.waiting) or "nothing"
+    return f"it stands at node {seen.run['node']} and waits for {waits}; let decide answer that"
 
 
 def _asked(seen: Look, kind: Any, name: str, **more: Any) -> Asked:

@@ -249,7 +249,7 @@ class World:
             return behaviour.status, {"error": behaviour.name}
         if known is not None and route.duplicates == "answer":
             return behaviour.status, known.answer
-        times = self.record.counts()[f"{request.route} {request.key or digest[:12]}"]
+        times = sum(e.sha256 == digest and e.route == request.route for e in self.record.of("executed"))
         answer = route.reply(request) if route.reply is not None else _answer(request, digest, times)
         self.record.add("executed", request.route, request.key, digest, self._clock(), behaviour.status, answer)
         return behaviour.status, answer
@@ -283,9 +283,9 @@ def _alike(entry: Entry, key: str, digest: str) -> bool:
 
 
 def _answer(request: Request, digest: str, times: int) -> dict[str, Any]:
-    """An id made of what was asked, so that it does not depend on the order of requests."""
+    """An id made of what was asked, so that it depends neither on the order of requests nor on their keys."""
     what = request.path.strip("/").replace("/", "-") or "act"
-    made = hashlib.sha256(f"{request.route} {request.key or digest} {times}".encode()).hexdigest()[:8]
+    made = hashlib.sha256(f"{request.route} {digest} {times}".encode()).hexdigest()[:8]
     return {"id": f"{what}-{made}"}
 
 

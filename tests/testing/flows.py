@@ -1,0 +1,34 @@
+"""A workflow under test whose one receiver is a world."""
+
+from datetime import timedelta
+
+import httpx
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Workflow, activity, repeat, this_call
+from outlast.testing import World
+
+shop = World(env="SHOP_URL")
+
+
+class Order(BaseModel):
+    order: str
+    charge: str = ""
+
+
+orders = Workflow("order-under-test", state=Order)
+
+
+@activity(key="charge/{order}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("a refund is another"))
+async def charge(order: str) -> str:
+    """Charges."""
+    async with httpx.AsyncClient(base_url=shop.url) as http:
+        key = {"Idempotency-Key": this_call().idempotency_key}
+        answer = await http.post("/charges", json={"order": order}, headers=key)
+        return str(answer.raise_for_status().json()["id"])
+
+
+@orders.node(start=True)
+async def pay(ctx: Context[Order]) -> None:
+    """The only node."""
+    ctx.state.charge = await ctx.do(charge, ctx.state.order)

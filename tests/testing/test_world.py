@@ -1,0 +1,103 @@
+"""Each way a receiver of the world can be hostile, over real HTTP, and what its record says of it."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from outlast.errors import InvalidInput
+from outlast.testing import World, garbage, huge, ok, resets, slow, status, times_out, too_many
+
+
+@pytest.fixture
+def http(world: World) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=world.url, timeout=0.5) as one:
+        yield one
+
+
+def post(http: httpx.Client, path: str, key: str = "k-1", body: bytes = b"{}") -> httpx.Response:
+    return http.post(path, content=body, headers={"Idempotency-Key": key} if key else {})
+
+
+def test_it_dedupes_can_be_asked_and_writes_before_it_answers(world: World, http: httpx.Client) -> None:
+    first, again = post(http, "/charges"), post(http, "/charges")
+    assert first.json() == again.json() and (world.executed("k-1"), world.attempts("k-1")) == (1, 2)
+    assert http.get("/charges/k-1").json() == first.json() == http.get("/charges", params={"key": "k-1"}).json()
+    assert http.get("/charges/k-2").status_code == 404
+    attempt, executed = world.entries[:2]
+    assert (attempt.kind, executed.kind, executed.answer) == ("attempt", "executed", first.json())
+    assert executed.sha256 == hashlib.sha256(b"{}").hexdigest() and executed.at >= attempt.at > 0
+    assert len(world.record.path.read_text().splitlines()) == len(world.entries)
+    world.assert_effects_once()
+
+
+def test_a_key_with_another_body_is_refused(world: World, http: httpx.Client) -> None:
+    post(http, "/charges")
+    assert post(http, "/charges", body=b"[]").status_code == 422 and world.executed() == 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error", "acted"),
+    [
+        (times_out(), httpx.ReadTimeout, 1),
+        (times_out(acts=False), httpx.ReadTimeout, 0),
+        (resets(), httpx.ReadError, 1),
+        (slow(0.7), httpx.ReadTimeout, 1),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_it_acts_and_the_caller_does_not_hear_of_it(
+    world: World, http: httpx.Client, behaviour: object, error: type[Exception], acted: int
+) -> None:
+    world.route("/charges", behaviour, ok)  # type: ignore[arg-type]
+    with pytest.raises((error, httpx.RemoteProtocolError)):
+        post(http, "/charges")
+    assert world.executed("k-1") == acted
+    assert post(http, "/charges").status_code == 200 and world.executed("k-1") == 1
+
+
+def test_statuses(world: World, http: httpx.Client) -> None:
+    world.route("/busy", too_many(timedelta(seconds=7)), status(503), status(500, acts=True))
+    first, second, third, fourth = (post(http, "/busy") for _ in range(4))
+    assert (first.status_code, first.headers["Retry-After"], second.status_code) == (429, "7", 503)
+    assert (third.status_code, fourth.status_code, world.executed("k-1")) == (500, 200, 1)
+
+
+def test_answers_that_nobody_wants(world: World, http: httpx.Client) -> None:
+    world.route("/garbage", garbage()).route("/huge", huge(2))
+    with pytest.raises(ValueError, match="decode|Expecting"):
+        post(http, "/garbage", "a").json()
+    assert len(post(http, "/huge", "b").content) > 2_000_000
+    assert world.executed() == 2
+
+
+def test_receivers_that_do_not_dedupe_forget_or_conflict(world: World, http: httpx.Client) -> None:
+    world.route("/act", duplicates="act").route("/conflict", duplicates="conflict", askable=False)
+    world.route("/forgets", remembers=timedelta(0))
+    for path in ("/act", "/act", "/forgets", "/forgets", "/conflict"):
+        assert post(http, path).status_code == 200
+    assert post(http, "/conflict").status_code == 409 and http.get("/conflict/k-1").status_code == 405
+    assert [world.executed(route=r) for r in ("/act", "/conflict", "/forgets")] == [2, 1, 2]
+    with pytest.raises(AssertionError, match="POST /act k-1 was executed 2 times"):
+        world.assert_effects_once()
+
+
+def test_calls_without_a_key_are_told_apart_by_their_bytes(world: World, http: httpx.Client) -> None:
+    post(http, "/mail", "", b"a"), post(http, "/mail", "", b"b")
+    world.assert_effects_once()
+    post(http, "/mail", "", b"a")
+    with pytest.raises(AssertionError, match="no Idempotency-Key"):
+        world.assert_effects_once()
+
+
+def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(world: World, http: httpx.Client) -> None:
+    world.route("/n", reply=lambda request: {"said": request.body.decode()}).route("/n", status(400), key="bad")
+    assert post(http, "/n", body=b"7").json() == {"said": "7"}
+    assert post(http, "/n", "is-bad").status_code == 400
+
+
+def test_a_world_that_does_not_run_says_so() -> None:
+    with pytest.raises(InvalidInput, match="does not run"):
+        _ = World(env="NOBODY_SET_THIS").url
