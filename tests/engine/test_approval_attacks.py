@@ -177,6 +177,13 @@ async def _(s: Scene) -> None:
     await s.as_("ben").approve(s.id)
 
 
+@attack("the first vote comes too late", Conflict, "expired", quorum=2)
+async def _(s: Scene) -> None:
+    s.process.freeze()
+    await s.world.pass_(HOUR)
+    await s.as_("ana").approve(s.id)
+
+
 @attack("claimed too late", Conflict, "expired")
 async def _(s: Scene) -> None:
     s.process.freeze()
