@@ -1,0 +1,73 @@
+"""A letter in each mode of doubt, sent when a word comes: what the workers of the restore test serve."""
+
+import os
+from datetime import timedelta
+from typing import Literal
+
+import httpx
+from pydantic import BaseModel
+
+from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, this_call
+
+
+class Mail(BaseModel):
+    """How doubt is settled, and what the receiver said."""
+
+    mode: Literal["ask", "reconcile", "repeat"]
+    answer: str = ""
+
+
+class Word(BaseModel):
+    """What lets a letter go out."""
+
+
+letters = Workflow("restored", state=Mail)
+
+
+async def _http(method: str) -> httpx.Response:
+    async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+        key = {"Idempotency-Key": this_call().idempotency_key}
+        return await http.request(method, os.environ["RECEIVER"], headers=key)
+
+
+async def _post() -> str:
+    answer = await _http("POST")
+    answer.raise_for_status()
+    return answer.text
+
+
+@activity(key="ask", on_doubt="ask", undo=NoUndo("a letter cannot be unsent"))
+async def by_asking() -> str:
+    """A person says whether it is out."""
+    return await _post()
+
+
+@activity(key="reconcile", undo=NoUndo("a letter cannot be unsent"))
+async def by_looking() -> str:
+    """The receiver says."""
+    return await _post()
+
+
+@by_looking.reconcile
+async def look() -> Found[str] | NotFound | CannotTell:
+    """Whether the receiver has it."""
+    answer = await _http("GET")
+    return Found(answer.text) if answer.status_code == 200 else NotFound()
+
+
+@activity(key="repeat", on_doubt=repeat(window=timedelta(days=1)), undo=NoUndo("a letter cannot be unsent"))
+async def by_repeating() -> str:
+    """The receiver knows the key for a day."""
+    return await _post()
+
+
+@letters.node(start=True)
+async def send(ctx: Context[Mail]) -> None:
+    """Once the word has come."""
+    await ctx.receive("word", Word)
+    if ctx.state.mode == "ask":
+        ctx.state.answer = await ctx.do(by_asking)
+    elif ctx.state.mode == "reconcile":
+        ctx.state.answer = await ctx.do(by_looking)
+    else:
+        ctx.state.answer = await ctx.do(by_repeating)
