@@ -43,10 +43,14 @@ class OutlastError(Exception):
 
     code: ClassVar[str] = "OUT-100"
 
-    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+    refusal: str = ""
+    """One stable word for the rule that refused, where a program may want to tell several of one code apart."""
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, refusal: str = "") -> None:
         self.what = what
         self.why = why
         self.fix = fix
+        self.refusal = refusal
 
     @property
     def url(self) -> str:
@@ -115,21 +119,13 @@ class NotFound(OutlastError):
     code = "OUT-401"
 
 
-class _Refusal(OutlastError):
-    """`refusal`: one stable word for the rule that refused, where a program may want to tell several apart."""
-
-    def __init__(self, what: str, why: str = "", fix: str = "", *, refusal: str = "") -> None:
-        super().__init__(what, why, fix)
-        self.refusal = refusal
-
-
-class Conflict(_Refusal):
+class Conflict(OutlastError):
     """The request contradicts what is recorded: another input under the same key, a decision already made, …"""
 
     code = "OUT-402"
 
 
-class Forbidden(_Refusal):
+class Forbidden(OutlastError):
     """The caller does not hold a role that may do this."""
 
     code = "OUT-403"
