@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.keys import idempotency_key
 from outlast.core.overlay import Attention, attention_of, rearmed
 from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
@@ -223,7 +223,7 @@ class People:
             if is_over(run):
                 continue
             for each in attention_of(run):
-                if run.status is RunStatus.WAITING or each.reason in OVERLAY_ONLY:
+                if run.owner == "" or each.reason in OVERLAY_ONLY:
                     self._answer_soon(run.run, each, False)
         if not self.ground.dice.storm:
             for row in self.ground.core.shelf.under(APPROVAL, (TENANT,)):

@@ -4,6 +4,7 @@ import gc
 import logging
 import sys
 import warnings
+from collections import deque
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +55,7 @@ class Game:
         self.workers.on_cancel = self.people.cancel_some
         self.workers.on_skip = self.people.skip_clock
         self._calm_since = 0
+        self.keep_log = False
 
     def play(self) -> Played:
         ground, dice = self.ground, self.ground.dice
@@ -80,7 +82,7 @@ class Game:
         loop = ground.loop
         return Played(
             ground.seed, tuple(ground.wrong), loop.trace, loop.turns, loop.now, dict(dice.fired), tuple(ground.lines())
-            if ground.wrong else ()
+            if ground.wrong or self.keep_log else ()
         )  # fmt: skip
 
     async def _start(self, run: str, workflow: Any) -> None:
@@ -122,9 +124,12 @@ def _stuck(run: Run) -> str:
     return f"{run.run} of {run.workflow} is {run.status}, owner {run.owner!r}, waiting for {waiting_of(run)}"
 
 
-def play(seed: int) -> Played:
-    """Play one seed, from nothing."""
+def play(seed: int, lines: int = 0) -> Played:
+    """Play one seed, from nothing; `lines`: keep so many of its log, whatever comes of it."""
     game = Game(seed)
+    if lines:
+        game.ground.log = deque(maxlen=lines)
+        game.keep_log = True
     try:
         return game.play()
     finally:
@@ -147,9 +152,9 @@ def prepare() -> None:
     gc.disable()
 
 
-def played(seed: int) -> Played:
+def played(seed: int, lines: int = 0) -> Played:
     """Play one seed and leave nothing behind."""
-    result = play(seed)
+    result = play(seed, lines)
     if seed % 50 == 0:
         gc.collect()
     return result

@@ -202,7 +202,7 @@ class Watch:
             assert old is not None
             if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.quiet_until:
                 self.wrong("EFF-3", f"{key}: «did not happen» {old.quiet_until - now.real} ms before the quiet time ends")
-        elif new.status is not EffectStatus.UNDONE:
+        elif new.status is not EffectStatus.UNDONE and not new.undoes:  # undone by hand: the person says so
             self.wrong("I5", f"{by.name} settled {key}, which was {source}")
         if new.status is EffectStatus.INTENDED and (old is None or new.attempts > old.attempts):
             self._intended(key, new, run)

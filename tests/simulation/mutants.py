@@ -1,0 +1,257 @@
+"""Safeguards, each removed by its name in a process of its own: the seed that misses it shows that it is needed."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from outlast.core import compensation, ledger, moves, people, verbs
+from outlast.core.commit import Done
+from outlast.core.machine import EffectStatus
+from outlast.core.rows import APPROVAL, RUN, Run, version_of
+from outlast.engine import approvals, commands, context, effects, guard, holder, permission, waits, worker, write
+from outlast.engine.ledger import Ledger
+from outlast.errors import Ended, Stale
+from outlast.store.batch import Batch
+from outlast.store.memory import MemoryStore
+
+MUTANTS: Final[dict[str, Callable[[], None]]] = {}
+
+
+def mutant(fn: Callable[[], None]) -> Callable[[], None]:
+    MUTANTS[fn.__name__] = fn
+    return fn
+
+
+def _everywhere(kept: Callable[..., Any], instead: Callable[..., Any]) -> None:
+    """Put `instead` wherever a module of the engine or the core holds `kept`."""
+    for module in (compensation, ledger, moves, people, verbs, approvals, commands, effects, holder, permission, waits,
+                   worker, write):  # fmt: skip
+        for name, value in list(vars(module).items()):
+            if value is kept:
+                setattr(module, name, instead)
+
+
+@mutant
+def no_fence() -> None:
+    """A holder that was replaced writes nothing."""
+    kept = Batch._fence
+
+    def fence(self: Batch, claim: Any) -> Any:
+        try:
+            return kept(self, claim)
+        except (Stale, Ended):
+            return self.row(RUN, (claim.tenant, claim.run))
+
+    Batch._fence = fence  # type: ignore[method-assign]
+
+
+@mutant
+def no_last_check() -> None:
+    """A process that stood still looks at the clock before it sends."""
+    guard.Permit.refusal = lambda self, clock: ""  # type: ignore[method-assign]
+
+
+@mutant
+def no_quiet_time() -> None:
+    """«Not found» is believed only when no call can be in the air."""
+    kept = ledger.intend
+    _everywhere(kept, lambda run, what, *a, **k: kept(run, what._replace(quiet_margin_ms=-(10**9)), *a, **k))
+
+
+@mutant
+def call_first() -> None:
+    """The intent is durable before the call."""
+    land = Ledger.land
+
+    async def late(self: Ledger, commit: Any) -> Any:
+        if " intend " not in commit.label:
+            return await land(self, commit)
+        self._apply(commit)
+        return _as_if(self)
+
+    Ledger.land = late  # type: ignore[method-assign]
+
+
+def _as_if(self: Ledger) -> Done:
+    return Done(self.mail_known, self.now)
+
+
+@mutant
+def no_ledger_hit() -> None:
+    """A write that is recorded is not made again."""
+    kept = effects.perform
+
+    async def perform(walk: Any, activity: Any, call: Any) -> Any:
+        visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+        effect = walk.ledger.effects.get((visit, call.key))
+        if effect is not None and effect.status is EffectStatus.DONE:
+            attempt = write.attempt_of(walk, activity, call.args, call.kwargs, effect)
+            return (await walk.share((visit, call.key), lambda: walk.around.caller.attempt(attempt))).value
+        return await kept(walk, activity, call)
+
+    context.perform = perform
+
+
+@mutant
+def no_expiry() -> None:
+    """A decision after the expiry is refused by the store's clock."""
+    kept = Batch._when
+    Batch._when = lambda self, when: None if when.why == "expired" else kept(self, when)  # type: ignore[method-assign]
+
+
+@mutant
+def no_deadline() -> None:
+    """A wait ends by its deadline only when the store's clock has reached it."""
+    kept = Batch._when
+    Batch._when = lambda self, when: None if when.why == "early" else kept(self, when)  # type: ignore[method-assign]
+    plain = waits.Named._bind
+
+    async def bind(self: Any, wait: Any) -> Any:
+        if wait.deadline and self.kind == "sleep":
+            return await self._land(wait, None, complete=False)
+        return await plain(self, wait)
+
+    waits.Named._bind = bind  # type: ignore[method-assign]
+
+
+@mutant
+def no_mail_check() -> None:
+    """A run does not fall asleep with unread mail."""
+    kept = Batch._fence
+    Batch._fence = lambda self, fence: kept(self, fence._replace(mail=None))  # type: ignore[method-assign]
+
+
+@mutant
+def same_epoch() -> None:
+    """A claim raises the epoch."""
+    kept = verbs.move
+
+    def move(run: Run, verb: str, *rest: Any, **changes: Any) -> Any:
+        if verb == "claim":
+            changes["epoch"] = run.epoch
+        return kept(run, verb, *rest, **changes)
+
+    verbs.move = move  # type: ignore[assignment]
+
+
+@mutant
+def no_window() -> None:
+    """A call is repeated only while the receiver remembers the first one."""
+    write.Write._window_open = lambda self, effect: True  # type: ignore[method-assign]
+
+
+@mutant
+def no_digest() -> None:
+    """An approval covers exactly what was approved."""
+
+    def any_of_them(walk: Any, plan: Any) -> Any:
+        return next((a for a in walk.ledger.approvals.values() if a.chosen and not a.consumed_by), None)
+
+    permission.usable_approval = any_of_them
+
+
+@mutant
+def used_twice() -> None:
+    """An approval is consumed by one effect."""
+    kept = permission.usable_approval
+    permission.usable_approval = lambda walk, plan: (
+        next((a for a in walk.ledger.approvals.values() if a.chosen == plan.approval_digest(
+            walk.ledger.run.tenant, walk.ledger.run.run)), None) or kept(walk, plan)
+    )  # fmt: skip
+    intend = ledger.intend
+    _everywhere(intend, lambda *a, **k: intend(
+        *a, **{**k, "approval": k.get("approval") and k["approval"]._replace(consumed_by="")}))  # fmt: skip
+
+
+@mutant
+def decided_twice() -> None:
+    """An approval is decided once, whoever was first."""
+    kept = Batch._put
+
+    def put(self: Batch, wanted: Any, mine: Any) -> None:
+        if wanted.kind is APPROVAL and wanted.replaces:
+            found = self.row(APPROVAL, wanted.row[:3])
+            assert found is not None
+            version = version_of(APPROVAL, found)
+            wanted = wanted._replace(replaces=version, row=wanted.row._replace(version=version + 1))
+        kept(self, wanted, mine)
+
+    Batch._put = put  # type: ignore[method-assign]
+
+
+@mutant
+def signal_twice() -> None:
+    """A signal lands once under its id."""
+    kept = people.post
+
+    def post(**given: Any) -> Any:
+        commit = kept(**given)
+        return commit._replace(writes=commit.writes[:1])
+
+    people.post = post
+
+
+@mutant
+def no_too_early() -> None:
+    """«Did not happen» is accepted only when no call can be in the air."""
+    kept = Batch._when
+    Batch._when = lambda self, when: None if when.why == "quiet" else kept(self, when)  # type: ignore[method-assign]
+
+
+@mutant
+def blind_retry() -> None:
+    """A call of a predecessor whose outcome is open is not simply made again."""
+
+    async def settle_open(self: Any, effect: Any) -> Any:
+        return write.Next.CALL
+
+    write.Write.settle_open = settle_open  # type: ignore[method-assign]
+
+
+@mutant
+def impatient() -> None:
+    """A run is taken from a worker only after its row was closed, which needs an expired lease."""
+    kept = worker.claim
+    worker.claim = lambda run, **k: kept(run, **{**k, "closed": (*k.get("closed", ()), run.owner)} if run.owner else k)
+    candidates = MemoryStore._candidates
+
+    def more(self: Any, lanes: Any, n: int, owners: Any, real: int) -> Any:
+        found = candidates(self, lanes, n, owners, real)
+        rest = [r for r in self._core.shelf.under(RUN, ()) if isinstance(r, Run) and r.owner.startswith("wk-")]
+        return found + [r for r in rest if r not in found]
+
+    MemoryStore._candidates = more  # type: ignore[method-assign]
+
+
+@mutant
+def deaf_to_cancel() -> None:
+    """A cancel that is there before the intent keeps the call back."""
+
+    async def heed(self: Any, effect: Any) -> None:
+        return
+
+    write.Write._heed_cancel = heed  # type: ignore[method-assign]
+
+
+@mutant
+def forgets_perhaps() -> None:
+    """An attempt that was not sent proves nothing of an earlier one."""
+    kept = write.Write._try_again
+
+    async def again(self: Any, *rest: Any, happened: bool) -> Any:
+        self._perhaps_done = False
+        return await kept(self, *rest, happened=happened)
+
+    async def after(self: Any, effect: Any, outcome: Any) -> Any:
+        self._perhaps_done = False
+        return await plain(self, effect, outcome)
+
+    plain = write.Write._after
+    write.Write._try_again = again  # type: ignore[method-assign]
+    write.Write._after = after  # type: ignore[method-assign]
+
+
+@mutant
+def undo_forwards() -> None:
+    """Undo goes backwards."""
+    kept = compensation.owed
+    compensation.owed = lambda run, rows: list(reversed(kept(run, rows)))
