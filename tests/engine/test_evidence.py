@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 
+from outlast.core.budget import Liveness
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
 from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Perhaps, activity, this_call
@@ -65,6 +67,40 @@ async def test_a_reconcile_is_told_what_a_replaced_worker_learnt_too_late(world:
     assert world.status() == "completed" and world.outcome()["said"] == ["did order/a"]
     assert [(e.status, e.response, e.epoch) for e in told[-1]] == [("done", "did order/a", late.epoch)]
     assert world.effect("order/a").external_id == "by evidence" and shop.did == ["t:r1:1:order/a"]
+
+
+@pytest.mark.req("EFF-2", "REC-3")
+async def test_evidence_that_came_after_the_claim_is_read_too(world: World) -> None:
+    """The successor waits for the end of the quiet time without giving the run back; meanwhile the answer comes."""
+    slow = Slow(acts_first=True)
+    shop = Receiver(slow)
+    told: list[int] = []
+
+    @activity(key="order/{what}", undo=NoUndo("a test undoes nothing"), timeout=timedelta(seconds=18))
+    async def order(what: str) -> str:
+        return await shop.call()
+
+    @order.reconcile
+    async def find(what: str) -> Found[str] | NotFound | CannotTell:
+        told.append(len(this_call().evidence))
+        return CannotTell("the shop's list is closed")
+
+    flow = ordering(order, "a")
+    live = Liveness(start_budget=500, quiet_margin=500)
+    first = world.worker(flow, live=live)
+    await world.start(flow)
+    first.freeze()
+    second = world.worker(flow, live=live, name="second")
+    for _ in range(300):
+        if not told:
+            await world.pass_(100)
+    first.thaw()
+    slow.go.set()
+    await world.settle()
+    assert len(world.evidence()) == 1 and world.run().owner == second.name
+    await world.pass_(6 * SECOND)
+    assert told[0] == 0 and told[-1] == 1
+    assert world.reasons() == ["effect_uncertain"], "told of it, it still cannot tell"
 
 
 @pytest.mark.req("EFF-2", "REC-3", "RUN-9")
