@@ -1,16 +1,23 @@
-"""What a run did is undone before it ends failed or cancelled: in reverse, each once, whatever dies meanwhile (S-19)."""
+"""What a run did is undone before it ends early: in reverse, each once, whatever dies meanwhile (S-19)."""
 
 import json
 from typing import Any
 
 import pytest
 
-from outlast.flow import Context, Failed, Perhaps, Refused, Stopped, Workflow, repeat
+from outlast.core.machine import RunStatus
+from outlast.engine import compensation as engine
+from outlast.engine import holder
+from outlast.errors import Conflict
+from outlast.flow import Context, Failed, NotNow, Perhaps, Refused, Stopped, Workflow, repeat, role
+from outlast.flow.registry import ACTIVITIES
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
 from tests.engine.world import (
+    MINUTE,
     QUIET,
     SECOND,
     Acts,
+    Go,
     Receiver,
     Slow,
     State,
@@ -28,7 +35,7 @@ def trip(*acts: Any, end: BaseException | None = None, waits: bool = False) -> W
         for n, act in enumerate(acts):
             ctx.state.said.append(await ctx.do(act, "abcdef"[n]))
         if waits:
-            await ctx.receive("go", State)
+            await ctx.receive("go", Go)
         if end is not None:
             raise end
 
@@ -72,3 +79,353 @@ async def test_what_was_done_is_undone_in_reverse(world: World, error: Exception
     assert process.worker.counters[WORKFLOW_COMPENSATIONS] == 3
     assert [e.ordinal for e in world.effects()] == [1, 2, 3, 4, 5, 6, 7]
     assert all(e.undoes == f"1:{e.key.removeprefix('undo/')}" for e in world.effects()[4:])
+
+
+# --- a death at each point ---------------------------------------------------------------------------
+PLACES = [
+    "compensate only#1",
+    *(f"{verb} undo/{key}" for key in ("card/b", "hotel/a") for verb in ("intend", "record")),
+    "cancel only#1",
+]
+DEATHS = [[(when, place)] for place in PLACES for when in ("before", "after")]
+TWICE = [[("before", place), ("before", place)] for place in PLACES]
+
+
+def saga(shop: Receiver, **terms: Any) -> Workflow[State]:
+    """Two writes with undo, of a receiver that dedupes; then it waits."""
+    terms = terms or {"on_doubt": repeat(window=after(hours=10))}
+    acts = [write(shop, name=name, undo=True, undo_terms=terms) for name in ("hotel", "card")]
+    return trip(*acts, waits=True)
+
+
+def check_undone(world: World, shop: Receiver) -> None:
+    """All undone, in reverse, each once as far as the receiver can tell; nothing forward after the first undo."""
+    assert world.status() == "cancelled"
+    assert keys(shop) == ["hotel/a", "card/b", "undo/card/b", "undo/hotel/a"]
+    assert {e.status.value for e in world.effects() if not e.undoes} == {"undone"}
+    assert world.verbs().count("compensated") == world.verbs().count("compensating") == 1
+    first = next(i for i, key in enumerate(shop.attempts) if "undo/" in key)
+    assert all("undo/" in key for key in shop.attempts[first:]), "nothing forward begins once it is decided"
+
+
+@pytest.mark.req("EFF-6", "EFF-8")
+@pytest.mark.parametrize("mode", ["repeat", "reconcile"])
+@pytest.mark.parametrize("deaths", DEATHS + TWICE)
+async def test_a_death_at_each_point_of_the_undo(world: World, deaths: list[tuple[str, str]], mode: str) -> None:
+    """The next holder goes on where the last one was: no undo is made twice, none is left out."""
+    shop = Receiver(dedupes=mode == "repeat")
+    flow = saga(shop, **({"asks": True} if mode == "reconcile" else {}))
+    world.worker(flow)
+    await world.start(flow)
+    world.processes[0].kill()
+    await world.cancel()
+    for when, place in deaths:
+        process = world.worker(flow)
+        getattr(process.wire, when)(place, process.kill)
+        await world.pass_(2 * QUIET)
+        assert process.wire.dead, "the death came to pass"
+    world.worker(flow)
+    await world.pass_(4 * QUIET)
+    check_undone(world, shop)
+
+
+@pytest.mark.req("EFF-6")
+async def test_a_failure_that_was_decided_stands_when_its_holder_dies(world: World) -> None:
+    """The node would end otherwise on its next walk: it is not walked again."""
+    shop, walks = Receiver(), []
+    order = write(shop, undo=True, undo_terms={"on_doubt": repeat(window=after(hours=1))})
+
+    async def body(ctx: Context[State]) -> None:
+        walks.append(1)
+        await ctx.do(order, "a")
+        if len(walks) == 1:
+            raise Failed("on the first walk only")
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    process.wire.before("intend undo/order/a", process.kill)
+    await world.start(flow)
+    assert world.status() == "compensating"
+    world.worker(flow)
+    await world.pass_(QUIET)
+    assert (world.status(), len(walks), keys(shop)) == ("failed", 1, ["order/a", "undo/order/a"])
+    assert world.last_event()["reason"] == "on the first walk only"
+
+
+@pytest.mark.req("EFF-6", "FAIL-12", "FAIL-6")
+async def test_a_replaced_holder_undoes_nothing_more(world: World) -> None:
+    """It froze before an undo's intent; when it wakes, another has undone all."""
+    shop = Receiver(dedupes=True)
+    flow = saga(shop)
+    world.worker(flow)
+    await world.start(flow)
+    first = world.processes[0]
+    first.wire.before("intend undo/card/b", first.freeze)
+    await world.cancel()
+    world.worker(flow)
+    await world.pass_(QUIET)
+    first.thaw()
+    await world.pass_(QUIET)
+    check_undone(world, shop)
+    assert len(shop.attempts) == 4
+
+
+# --- an undo that fails --------------------------------------------------------------------------------
+async def stuck(world: World, *undo: Any, **terms: Any) -> Receiver:
+    """A run that did `hotel` and `card`, is cancelled, and whose undo meets a receiver with this script."""
+    other = Receiver(*undo)
+    acts = [write(Receiver(), name=name, undo=other, undo_terms=terms) for name in ("hotel", "card")]
+    flow = trip(*acts, waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    await world.pass_(10 * SECOND)
+    return other
+
+
+@pytest.mark.req("EFF-6")
+async def test_an_undo_that_is_refused_calls_a_person_and_stops_those_before_it(world: World) -> None:
+    other = await stuck(world, Refused("http_404", "no such payment"))
+    assert (world.status(), world.reasons(), world.run().owner) == ("compensating", ["undo_failed"], "")
+    (entry,) = world.attention()
+    assert (entry.key, entry.visit) == ("undo/card/b", 1)
+    assert "it was not done: http_404: no such payment" in entry.detail
+    assert entry.detail.endswith("undone: nothing; to undo: card card/b, hotel hotel/a")
+    await world.pass_(60 * MINUTE)
+    assert other.did == []
+    await world.answer("undo_failed", "retry")
+    assert (world.status(), keys(other)) == ("cancelled", ["undo/card/b", "undo/hotel/a"])
+
+
+@pytest.mark.req("EFF-6")
+async def test_what_a_person_did_by_hand_is_not_called(world: World) -> None:
+    """Who did it and why stand in the ledger; the rest is undone as ever."""
+    other = await stuck(world, Refused("http_422"))
+    await world.answer("undo_failed", "done_by_hand")
+    assert (world.status(), keys(other)) == ("cancelled", ["undo/hotel/a"])
+    undo = world.effect("undo/card/b")
+    assert (undo.status.value, undo.settled_by, json.loads(undo.error)["detail"]) == ("done", "op", "looked into it")
+    told = json.loads(world.events()[-2].body)["data"]
+    assert (told["by_hand"], told["undone"]) == (["card card/b"], ["card card/b", "hotel hotel/a"])
+    assert world.effect("card/b").status.value == "undone"
+
+
+@pytest.mark.req("EFF-6", "EFF-3")
+async def test_an_undo_in_doubt_is_called_again_only_after_its_quiet_time(world: World) -> None:
+    other = await stuck(world, Acts(Perhaps("no answer")))
+    assert "nobody knows whether it happened" in world.attention()[0].detail
+    with pytest.raises(Conflict, match="too early"):
+        await world.answer("undo_failed", "retry")
+    with pytest.raises(Conflict, match="is the undo of another effect"):
+        await world.resolve("undo/card/b", "happened")
+    assert world.reasons() == ["undo_failed"]
+    await world.pass_(QUIET)
+    await world.answer("undo_failed", "retry")
+    assert world.status() == "cancelled"
+    assert keys(other) == ["undo/card/b", "undo/card/b", "undo/hotel/a"], "a person said: do it again"
+
+
+@pytest.mark.req("EFF-6")
+async def test_an_undo_in_doubt_may_be_done_by_hand_at_once_and_once(world: World) -> None:
+    await stuck(world, Acts(Perhaps("no answer")))
+    world.processes[0].kill()
+    await world.answer("undo_failed", "done_by_hand")
+    with pytest.raises(Conflict, match="was answered before"):
+        await world.answer("undo_failed", "done_by_hand")
+    assert world.effect("card/b").status.value == "undone"
+
+
+@pytest.mark.req("EFF-6", "EFF-2")
+async def test_an_undo_cut_off_by_a_death_is_in_doubt(world: World) -> None:
+    """`ask`, the default: it may have happened, and nothing is called again blindly."""
+    slow = Slow(acts_first=True)
+    other = Receiver(slow)
+    flow = trip(write(Receiver(), undo=other), waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    await slow.begun.wait()
+    world.processes[0].kill()
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert (world.status(), world.reasons(), len(other.attempts)) == ("compensating", ["undo_failed"], 1)
+
+
+@pytest.mark.req("EFF-6", "EFF-4")
+async def test_an_undo_is_retried_and_then_a_person_is_called(world: World) -> None:
+    other = await stuck(world, *[NotNow("busy")] * 3)
+    assert world.reasons() == ["undo_failed"] and "retries_exhausted" in world.attention()[0].detail
+    assert len(other.attempts) == 3
+
+
+@pytest.mark.req("EFF-6")
+async def test_what_code_has_gone_is_for_a_person(world: World) -> None:
+    shop = Receiver()
+    flow = trip(write(shop, undo=True), waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    world.processes[0].kill()
+
+    async def body(ctx: Context[State]) -> None:
+        await ctx.receive("go", Go)
+
+    ACTIVITIES._by_name.clear()
+    await world.cancel()
+    bare = one_node(body)
+    world.worker(bare)
+    await world.pass_(MINUTE)
+    assert (world.status(), world.reasons()) == ("compensating", ["undo_failed"])
+    assert "activity_gone" in world.attention()[0].detail
+    await world.answer("undo_failed", "retry")
+    assert world.reasons() == ["undo_failed"], "it is gone still"
+    await world.answer("undo_failed", "done_by_hand")
+    assert (world.status(), keys(shop)) == ("cancelled", ["order/a"])
+
+
+# --- what is open comes first ----------------------------------------------------------------------------
+@pytest.mark.req("EFF-8", "EFF-2")
+async def test_an_uncertain_effect_is_resolved_before_anything_is_undone(world: World) -> None:
+    shop = Receiver("did hotel/a", Acts(Perhaps("lost")))
+    flow = trip(write(shop, name="hotel", undo=True), write(shop, name="card", undo=True))
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    assert (world.status(), world.reasons()) == ("compensating", ["effect_uncertain"])
+    assert keys(shop) == ["hotel/a", "card/b"]
+    await world.resolve("card/b", "happened", response=b'"seen"')
+    assert keys(shop)[2:] == ["undo/card/b", "undo/hotel/a"]
+    assert (world.status(), shop.given) == ("cancelled", ["seen", "did hotel/a"])
+
+
+@pytest.mark.req("EFF-8", "FAIL-7")
+@pytest.mark.parametrize("acts", [True, False])
+async def test_a_repeat_that_a_death_left_open_is_repeated_in_order_to_be_undone(world: World, acts: bool) -> None:
+    """Within its limits, under the same key: so it is known what became of it, and it is undone (S-19)."""
+    slow = Slow(acts_first=acts)
+    shop = Receiver(slow, dedupes=True)
+    order = write(shop, undo=True, undo_terms={"asks": True}, on_doubt=repeat(window=after(hours=1)))
+    flow = trip(order, waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    world.processes[0].kill()
+    await world.cancel()
+    world.worker(flow)
+    await world.pass_(QUIET)
+    assert (world.status(), keys(shop)) == ("cancelled", ["order/a", "undo/order/a"])
+    assert len(shop.attempts) == 3
+
+
+@pytest.mark.req("EFF-8")
+async def test_a_repeat_beyond_its_window_is_asked_of_a_person(world: World) -> None:
+    slow = Slow(acts_first=True)
+    shop = Receiver(slow, dedupes=True)
+    flow = trip(write(shop, undo=True, on_doubt=repeat(window=after(minutes=5))), waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    world.processes[0].kill()
+    await world.cancel()
+    await world.pass_(10 * MINUTE)
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert (world.reasons(), len(shop.attempts)) == (["effect_uncertain"], 1)
+
+
+# --- people and stop signs meanwhile ---------------------------------------------------------------------
+@pytest.mark.req("EFF-8")
+async def test_a_second_cancel_adds_nothing(world: World) -> None:
+    other = await stuck(world, Refused("http_404"))
+    await world.cancel()
+    assert (world.status(), world.reasons()) == ("compensating", ["undo_failed"])
+    await world.answer("undo_failed", "retry")
+    assert (world.status(), keys(other)) == ("cancelled", ["undo/card/b", "undo/hotel/a"])
+    assert world.verbs().count("compensating") == 1
+
+
+@pytest.mark.req("EFF-6")
+async def test_a_stop_sign_holds_the_undo_too(world: World) -> None:
+    shop = Receiver()
+    flow = trip(write(shop, undo=True), waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    await world.hold("activity/order")
+    await world.cancel()
+    await world.pass_(MINUTE)
+    assert (world.status(), keys(shop)) == ("compensating", ["order/a"])
+    assert world.waiting()[0][0] == "hold"
+    await world.release("activity/order")
+    assert (world.status(), keys(shop)) == ("cancelled", ["order/a", "undo/order/a"])
+
+
+@pytest.mark.req("EFF-6", "GATE-8")
+async def test_the_decision_to_end_withdraws_what_is_still_asked(world: World) -> None:
+    shop = Receiver()
+    order = write(shop, undo=True)
+
+    async def body(ctx: Context[State]) -> None:
+        await ctx.do(order, "a")
+        await ctx.approval(order.plan("b"), summary="b", by=role("boss"), within=after(hours=1))
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    await world.start(flow)
+    process.wire.before("intend undo/order/a", process.kill)
+    await world.cancel()
+    assert (world.status(), world.approvals()[0].status.value) == ("compensating", "withdrawn")
+
+
+@pytest.mark.req("EFF-6")
+async def test_a_run_with_nothing_to_undo_ends_in_one_commit(world: World) -> None:
+    flow = trip(write(Receiver()), end=Failed("enough"))
+    world.worker(flow)
+    await world.start(flow)
+    assert world.verbs()[-2:] == ["claimed", "failed"]
+    assert world.run().ending == ""
+
+
+# --- each safeguard, removed ---------------------------------------------------------------------------
+@pytest.mark.req("EFF-6")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_order_a_hotel_goes_before_its_card(
+    world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        kept = engine.core.owed
+        monkeypatch.setattr(engine.core, "owed", lambda run, effects: kept(run, effects)[::-1])
+    shop = Receiver()
+    flow = saga(shop)
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    undone = ["undo/card/b", "undo/hotel/a"]
+    assert keys(shop)[2:] == (undone if guarded else undone[::-1])
+
+
+@pytest.mark.req("EFF-6")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_a_durable_decision_the_next_walk_goes_on_instead(
+    world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """Half undone, and the forward work is called done by a walk that takes another way."""
+    if not guarded:
+        monkeypatch.setattr(holder, "must_undo", lambda run, effects: False)
+    shop, walks = Receiver(), []
+    order = write(shop, undo=True, undo_terms={"on_doubt": repeat(window=after(hours=1))})
+
+    async def body(ctx: Context[State]) -> None:
+        walks.append(1)
+        await ctx.do(order, "a")
+        await ctx.do(order, "b")
+        if len(walks) == 1:
+            raise Failed("on the first walk only")
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    process.wire.after("record undo/order/b", process.kill)
+    await world.start(flow)
+    world.worker(flow)
+    await world.pass_(QUIET)
+    if guarded:
+        assert (world.status(), len(walks)) == (RunStatus.FAILED, 1)
+        assert keys(shop)[2:] == ["undo/order/b", "undo/order/a"]
+    else:
+        assert world.status() != RunStatus.FAILED or len(walks) > 1
