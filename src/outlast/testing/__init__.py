@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from outlast.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from outlast.store.faulty import Fault, FaultyStore
     from outlast.testing.alone import Walked, node
-    from outlast.testing.app import App
+    from outlast.testing.app import App, Maker
     from outlast.testing.behaviour import garbage, huge, ok, resets, slow, status, times_out, too_many
     from outlast.testing.clock import skip
     from outlast.testing.crashes import End
     from outlast.testing.every import every_crash
+    from outlast.testing.faults import Fault, FaultyStore
     from outlast.testing.script import (
         Asked,
         approve,
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from outlast.testing.world import World
 
 _HOMES: Final = {
-    "outlast.store.faulty": ("Fault", "FaultyStore"),
+    "outlast.testing.faults": ("Fault", "FaultyStore"),
     "outlast.testing.alone": ("Walked", "node"),
-    "outlast.testing.app": ("App",),
+    "outlast.testing.app": ("App", "Maker"),
     "outlast.testing.behaviour": ("garbage", "huge", "ok", "resets", "slow", "status", "times_out", "too_many"),
     "outlast.testing.clock": ("skip",),
     "outlast.testing.crashes": ("End",),
@@ -48,6 +48,7 @@ __all__ = [
     "End",
     "Fault",
     "FaultyStore",
+    "Maker",
     "Walked",
     "World",
     "approve",
