@@ -12,7 +12,9 @@ from outlast.core.compensation import Ending, compensate, compensated, must_undo
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason, RunStatus, WaitStatus
 from outlast.core.moves import Told
+from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Cancel, Fail, Rest, Undo, WalkOn, route
+from outlast.core.rows import EVENT, Event
 from outlast.core.verbs import advance
 from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
 from outlast.engine.compensation import unwind
@@ -50,6 +52,7 @@ class Holder(Held):
         self._fits = False  # what the run stands on was compared with the code, once for this claim
         self._budget_ms = budget_ms
         self._draining = draining
+        self._taken_over = ledger.run.status is RunStatus.RECOVERING  # and not yet looked at (CKP-6)
 
     async def hold(self) -> None:
         """Until the run is given back, over, or no longer ours. Never raises for what the author's code does."""
@@ -192,13 +195,18 @@ class Holder(Held):
         return "; ".join(misfit.why for misfit in found)[:TEXT_CHARS_MAX]
 
     async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
-        """A reason not to walk at all: an operator's stop sign, or holders that die of this run (S-5, S-23)."""
+        """A reason not to walk at all: a stop sign, holders that die of this run, rows that contradict (S-5, S-23)."""
         ledger = self.ledger
         run = ledger.run
         if run.deaths >= DEATHS_THEN_ALONE + DEATHS_ALONE_MAX:
             alone = f"at last {DEATHS_ALONE_MAX} times with nothing beside it"
             detail = f"its holder died {run.deaths} times in this visit, {alone}"
             return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
+        if self._taken_over:
+            newest = await ledger.store.load(EVENT, (run.tenant, run.run, run.seq))
+            if wrong := contradiction(run, ledger.last, newest if isinstance(newest, Event) else None):
+                return self._flag((self._attention(Reason.CONTRADICTION, wrong),), self._told(()))
+            self._taken_over = False
         hold = await self._around.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:
             return self._park(Resting((held_up(hold, ledger.now.real),)), self._told(()))
