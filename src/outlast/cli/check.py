@@ -54,7 +54,7 @@ async def _check(settings: Settings, workflows: Sequence[Workflow[Any]]) -> int:
 def view(found: Checked) -> dict[str, Any]:
     """The verdict as plain data."""
     return {
-        "continue": not found.verdicts,
+        "all_go_on": not found.verdicts,
         "runs": found.looked_at,
         "stranded": list(found.stranded),
         "findings": [verdict._asdict() for verdict in found.verdicts],

@@ -48,7 +48,7 @@ def _node(node: Node) -> dict[str, Any]:
         "ceiling_ms": _ms(node.ceiling),
         "activities": list(reach.activities),
         "waits": reach.waits,
-        "open": reach.open,
+        "names_at_run_time": reach.open,
     }
 
 
