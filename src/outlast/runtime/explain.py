@@ -13,9 +13,10 @@ from outlast.core.machine import (
     if_ignored,
 )
 from outlast.core.overlay import Attention, attention_of
-from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Undo, route
+from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Route, route
 from outlast.core.rows import Effect, Worker, is_over
 from outlast.runtime.answers import Way, until_of, ways_of
+from outlast.runtime.explain_undo import undoing_part
 from outlast.runtime.explain_waits import waiting_part
 from outlast.runtime.seen import START_WORKER, Explanation, Part, Seen, first_line, start_one, taker_text
 from outlast.runtime.views import ENDINGS, TAKEN, evidence_view
@@ -64,6 +65,8 @@ def _part(seen: Seen) -> Part:
     if is_over(seen.run):
         return _over(seen)
     way = route(seen.run, seen.notes, _ledger(seen), seen.now.business)
+    if seen.run.ending:
+        return undoing_part(seen, _meanwhile(seen, way))
     if isinstance(way, Cancel | Fail):
         return _to_end(seen, way)
     if isinstance(way, Rest):
@@ -73,6 +76,15 @@ def _part(seen: Seen) -> Part:
     if way.answers:
         return _answered(seen, way.answers)
     return waiting_part(seen)
+
+
+def _meanwhile(seen: Seen, way: Route) -> Part | None:
+    """What keeps a run from undoing at this moment."""
+    if isinstance(way, Rest):
+        return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
+    if is_held(seen.run):
+        return _walked(seen)
+    return None if seen.is_due() else waiting_part(seen)
 
 
 # --- over ------------------------------------------------------------------------------------------
@@ -208,6 +220,8 @@ def _walked(seen: Seen) -> Part:
     ago = f", since {seen.ago(since)}" if since else ""
     if run.status is RunStatus.RECOVERING:
         clause = f"is held by {run.owner}, which settles what its predecessor left open in node {run.node}{ago}"
+    elif run.status is RunStatus.COMPENSATING:
+        clause = f"is held by {run.owner}{ago}"
     else:
         clause = f"is walked by {run.owner} in node {run.node}{ago}"
     return Part(clause, f"it goes on by itself; {dies}", since=since, facts=facts)
