@@ -17,7 +17,7 @@ payouts = Workflow("payout", state=Payout)
 
 
 @activity(key="payout/{order_id}", undo=NoUndo("it is theirs"))
-async def pay_out(order_id: str, cents: int) -> str:
+def pay_out(order_id: str, cents: int) -> str:
     with Path("paid.log").open("a", encoding="utf-8") as file:
         file.write(f"{order_id} {cents}\n")
     return "paid"

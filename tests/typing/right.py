@@ -160,6 +160,9 @@ async def deciding(ctx: Context[Purchase]) -> Literal["ordering", "asking"] | No
         name="award",
         alternatives=plans[1:],
         again=True,
+        not_requester=True,
+        quorum=2,
+        editable=("cents",),
         risk="high",
     )
     assert_type(decision, Decision[Order])

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from outlast.core import people
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put
-from outlast.core.machine import ApprovalStatus
+from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import Approval, Run
 from outlast.engine.commands import RACES_MAX, busy, check_reason, find_approval, over
 from outlast.engine.policy import judge, satisfies
@@ -167,7 +167,7 @@ def _heed(commit: Commit, verdict: Verdict | None) -> None:
             f"policy denies what {put.row.id} was changed to",
             f"{verdict.rule}: {verdict.detail}",
             "approve other values, the plan as it was offered, or reject it",
-            refusal="policy_denied",
+            refusal=Reason.POLICY_DENIED.value,
         )
     decided = put.row.status is ApprovalStatus.APPROVED
     if decided and isinstance(verdict, NeedsApproval) and not satisfies(put.row, verdict):
@@ -184,7 +184,7 @@ def _expired(approval: Approval) -> Conflict:
         f"approval {approval.id} has expired",
         "the time to decide is over by the store's clock; nothing was approved or rejected",
         f"see what the run waits for now: outlast runs show {approval.run}",
-        refusal="expired",
+        refusal=ApprovalStatus.EXPIRED.value,
     )
 
 
@@ -200,7 +200,7 @@ def _decided(approval: Approval) -> Conflict:
         f"approval {approval.id} cannot be decided any more",
         why,
         f"outlast runs show {approval.run}",
-        refusal="withdrawn" if withdrawn else "decided",
+        refusal=approval.status.value if withdrawn else "decided",
     )
 
 
