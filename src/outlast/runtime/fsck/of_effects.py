@@ -5,6 +5,7 @@ from collections import Counter
 from itertools import pairwise
 
 from outlast.core.codec import digest
+from outlast.core.keys import undo_key
 from outlast.core.machine import OPEN_EFFECT, EffectStatus
 from outlast.core.rows import EFFECT, RUN, Effect, check_effect, is_over
 from outlast.errors import Corrupt, NotStorable
