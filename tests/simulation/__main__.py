@@ -1,4 +1,4 @@
-"""Plays seeds: `python -m tests.simulation [--seeds A-B | --seed N | --mutants | --corpus] [--jobs N] [--json FILE] …`."""
+"""Plays seeds: `python -m tests.simulation [--seeds A-B | --seed N | --mutants | --corpus] [--jobs N] …`."""
 
 import argparse
 import json
@@ -95,7 +95,7 @@ def run_seeds(given: argparse.Namespace, seeds: list[int]) -> int:
     never = [name for name in FAULTS if not fired[name]]
     say(
         f"{total['seeds']:,} seeds, {len(failed)} failed; {total['turns']:,} turns, "
-        f"{total['virtual_ms'] / 3_600_000:,.0f} h of virtual time; {total['seeds'] / max(cpu, 0.01):.0f} seeds/s of CPU"
+        f"{total['virtual_ms'] / 3_600_000:,.0f} h of virtual time; {total['seeds'] / max(cpu, 0.01):.0f} seeds/s"
     )
     for name, text in FAULTS.items():
         say(f"  {fired[name]:>9,}  {name}: {text}")

@@ -1,4 +1,4 @@
-"""What all of one seed shares: loop, dice, the store's core, the log and what was found; and the durations it is played with."""
+"""What all of one seed shares: loop, dice, the store's core, the log, what was found; and its durations."""
 
 from collections import deque
 from collections.abc import Callable

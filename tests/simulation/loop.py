@@ -1,7 +1,7 @@
 """An event loop whose time is virtual and whose interleaving is the seed's choice.
 
 Every simulated process has a queue of its own: within it, callbacks run in the order asyncio promises (authors and the
-engine may rely on that); which process runs next is drawn. A process that is frozen keeps its queue and gets no turn; one
+engine may rely on that); which process runs next is drawn. One that is frozen keeps its queue and gets no turn; one
 that is dead loses it, so a crash can come between any two callbacks. Time moves only when nobody can run.
 """
 

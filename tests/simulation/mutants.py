@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from outlast.core import compensation, ledger, moves, people, verbs
 from outlast.core.commit import Done
-from outlast.core.machine import EffectStatus
+from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Run, version_of
 from outlast.engine import approvals, commands, context, effects, guard, holder, permission, waits, worker, write
 from outlast.engine.ledger import Ledger
@@ -143,23 +143,31 @@ def no_window() -> None:
 def no_digest() -> None:
     """An approval covers exactly what was approved."""
 
-    def any_of_them(walk: Any, plan: Any) -> Any:
-        return next((a for a in walk.ledger.approvals.values() if a.chosen and not a.consumed_by), None)
+    def any_of_them(walk: Any, plan: Any) -> list[Any]:
+        now = walk.ledger.now.business
+        found = [a for a in walk.ledger.approvals.values() if a.status is ApprovalStatus.APPROVED]
+        return [a for a in found if not a.consumed_by and now < a.valid_until]
 
-    permission.usable_approval = any_of_them
+    permission.usable_approvals = any_of_them  # type: ignore[assignment]
 
 
 @mutant
 def used_twice() -> None:
     """An approval is consumed by one effect."""
-    kept = permission.usable_approval
-    permission.usable_approval = lambda walk, plan: (
-        next((a for a in walk.ledger.approvals.values() if a.chosen == plan.approval_digest(
-            walk.ledger.run.tenant, walk.ledger.run.run)), None) or kept(walk, plan)
-    )  # fmt: skip
-    intend = ledger.intend
-    _everywhere(intend, lambda *a, **k: intend(
-        *a, **{**k, "approval": k.get("approval") and k["approval"]._replace(consumed_by="")}))  # fmt: skip
+
+    def used_or_not(walk: Any, plan: Any) -> list[Any]:
+        digest = plan.approval_digest(walk.ledger.run.tenant, walk.ledger.run.run)
+        return [a for a in walk.ledger.approvals.values() if a.chosen == digest]
+
+    permission.usable_approvals = used_or_not  # type: ignore[assignment]
+    kept = ledger.intend
+
+    def intend(*rest: Any, **more: Any) -> Any:
+        if more.get("approval") is not None:
+            more["approval"] = more["approval"]._replace(consumed_by="")
+        return kept(*rest, **more)
+
+    _everywhere(kept, intend)
 
 
 @mutant

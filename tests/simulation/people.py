@@ -1,11 +1,11 @@
 """What people do in a seed: they decide, early, late and twice; signal; cancel; and answer what runs ask of them."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
-from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.keys import idempotency_key
+from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.overlay import Attention, attention_of, rearmed
 from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
 from outlast.engine import answers, commands, decisions
@@ -197,7 +197,12 @@ class People:
             verb, response = "give_up" if self.ground.dice.rng.random() < 0.2 and not no else "did_not_happen", None
         self.ground.say("the operator: %s %s", effect.key, verb)
         await answers.resolve_effect(
-            self.store, effect, verb, actor="op", reason="asked them", response=response  # type: ignore[arg-type]
+            self.store,
+            effect,
+            verb,
+            actor="op",
+            reason="asked them",
+            response=response,  # type: ignore[arg-type]
         )
 
     async def _undo_failed(self, run: Run, each: Attention) -> None:

@@ -1,6 +1,6 @@
 """The workflows that are simulated. To add one: a function decorated with @scenario that answers a Workflow.
 
-Bodies are ordinary authors' code. They may not raise anything unexpected: an `exception` in a run's attention is a finding.
+Bodies are ordinary authors' code that raises nothing unexpected: an `exception` in a run's attention is a finding.
 """
 
 from collections.abc import Callable
@@ -196,7 +196,7 @@ def gate() -> Workflow[State]:
     flow = Workflow("gate", state=State, ceiling=second(900))
 
     @flow.node(start=True, max_visits=3)
-    async def ask(ctx: Ctx) -> Literal["ask", "again"]:
+    async def ask(ctx: Ctx) -> Literal["ask", "settle"]:
         cents = 100 * RELEASE.get()
         decision = await ctx.approval(
             pay.plan("bill", cents), summary="the bill", by=role("boss"), within=second(90), valid_for=second(60),
@@ -207,6 +207,12 @@ def gate() -> Workflow[State]:
             return "ask"
         if not decision.approved:
             raise Stopped("rejected")
+        return "settle"
+
+    @flow.node
+    async def settle(ctx: Ctx) -> Literal["again"]:
+        """By now it may be another release, with another idea of the amount."""
+        await ctx.sleep("a-while", until=second(5))
         await attempt(ctx, pay, "bill", 100 * RELEASE.get())
         return "again"
 

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from outlast.core import points
-from outlast.core.rows import RUN, SLOT, Run, Slot
 from outlast.core.overlay import waiting_of
+from outlast.core.rows import RUN, SLOT, Run, Slot
 from outlast.engine import commands, topologies
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError

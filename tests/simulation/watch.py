@@ -11,8 +11,18 @@ from typing import Any, Final
 from outlast.core.compensation import can_undo
 from outlast.core.keys import idempotency_key
 from outlast.core.ledger import DEADLINE, bound_notes
-from outlast.core.machine import ENDED, OVERLAY_ONLY, TABLE, TERMINAL, ApprovalStatus, EffectStatus, LeaseStatus
-from outlast.core.machine import Reason, RunStatus, WaitStatus
+from outlast.core.machine import (
+    ENDED,
+    OVERLAY_ONLY,
+    TABLE,
+    TERMINAL,
+    ApprovalStatus,
+    EffectStatus,
+    LeaseStatus,
+    Reason,
+    RunStatus,
+    WaitStatus,
+)
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import REOPENED
 from outlast.core.rows import (
@@ -201,7 +211,9 @@ class Watch:
             self._human[key] += 1
             assert old is not None
             if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.quiet_until:
-                self.wrong("EFF-3", f"{key}: «did not happen» {old.quiet_until - now.real} ms before the quiet time ends")
+                self.wrong(
+                    "EFF-3", f"{key}: «did not happen» {old.quiet_until - now.real} ms before the quiet time ends"
+                )
         elif new.status is not EffectStatus.UNDONE and not new.undoes:  # undone by hand: the person says so
             self.wrong("I5", f"{by.name} settled {key}, which was {source}")
         if new.status is EffectStatus.INTENDED and (old is None or new.attempts > old.attempts):
@@ -374,9 +386,9 @@ class Watch:
                 if json.loads(row.response) not in [each.response for each in done]:
                     self.wrong("I4", f"{key} is recorded as done, {row.response!r}; executed: {done}")
             run = self.shelf.get(RUN, row[:2])
-            if isinstance(run, Run) and run.status in (RunStatus.CANCELLED, RunStatus.FAILED):
-                if row.status is EffectStatus.DONE and can_undo(row) and not row.undoes:
-                    self.wrong("I34", f"{key} still stands, and {run.run} ended {run.status}")
+            early = isinstance(run, Run) and run.status in (RunStatus.CANCELLED, RunStatus.FAILED)
+            if early and row.status is EffectStatus.DONE and can_undo(row) and not row.undoes:
+                self.wrong("I34", f"{key} still stands, and its run ended early")
             in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
             if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
                 self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")

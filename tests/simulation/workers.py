@@ -94,10 +94,13 @@ class Workers:
 
     def _start(self) -> None:
         self.started += 1
-        each = Simulated(self.ground, self.workflows, f"wk-{self.started}", self.started, self.release)
+        release = self.release
+        if self.ground.dice.rates["deploy"]:  # a deploy rolls: the release before it still serves
+            release = self.ground.dice.choice((release, release + 1))
+        each = Simulated(self.ground, self.workflows, f"wk-{self.started}", self.started, release)
         self.living[each.proc.name] = each
         self.kept.append(each)
-        self.ground.say("starts %s, release %d", each.proc.name, self.release)
+        self.ground.say("starts %s, release %d", each.proc.name, release)
         each.task.add_done_callback(lambda task: self._ended(each, task), context=self.ground.context)
 
     def _ended(self, each: Simulated, task: "asyncio.Task[None]") -> None:

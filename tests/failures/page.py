@@ -1,0 +1,86 @@
+"""RELIABILITY.md: tables of failures and safeguards, and figures that commands have written; nothing by hand."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tests.failures.table import FAILURES, HARNESSES, ROOT, removed_in
+from tests.simulation.dice import FAULTS
+
+PAGE: Final = ROOT / "RELIABILITY.md"
+RESULTS: Final = ROOT / "tests" / "simulation" / "results"
+
+
+def results(name: str) -> dict[str, Any]:
+    """What a command has written."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([*_head(), *_failures(), *_safeguards(), *_seeds(), ""])
+
+
+def _head() -> list[str]:
+    return [
+        "# Reliability, as measured",
+        "",
+        "Made by `scripts/reliability` from the tests and from figures that the named commands wrote; do not edit.",
+        "What the checks are and what they cannot show stands in [docs/reliability.md](docs/reliability.md).",
+        "",
+    ]
+
+
+def _failures() -> list[str]:
+    lines = [
+        "## Twelve failures, each with its test and its safeguard",
+        "",
+        "| | failure | test | it rests on | removed by |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| {f.id} | {f.what} | `{f.test}` | {f.safeguard} | `{f.removed}` |" for f in FAILURES]
+    return [*lines, "", "Run one: `scripts/test FILE -k NAME`. All: `scripts/test -k fail`.", ""]
+
+
+def _safeguards() -> list[str]:
+    mutants = results("mutants")
+    lines = ["## Safeguards, removed one by one", ""]
+    for path, what, command in HARNESSES:
+        lines += [f"### {what}: `{path}`", "", f"`{command}` turns red without each of these."]
+        died = mutants["mutants"] if path.startswith("tests/simulation") else {}
+        if died:
+            lines.append(f"Measured at {mutants['commit']} on {mutants['date']} with `{mutants['command']}`.")
+        lines += ["", "| removed | what it keeps |" + (" first seed | found |" if died else "")]
+        lines.append("|---|---|" + ("---|---|" if died else ""))
+        for name, text in removed_in(path):
+            row = f"| `{name}` | {text} |"
+            if died:
+                one = died.get(name, {"seed": -1, "found": "not measured"})
+                row += f" {one['seed']} | {one['found'].split(': t:')[0].split(':')[0]} |"
+            lines.append(row)
+        lines.append("")
+    return lines
+
+
+def _seeds() -> list[str]:
+    seeds = results("seeds")
+    lines = [
+        "## Simulated seeds",
+        "",
+        f"{seeds['seeds']:,} seeds, the first of {seeds['first']}-{seeds['last']}, at {seeds['commit']} on "
+        f"{seeds['date']} with `{seeds['command']}`: {len(seeds['failed'])} failed. {seeds['turns']:,} turns of the",
+        f"loop, {seeds['virtual_hours']:,} hours of virtual time, {seeds['cpu_s']:,} s of CPU. Again:",
+        "`scripts/simulate --seed N --trace`.",
+        "",
+    ]
+    lines += [f"- seed {seed}: {found}" for seed, found in seeds["failed"]]
+    lines += ["", "| fault | what it is | fired |", "|---|---|---|"]
+    lines += [f"| {name} | {text} | {seeds['fired'].get(name, 0):,} |" for name, text in FAULTS.items()]
+    return lines
+
+
+def write() -> Path:
+    """Write it."""
+    PAGE.write_text(page(), encoding="utf-8")
+    return PAGE

@@ -1,0 +1,62 @@
+"""Every failure has its named test and a safeguard that is missed; and the page that says so agrees with the code."""
+
+import ast
+from typing import Any
+
+import pytest
+
+from outlast.engine.notices import Notices
+from tests.conftest import REQUIREMENT_IDS
+from tests.engine.conftest import pytest_pyfunc_call, world
+from tests.engine.test_clocks import test_the_row_says_it_first_and_a_dead_channel_hides_nothing as dead_channel
+from tests.engine.test_policy import test_fail_1_a_model_proposes_a_disallowed_tool as disallowed_tool
+from tests.engine.world import World
+from tests.failures.page import PAGE, page, results
+from tests.failures.table import FAILURES, HARNESSES, Failure, functions, removed_in
+from tests.simulation.dice import FAULTS
+from tests.simulation.mutants import MUTANTS
+
+del dead_channel.pytestmark, disallowed_tool.pytestmark  # they are called here, with their safeguard removed
+__all__ = ["pytest_pyfunc_call", "world"]
+
+
+def test_all_twelve_are_there() -> None:
+    ids = {one for one in REQUIREMENT_IDS if one.startswith("FAIL-")}
+    assert {failure.id for failure in FAILURES} == ids and len(FAILURES) == len(ids) == 12
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.id)
+def test_it_has_a_test_of_its_name_and_a_safeguard_that_is_removed(failure: Failure) -> None:
+    path, _, name = failure.test.partition("::")
+    marks = [ast.unparse(each) for each in functions(path)[name].decorator_list]
+    assert any("req" in mark and f"'{failure.id}'" in mark for mark in marks), f"{failure.test} does not name it"
+    path, _, name = failure.removed.partition("::")
+    assert name in functions(path)
+
+
+@pytest.mark.req("FAIL-9")
+async def test_fail_9(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a channel that is waited for and may raise, one dead channel stops the run it was to tell of."""
+
+    def inline(self: Notices, run: Any, reasons: Any) -> None:
+        raise ConnectionError("the channel is dead")
+
+    monkeypatch.setattr(Notices, "send", inline)
+    with pytest.raises(AssertionError):
+        await dead_channel(world, "raises")
+
+
+def test_the_page_agrees_with_the_code() -> None:
+    """RELIABILITY.md is what scripts/reliability makes of the tables and of the figures as they were measured."""
+    assert PAGE.read_text(encoding="utf-8") == page(), "run scripts/reliability"
+
+
+def test_twenty_safeguards_are_removed_one_by_one() -> None:
+    assert sum(len(removed_in(path)) for path, _, _ in HARNESSES) >= 20
+
+
+def test_the_figures_are_of_these_faults_and_mutants() -> None:
+    seeds, mutants = results("seeds"), results("mutants")
+    assert set(FAULTS) <= set(seeds["fired"]), "a fault that never fired"
+    assert set(mutants["mutants"]) == set(MUTANTS)
+    assert all(each["seed"] >= 0 for each in mutants["mutants"].values())
