@@ -1,23 +1,29 @@
 """Every failure has its named test and a safeguard that is missed; and the page that says so agrees with the code."""
 
 import ast
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from outlast.engine import permission
 from outlast.engine.notices import Notices
+from outlast.flow import Allow
 from tests.conftest import REQUIREMENT_IDS
-from tests.engine.conftest import pytest_pyfunc_call, world
-from tests.engine.test_clocks import test_the_row_says_it_first_and_a_dead_channel_hides_nothing as dead_channel
-from tests.engine.test_policy import test_fail_1_a_model_proposes_a_disallowed_tool as disallowed_tool
+from tests.engine import test_clocks, test_policy
 from tests.engine.world import World
 from tests.failures.page import PAGE, page, results
 from tests.failures.table import FAILURES, HARNESSES, Failure, functions, removed_in
 from tests.simulation.dice import FAULTS
 from tests.simulation.mutants import MUTANTS
 
-del dead_channel.pytestmark, disallowed_tool.pytestmark  # they are called here, with their safeguard removed
-__all__ = ["pytest_pyfunc_call", "world"]
+
+def fails(test: Callable[[World], Any]) -> None:
+    """The test, in a world of its own, does not pass."""
+    world = World()
+    with pytest.raises(AssertionError):
+        asyncio.run(world.live(lambda: test(world)))
 
 
 def test_all_twelve_are_there() -> None:
@@ -34,16 +40,22 @@ def test_it_has_a_test_of_its_name_and_a_safeguard_that_is_removed(failure: Fail
     assert name in functions(path)
 
 
+@pytest.mark.req("FAIL-1")
+def test_fail_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a verdict that nobody asks for, what is not allowed reaches the world."""
+    monkeypatch.setattr(permission, "ask", lambda *args, **kwargs: Allow())
+    fails(test_policy.test_fail_1_a_model_proposes_a_disallowed_tool)
+
+
 @pytest.mark.req("FAIL-9")
-async def test_fail_9(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fail_9(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a channel that is waited for and may raise, one dead channel stops the run it was to tell of."""
 
     def inline(self: Notices, run: Any, reasons: Any) -> None:
         raise ConnectionError("the channel is dead")
 
     monkeypatch.setattr(Notices, "send", inline)
-    with pytest.raises(AssertionError):
-        await dead_channel(world, "raises")
+    fails(lambda world: test_clocks.test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world, "raises"))
 
 
 def test_the_page_agrees_with_the_code() -> None:

@@ -152,9 +152,9 @@ class Watch:
         waits = [w for w in self.shelf.under(WAIT, new[:2]) if isinstance(w, Wait)]
         spent = {n for w in waits for n in bound_notes(w)}
         for wait in waits:
-            if wait.visit == new.visit and wait.status is WaitStatus.OPEN and wait.kind == "receive":
-                if any(_fits(n, wait) and n.n not in spent for n in notes):
-                    self.wrong("S-1", f"{new.run} sleeps though {wait.name} has come")
+            asks = wait.visit == new.visit and wait.status is WaitStatus.OPEN and wait.kind == "receive"
+            if asks and any(_fits(n, wait) and n.n not in spent for n in notes):
+                self.wrong("S-1", f"{new.run} sleeps though {wait.name} has come")
 
     def _attention(self, old: Run, new: Run) -> None:
         """A run that called a person moves on only after a person has answered (I6)."""
@@ -382,9 +382,9 @@ class Watch:
             assert isinstance(row, Effect)
             key = idempotency_key(row.tenant, row.run, row.visit, row.key)
             done = self.receivers.executed.get(key, [])
-            if row.status is EffectStatus.DONE and row.response is not None and not row.undoes:
-                if json.loads(row.response) not in [each.response for each in done]:
-                    self.wrong("I4", f"{key} is recorded as done, {row.response!r}; executed: {done}")
+            answer = row.response if row.status is EffectStatus.DONE and not row.undoes else None
+            if answer is not None and json.loads(answer) not in [each.response for each in done]:
+                self.wrong("I4", f"{key} is recorded as done, {row.response!r}; executed: {done}")
             run = self.shelf.get(RUN, row[:2])
             early = isinstance(run, Run) and run.status in (RunStatus.CANCELLED, RunStatus.FAILED)
             if early and row.status is EffectStatus.DONE and can_undo(row) and not row.undoes:

@@ -1,7 +1,7 @@
 """One process's way to the store: calls that do not reach it, answers that are lost or late, lists that are old.
 
-It keeps what the port promises: commits of a process land in the order they were submitted; what was not done breaks its
-chain. What is on its way when the process dies may land or not.
+It keeps what the port promises: commits of a process land in their order; what was not done breaks its chain.
+What is on its way when the process dies may land or not.
 """
 
 import asyncio

@@ -1,0 +1,52 @@
+"""A slice of the simulated seeds: nothing is found, each is played alike again, and what is removed is missed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import CORPUS, corpus
+from tests.simulation.dice import FAULTS
+from tests.simulation.mutants import MUTANTS
+
+ROOT = Path(__file__).resolve().parents[2]
+SLICE = "0-149"
+QUICK = ("no_fence", "no_last_check", "call_first", "no_ledger_hit", "no_mail_check", "same_epoch", "undo_forwards")
+"""Safeguards that are missed within the first seeds; all of them: scripts/simulate --mutants."""
+
+
+def simulate(*args: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    """In a process of its own: it takes the clock, the logs and the collector for itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *args],
+        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": hash_seed},
+    )  # fmt: skip
+
+
+@pytest.mark.req("EFF-1", "EFF-2", "EFF-3", "REC-1", "REC-3", "RUN-3", "GATE-1", "FAIL-10", "FAIL-12")
+def test_nothing_is_found_in_a_slice() -> None:
+    done = simulate("--seeds", SLICE)
+    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
+
+
+def test_seeds_that_ever_failed_pass() -> None:
+    assert corpus() and CORPUS.exists()
+    done = simulate("--corpus")
+    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
+
+
+def test_a_seed_goes_the_same_way_whatever_the_hash_seed_is() -> None:
+    first, second = (simulate("--seed", "3", hash_seed=seed).stdout for seed in ("1", "2"))
+    assert first == second and "trace" in first
+
+
+def test_safeguards_removed_are_missed() -> None:
+    assert len(MUTANTS) >= 12 and set(QUICK) <= set(MUTANTS)
+    done = simulate("--mutants", *(part for name in QUICK for part in ("--only", name)))
+    assert done.returncode == 0, done.stdout + done.stderr[-2_000:]
+
+
+def test_every_fault_says_what_it_is() -> None:
+    assert all(FAULTS.values()) and len(FAULTS) >= 30
