@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("cli", "testing", "runtime", "engine", "outbox", "flow", "store", "core", "service", "adapters", "agent")
-MODULES = (*(f"{room}/__init__" for room in ROOMS), "runtime/open", "store/memory", "store/sqlite", "errors")
+STORES = ("store/memory", "store/postgres/store", "store/postgres/__init__", "store/sqlite")
+MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/open", "errors")
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:
@@ -26,7 +27,7 @@ def plant(source: Path, **imports: str) -> None:
     (source / "outlast" / "__init__.py").touch()
     for module in MODULES:
         path = source / "outlast" / f"{module}.py"
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for module, line in imports.items():
         path = source / "outlast" / f"{module.replace('__', '/', 1)}.py"
@@ -67,6 +68,7 @@ def test_calls_go_down(tmp_path: Path) -> None:
         ("engine__effects", "import httpx"),
         ("cli__worker", "import outlast.store.sqlite"),
         ("runtime__in_process", "import outlast.store.memory"),
+        ("engine__worker", "import outlast.store.postgres.store"),
         ("engine__worker", "from outlast.store import memory"),
     ],
 )
