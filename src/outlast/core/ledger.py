@@ -113,15 +113,20 @@ def intend(
         puts.append(Put(USAGE, Usage(run.tenant, run.run, what.key, now.business), 0))
     whens: tuple[When, ...] = ()
     if approval is not None:
-        assert not approval.consumed_by, "an approval is consumed once"
-        consumed = approval._replace(
-            version=approval.version + 1,
-            status=approval_target("consume", approval.status),
-            consumed_by=f"{what.visit}:{what.key}",
-        )
-        puts.append(Put(APPROVAL, consumed, approval.version))
+        puts.append(_consumed(approval, what))
         whens = (When(approval.valid_until, False, "business", "lapsed"),)
     return Commit(tuple(puts), fence(run), whens=whens, label=f"{run.run} intend {what.key}")
+
+
+def _consumed(approval: Approval, what: Intent) -> Put:
+    """The approval, bound to this one effect (S-20)."""
+    assert not approval.consumed_by, "an approval is consumed once"
+    row = approval._replace(
+        version=approval.version + 1,
+        status=approval_target("consume", approval.status),
+        consumed_by=f"{what.visit}:{what.key}",
+    )
+    return Put(APPROVAL, row, approval.version)
 
 
 def _carried(run: Run, previous: Effect | None) -> Effect | None:

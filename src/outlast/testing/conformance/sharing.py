@@ -72,18 +72,20 @@ async def what_is_shared_outlives_its_runs(s: Subject) -> None:
     for key, keep_ms in kept.items():
         row = done(_shared(key, keep_ms=keep_ms))._replace(version=1)
         await a.commit(Commit((Put(EFFECT, row, 0), _usage("run-1", key)), fence(mine)))
-    await a.commit(Commit((Put(EFFECT, _shared("open", keep_ms=DAY), 0), Put(EFFECT, effect_row(), 0)), fence(mine)))
+    await a.commit(
+        Commit((Put(EFFECT, _shared("unsettled", keep_ms=DAY), 0), Put(EFFECT, effect_row(), 0)), fence(mine))
+    )
     await a.commit(Commit(puts(token_row())))
     s.clock.time = T0 + 2 * DAY
     assert await b.purge(T0, 10) == 0
-    assert await _keys(b) == ["ever", "long", "open", "short"], "a run that used it is still known"
+    assert await _keys(b) == ["ever", "long", "short", "unsettled"], "a run that used it is still known"
     await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
     assert await b.purge(T0 + DAY, 10) == 1
     assert await b.rows(USAGE, (TENANT,)) == ()
-    assert await _keys(b) == ["ever", "long", "open"]
+    assert await _keys(b) == ["ever", "long", "unsettled"]
     s.clock.time = T0 + 10 * DAY
     assert await b.purge(T0 + DAY, 10) == 0
-    assert await _keys(b) == ["ever", "open"]
+    assert await _keys(b) == ["ever", "unsettled"]
     assert await b.load(TOKEN, token_row()[:3]) == token_row()
 
 
