@@ -4,14 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import ROOT, blocks
 from tests.docs.terminal import agrees, difference, environment
 
 
-def test_the_refund_prints_what_the_page_shows(tmp_path: Path) -> None:
-    (shown,) = [block.body for block in blocks(ROOT / "docs/approvals.md") if block.language == "text"]
+@pytest.mark.parametrize(("example", "page"), [("refund.py", "approvals.md"), ("trip.py", "compensation.md")])
+def test_an_example_prints_what_its_page_shows(tmp_path: Path, example: str, page: str) -> None:
+    (shown,) = [block.body for block in blocks(ROOT / "docs" / page) if block.language == "text"]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/refund.py")],
+        [sys.executable, str(ROOT / "examples" / example)],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,

@@ -132,7 +132,7 @@ def compensated(run: Run, effects: Sequence[Effect]) -> Told:
     hands = {e.undoes for e in effects if e.undoes and code_of(e) == BY_HAND}
     gone = undone(run, effects)
     data: dict[str, object] = {
-        "undone": names(gone),
+        EffectStatus.UNDONE.value: names(gone),
         "by_hand": names([e for e in gone if f"{e.visit}:{e.key}" in hands]),
         "stands": names(standing(run, effects)),
     }

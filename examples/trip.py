@@ -1,0 +1,162 @@
+"""A trip that is booked in four places and cannot be finished: what was done is undone, the latest first.
+
+Run it with `python examples/trip.py`. Each booking doubts in its own way, and so does each undo: the hotel asks a person,
+the card is repeated under the same key, the flight is looked up; a mail cannot be unsent. The travel agency is a process's
+worth of rows in this file, which dedupes by key and records what it did.
+"""
+
+import asyncio
+import tempfile
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import (
+    CannotTell,
+    Context,
+    Failed,
+    Found,
+    NotFound,
+    NoUndo,
+    Refused,
+    Retry,
+    Workflow,
+    activity,
+    repeat,
+    this_call,
+)
+from outlast.runtime import Choice, InProcessRuntime, Reason, open_store
+
+REMEMBERS = timedelta(hours=24)  # how long the card's receiver knows a key
+
+
+class Agency:
+    """The outside world: what it did, under the key it was asked with; and what it refuses."""
+
+    def __init__(self) -> None:
+        self.did: dict[str, str] = {}
+        self.refuses: set[str] = set()
+
+    def act(self, what: str) -> str:
+        """Do it once per key. Raises Refused for what this agency says no to."""
+        if what in self.refuses:
+            raise Refused("http_422", f"{what}: the agency says no")
+        key = this_call().idempotency_key
+        if key not in self.did:
+            self.did[key] = f"ref-{len(self.did) + 1}"
+            print(f"  agency: {what}")
+        return self.did[key]
+
+    def find(self) -> str | None:
+        """The reference under the key of this call, if there is one."""
+        return self.did.get(this_call().idempotency_key)
+
+
+agency = Agency()
+
+
+class Trip(BaseModel):
+    traveller: str
+    ends: Literal["booked", "failed"]
+
+
+trip = Workflow("trip", state=Trip)
+
+
+# --- ask: a doubt is for a person, of the booking and of its undo ------------------------------------
+@activity(key="hotel/{traveller}", scope="run")
+async def reserve_hotel(traveller: str) -> str:
+    return agency.act(f"hotel for {traveller}")
+
+
+@reserve_hotel.undo
+async def release_hotel(done: str, traveller: str) -> None:
+    agency.act(f"release hotel {done}")
+
+
+# --- repeat: the receiver remembers keys ---------------------------------------------------------------
+@activity(key="card/{traveller}", scope="run", on_doubt=repeat(window=REMEMBERS))
+async def charge_card(traveller: str, cents: int) -> str:
+    return agency.act(f"charge {cents} cents")
+
+
+@charge_card.undo(on_doubt=repeat(window=REMEMBERS), timeout=timedelta(seconds=20), retry=Retry(attempts=5))
+async def refund_card(done: str, traveller: str, cents: int) -> None:
+    agency.act(f"refund {cents} cents of {done}")
+
+
+# --- reconcile: the receiver can be asked --------------------------------------------------------------
+@activity(key="flight/{traveller}", scope="run")
+async def book_flight(traveller: str) -> str:
+    return agency.act(f"flight for {traveller}")
+
+
+@book_flight.reconcile
+async def find_flight(traveller: str) -> Found[str] | NotFound | CannotTell:
+    found = agency.find()
+    return Found(found) if found else NotFound()
+
+
+async def find_cancelled(done: str, traveller: str) -> Found[str] | NotFound | CannotTell:
+    found = agency.find()
+    return Found(found) if found else NotFound()
+
+
+@book_flight.undo(reconcile=find_cancelled)
+async def cancel_flight(done: str, traveller: str) -> None:
+    agency.act(f"cancel flight {done}")
+
+
+# --- no undo -------------------------------------------------------------------------------------------
+@activity(key="mail/{traveller}", scope="run", undo=NoUndo("a mail cannot be unsent"))
+async def send_mail(traveller: str) -> str:
+    return agency.act(f"mail to {traveller}")
+
+
+@trip.node(start=True)
+async def book(ctx: Context[Trip]) -> Literal["confirm"]:
+    who = ctx.state.traveller
+    await ctx.do(reserve_hotel, who)
+    await ctx.do(charge_card, who, 42_000)
+    await ctx.do(send_mail, who)
+    await ctx.do(book_flight, who)
+    return "confirm"
+
+
+@trip.node
+async def confirm(ctx: Context[Trip]) -> None:
+    if ctx.state.ends == "failed":
+        raise Failed("the conference was called off")
+
+
+async def travel(runtime: InProcessRuntime, traveller: str, ends: str, refuses: str = "") -> None:
+    """One trip to its end; `refuses`: an undo that the agency refuses, so a person has to do it by hand."""
+    print(f"{traveller}'s trip")
+    agency.refuses = {refuses} if refuses else set()
+    given = {"traveller": traveller, "ends": ends}
+    begun = await runtime.start(workflow_name="trip", input=given, idempotency_key=traveller, correlation_id=traveller)
+    state = await runtime.finished(begun.workflow_id)
+    if state.shown == "REQUIRES_ATTENTION":
+        print(f"  a person is called, {state.status}: {refuses} was refused")
+        answer = runtime.operations.answer
+        await answer(begun.workflow_id, Reason.UNDO_FAILED, Choice.DONE_BY_HAND, text="phoned them")
+        while state.shown == "REQUIRES_ATTENTION":
+            await asyncio.sleep(0.01)
+            state = await runtime.finished(begun.workflow_id)
+    print(f"  {state.status}" + (f": {state.reason}" if state.reason else ""))
+
+
+async def main() -> None:
+    """Three trips: one that works out, one that is undone, one whose undo needs a person."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = await open_store(f"sqlite:{folder}/trips.db")
+        async with InProcessRuntime(store, [trip]) as runtime:
+            await travel(runtime, "ana", "booked")
+            await travel(runtime, "bo", "failed")
+            await travel(runtime, "cy", "failed", refuses="cancel flight ref-15")
+        await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
