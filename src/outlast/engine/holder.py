@@ -271,6 +271,7 @@ class Holder(Held):
         if most is not None and not _one_more(way) and (n := json.loads(ledger.run.visits).get(target, 0)) >= most:
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
             return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), told)
+        await ledger.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
         commit = advance(
             ledger.run,
             node=target,
@@ -281,9 +282,12 @@ class Holder(Held):
             ceiling_ms=int(node.ceiling.total_seconds() * SECOND) if node.ceiling else 0,
             told=told,
         )
-        await ledger.land(commit)
         self._pending = []
-        self._notify()
+        if self._called or self._draining():
+            await ledger.land(commit)
+            self._notify()
+        else:
+            ledger.enter(commit)
         if ledger.mail_moved:
             await self._reload()
         if self._draining():

@@ -51,6 +51,7 @@ class Ledger:
         self._clock = clock
         self._chain = Chain()
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
+        self._entry: asyncio.Future[Done] | None = None  # of the latest advance
         self._telling: set[asyncio.Task[None]] = set()
         self.commits = 0  # how many this holder has made: a walk that makes none comes to the same each time
         self.claimed_visit = rows.run.visit  # where the run stood when it was taken
@@ -125,6 +126,27 @@ class Ledger:
         self._apply(commit)
         self.commits += 1
 
+    def enter(self, commit: Commit) -> None:
+        """Advance without waiting: the next node is walked meanwhile, and nothing is called before it is `entered`.
+
+        An intent follows it in its chain, so the two land together or not at all: one sync of the disk a step.
+        """
+        self.submit(commit)
+        self._entry = self._open[-1][1]
+
+    async def entered(self) -> None:
+        """Wait until the node that is walked has been entered durably (CKP-1). Raises Lost, Moved or StoreAway."""
+        entry, self._entry = self._entry, None
+        if entry is None:
+            return
+        if not entry.done():
+            self.store.hasten()
+            await asyncio.wait([entry])
+        error = entry.exception()
+        if isinstance(error, StoreError):
+            raise self._why(error) from error
+        self._learn(entry.result())
+
     async def settled(self) -> None:
         """Wait until everything submitted has landed. Raises Lost, and Rejected for what no store can hold.
 
@@ -133,6 +155,7 @@ class Ledger:
         fresh rows. Answers that can no longer land become evidence.
         """
         rejected: Rejected | None = None
+        self._entry = None
         while self._open:
             waiting, self._open = self._open, []
             await asyncio.wait([future for _, future in waiting])

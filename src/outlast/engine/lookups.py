@@ -45,6 +45,7 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
     run = walk.ledger.run
     response: bytes | None = None
     error = ""
+    await walk.ledger.entered()
     try:
         response = activity.response_codec.dump(await _call(walk, activity, call))
     except Refused as refused:

@@ -97,6 +97,10 @@ class FaultyStore:
         """See the port."""
         return await self.submit(commit, chain=chain)
 
+    def hasten(self) -> None:
+        """See the port."""
+        self._inner.hasten()
+
     async def urgent(self, commit: Commit) -> Done:
         """See the port."""
         return await self._call("urgent", commit, lambda: self._inner.urgent(commit))

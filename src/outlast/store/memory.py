@@ -103,6 +103,9 @@ class MemoryStore:
         """See the port."""
         return self._land(commit, chain)
 
+    def hasten(self) -> None:
+        """Nothing lingers here."""
+
     async def urgent(self, commit: Commit) -> Done:
         """See the port."""
         return self._land(commit, None)

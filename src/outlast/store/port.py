@@ -58,6 +58,9 @@ class Store(Protocol):
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
         """submit and wait."""
 
+    def hasten(self) -> None:
+        """Somebody now awaits a commit that lingers: what was submitted by this loop is landed without company."""
+
     async def urgent(self, commit: Commit) -> Done:
         """A worker's renewal: ahead of the queue, in a transaction of its own. Callable from any thread's loop."""
 

@@ -82,6 +82,10 @@ class SqliteStore:
         """See the port."""
         return await self.submit(commit, chain=chain)
 
+    def hasten(self) -> None:
+        """See the port."""
+        self._thread.hasten()
+
     async def urgent(self, commit: Commit) -> Done:
         """See the port."""
         check(commit)

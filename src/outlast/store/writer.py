@@ -31,6 +31,7 @@ class Writer:
         self._lock = threading.Lock()
         self._urgent: deque[Ticket] = deque()
         self._closing = threading.Event()
+        self._hurry = False  # somebody awaits what lingers
         self._thread = threading.Thread(target=self._run, name="outlast-writer", daemon=True)
         self._thread.start()
 
@@ -55,6 +56,14 @@ class Writer:
             self._queue.put(turn[at : at + TURN_MAX])
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
+
+    def hasten(self) -> None:
+        """Land what lingers: now, or, if it is only about to be handed over, with the loop's other commits."""
+        asyncio.get_running_loop().call_soon(self._hasten)
+
+    def _hasten(self) -> None:
+        self._hurry = True
+        self._queue.put([])
 
     def submit_first(self, ticket: Ticket) -> None:
         """Have a ticket landed by itself before the next batch."""
@@ -102,11 +111,12 @@ class Writer:
             try:
                 more = self._queue.get_nowait()
             except Empty:
-                if not tickets or not all(t.linger for t in tickets) or pause < 0.001:
+                if not tickets or self._hurry or not all(t.linger for t in tickets) or pause < 0.001:
                     break
                 more = self._wait(pause)
                 pause /= 2
             tickets += more or ()
+        self._hurry = False
         return tickets, self._closing.is_set() and self._queue.empty()
 
     def _wait(self, seconds: float) -> list[Ticket] | None:

@@ -160,6 +160,16 @@ class PostgresStore:
         """See the port."""
         return await self.submit(commit, chain=chain)
 
+    def hasten(self) -> None:
+        """See the port."""
+        asyncio.get_running_loop().call_soon(self._hasten)
+
+    def _hasten(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._tasks.hasten)
+        except RuntimeError:
+            pass  # closed meanwhile: every commit has been answered
+
     async def urgent(self, commit: Commit) -> Done:
         """See the port."""
         check(commit)

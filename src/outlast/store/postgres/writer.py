@@ -32,6 +32,7 @@ class Writer:
         self._held: list[Ticket] = []
         self._held_for = 0
         self._something = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._urgent_turn = asyncio.Lock()
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="outlast-writer")
@@ -43,6 +44,10 @@ class Writer:
             return
         self._queue += tickets
         self._something.set()
+
+    def hasten(self) -> None:
+        """Somebody awaits what lingers."""
+        self._hurry.set()
 
     async def submit_first(self, ticket: Ticket) -> None:
         """Land a ticket by itself, on a connection of its own: no batch is before it."""
@@ -88,14 +93,23 @@ class Writer:
             await self._something.wait()
         pause = LINGER_S
         while len(self._queue) < BATCH_MAX and pause >= 0.001 and not self._held:
-            if not all(ticket.linger for ticket in self._queue):
+            if self._hurry.is_set() or not all(ticket.linger for ticket in self._queue):
                 break
-            await asyncio.sleep(pause)
+            await self._company(pause)
             pause /= 2
+        self._hurry.clear()
         tickets, self._held = self._held, []
         while self._queue and len(tickets) < BATCH_MAX:
             tickets.append(self._queue.popleft())
         return tickets
+
+    async def _company(self, seconds: float) -> None:
+        """Wait until something else is submitted, or somebody is in a hurry."""
+        self._something.clear()
+        waits = [asyncio.ensure_future(self._something.wait()), asyncio.ensure_future(self._hurry.wait())]
+        _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
 
     async def _land(self, tickets: list[Ticket]) -> None:
         """Land tickets in order, and a task in a transaction of its own between those before and after it."""
