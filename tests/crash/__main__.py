@@ -19,9 +19,9 @@ from outlast.testing.cells import Tally, dice, pair, reference, single
 from outlast.testing.forker import forker
 from outlast.testing.story import Teller
 from tests.crash.bazaar import bazaar
-from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, refund_story
+from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, refund_story, trip_story
 
-STORIES = ("refund", "refund-batched", "auction", "auction-batched", "auction-mute")
+STORIES = ("refund", "refund-batched", "trip", "auction", "auction-batched", "auction-mute")
 OURS = ("call:flight", "call:inside")
 
 
@@ -62,6 +62,8 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     forking = stack.enter_context(forker(CODE))
     if part.story.startswith("refund"):
         workflow = refund_story()
+    elif part.story == "trip":
+        workflow = trip_story()
     else:
         is_mute = part.story.endswith("mute")
         market = stack.enter_context(bazaar(mute() if is_mute else calm()))

@@ -4,6 +4,7 @@ from typing import Any
 
 from outlast.testing.trace import Trace
 from tests.crash import mutants, world
+from tests.crash.agency import open_agency
 from tests.crash.auction_client import watch_mail
 
 
@@ -11,5 +12,6 @@ def prepare(trace: Trace, ask: dict[str, Any]) -> None:
     """Called in the child."""
     world.places.reached = trace.reached
     watch_mail(trace)
+    open_agency()
     if ask.get("mutant"):
         mutants.MUTANTS[ask["mutant"]]()

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from examples import trip
 from examples.negotiation import workflow as negotiation
 from examples.negotiation.letters import bid_signal
 from examples.negotiation.market.behaviour import Scenario, load
@@ -14,14 +15,18 @@ from examples.negotiation.suppliers import INBOX
 from outlast.testing.loading import Code
 from outlast.testing.look import Look
 from outlast.testing.places import State
-from outlast.testing.script import approve_all
+from outlast.testing.script import Answer, Asked, approve_all, choose
 from outlast.testing.story import Story
 from tests.crash import refund, world
 from tests.crash.bazaar import Bazaar
 
 CODE = Code(
-    modules=(("tests.crash.refund", refund.__file__), ("examples.negotiation.workflow", negotiation.__file__)),
-    workflows=(("refund", 1), ("negotiation", negotiation.negotiation.version)),
+    modules=(
+        ("tests.crash.refund", refund.__file__),
+        ("examples.trip", trip.__file__),
+        ("examples.negotiation.workflow", negotiation.__file__),
+    ),
+    workflows=(("refund", 1), ("trip", 1), ("negotiation", negotiation.negotiation.version)),
     prepare="tests.crash.prepare:prepare",
 )
 MUTE = ("refund/", "book/")  # the keys of receivers that neither dedupe nor can be asked
@@ -51,6 +56,29 @@ def _refund_answer(state: State, effect: dict[str, Any]) -> Any:
     visit = effect["visit"]
     said = world.answer_of(state.world, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
     return (said,) if said else None
+
+
+def trip_story() -> Story:
+    """The trip that is called off: everything done is undone, the latest first; undo calls are acts of their own."""
+    here: list[State] = []
+
+    def decide(asked: Asked) -> Answer | None:
+        """An undo in doubt: what the hotel's record says of it."""
+        if (asked.kind, asked.name) != ("attention", "undo_failed"):
+            return None
+        done = any(key.endswith("undo/hotel/ana") for key in world.executed(here[-1].world))
+        return choose("done_by_hand" if done else "retry")
+
+    return Story(
+        name="trip",
+        input={"traveller": "ana", "ends": "failed"},
+        decide=decide,
+        enter=here.append,
+        env=lambda state: {world.FILE: str(state.world)},
+        executed=lambda state: dict(world.executed(state.world)),
+        answer=_refund_answer,
+        may_doubt=lambda key: "hotel/" in key or "mail/" in key,
+    )
 
 
 # --- the auction -------------------------------------------------------------------------------

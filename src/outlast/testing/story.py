@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
+from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.runtime.clocks import SystemClock
 from outlast.testing.forker import Forker
 from outlast.testing.look import Look, look
@@ -172,14 +172,14 @@ class Teller:
 
     def _resolve(self, seen: Look, state: State) -> Action | None:
         uncertain = [e for e in seen.effects if e["status"] == EffectStatus.UNCERTAIN]
-        if uncertain:
-            return self._settle(uncertain[0], state)
         entry = seen.attention[0]
+        if uncertain and entry["reason"] != Reason.UNDO_FAILED:  # an undo in doubt is answered by its attention
+            return self._settle(uncertain[0], state)
         detail = str(entry.get("detail", ""))
         said = answer_of(self.story.decide, _asked(seen, "attention", entry["reason"], summary=detail))
         if said is not None:
             given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
-            return Action("answer", given)
+            return Action("answer", given, at=uncertain[0]["quiet_until"] + 1 if uncertain else 0)
         if seen.run["due_at"] is None:
             raise Broken(f"it needs a person for {entry['reason']}: {detail}; {_stands(seen)}")
         return None
