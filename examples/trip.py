@@ -1,8 +1,8 @@
 """A trip that is booked in four places and cannot be finished: what was done is undone, the latest first.
 
-Run it with `python examples/trip.py`. Each booking doubts in its own way, and so does each undo: the hotel asks a person,
-the card is repeated under the same key, the flight is looked up; a mail cannot be unsent. The travel agency is a process's
-worth of rows in this file, which dedupes by key and records what it did.
+Run it with `python examples/trip.py`. Each booking doubts in its own way, and so does each undo: the hotel asks a
+person, the card is repeated under the same key, the flight is looked up; a mail cannot be unsent. The travel agency
+dedupes by key and records what it did.
 """
 
 import asyncio
