@@ -22,6 +22,8 @@ class Wire:
         self.cut_next: Cut = ""
         self.cuts = 0
         self.silent = False  # nothing comes back any more, and nothing is closed
+        self.hush_next = False  # fall silent with the next COMMIT that passes
+        self.connections = 0  # ever made
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -48,6 +50,7 @@ class Wire:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(*self._target)
         self._writers |= {writer, back}
+        self.connections += 1
         try:
             await asyncio.gather(self._up(reader, back, writer), self._down(there, writer))
         except (ConnectionError, OSError, asyncio.IncompleteReadError):
@@ -63,6 +66,8 @@ class Wire:
             if cut:
                 self.cut_next = ""
                 self.cuts += 1
+            if self.hush_next and COMMIT in data:
+                self.hush_next, self.silent = False, True
             if cut == "before":
                 raise ConnectionResetError
             out.write(data)

@@ -12,7 +12,7 @@ from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.chores import OF_A_RUN
-from outlast.store.postgres.connect import Address
+from outlast.store.postgres.connect import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
 from outlast.store.ticker import mapping_row, successor
@@ -48,12 +48,12 @@ async def set_mapping(
     """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run."""
     stored = successor(old, wanted, batch.now.real)
     moved: list[tuple[int | None, str, str]] = []
-    for record in await db.fetch(numbered(sql.UNOWNED) + " FOR NO KEY UPDATE"):
+    for record in await db.fetch(numbered(sql.UNOWNED) + " FOR NO KEY UPDATE", timeout=CHORE_S):
         run = sql.run_of(tuple(record))
         due_at = run.due_at if is_due(run, batch.now.real) else rearm(run, stored)
         if due_at != run.due_at:
             moved.append((due_at, run.tenant, run.run))
-    await db.executemany(numbered(sql.REARM), moved)
+    await db.executemany(numbered(sql.REARM), moved, timeout=CHORE_S)
     row = mapping_row(stored)
     if old.version:
         await db.execute(numbered(SQL[META.name].update), *sql.update_values(META, row, old.version))
@@ -65,10 +65,10 @@ async def set_mapping(
 async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int) -> int:
     """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
     kept for long enough; and old receipts."""
-    over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n)]
+    over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n, timeout=CHORE_S)]
     for kind in OF_A_RUN:
-        await db.executemany(numbered(SQL[kind.name].forget), over)
-    await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n)
+        await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
+    await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
     return len(over)
 

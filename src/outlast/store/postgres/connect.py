@@ -11,9 +11,19 @@ from outlast.errors import StoreUnusable
 
 SCHEMES: Final = ("postgresql", "postgres")
 SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-CONNECT_S: Final = 10.0
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 15.0  # a statement without an answer for so long: the line is taken for dead, a COMMIT is asked after
+CHORE_S: Final = 600.0  # of statements that go over many runs at once
 LOCK_TIMEOUT_MS: Final = 5_000  # nobody of ours waits for a row; a stranger's lock must not hold a batch for ever
-IDLE_MS: Final = 60_000  # a frozen process keeps its rows locked no longer than this
+IDLE_MS: Final = 10_000  # a frozen process keeps its rows locked no longer than this, so its runs can be taken over
+
+# The server, too, finds out that nobody is at the other end, though nothing was closed.
+DEAD_PEER: Final = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "2",
+    "tcp_user_timeout": "15000",
+}
 
 # The planner's guesses about a table that was empty a minute ago must not cost a scan of it (docs/scaling.md).
 PLANNER: Final = {
@@ -63,8 +73,11 @@ class Address(NamedTuple):
         return cls(dsn, schema, urlunsplit((parts.scheme, netloc, parts.path, f"schema={schema}", "")))
 
 
-async def connect(address: Address, *, writes: bool) -> "asyncpg.Connection[Any]":
-    """A connection whose settings are ours, whatever the role or the database set. Raises asyncpg's errors."""
+async def connect(address: Address, *, writes: bool, answer_s: float | None = ANSWER_S) -> "asyncpg.Connection[Any]":
+    """A connection whose settings are ours, whatever the role or the database set. Raises asyncpg's errors.
+
+    A statement that is not answered within `answer_s` raises TimeoutError; the connection is then of no further use.
+    """
     settings = {
         "application_name": "outlast",
         "search_path": address.schema,
@@ -73,10 +86,11 @@ async def connect(address: Address, *, writes: bool) -> "asyncpg.Connection[Any]
         "default_transaction_read_only": "off" if writes else "on",
         "lock_timeout": str(LOCK_TIMEOUT_MS),
         "idle_in_transaction_session_timeout": str(IDLE_MS),
+        **DEAD_PEER,
         **PLANNER,
     }
     return await asyncpg.connect(
-        address.dsn, timeout=CONNECT_S, command_timeout=None, server_settings=settings, statement_cache_size=512
+        address.dsn, timeout=CONNECT_S, command_timeout=answer_s, server_settings=settings, statement_cache_size=512
     )
 
 

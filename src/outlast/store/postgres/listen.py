@@ -12,6 +12,7 @@ from outlast.store.wakes import Wakes
 
 AGAIN_S: Final = 0.5  # after a cut; doubled up to the next
 AGAIN_MAX_S: Final = 10.0
+PING_S: Final = 10.0  # nothing heard for so long: is anybody there?
 
 
 class Listener:
@@ -54,7 +55,11 @@ class Listener:
         db.add_termination_listener(lambda _: cut.set())
         await db.add_listener(CHANNEL, self._heard)
         self._wakes.fire()
-        await cut.wait()
+        while not cut.is_set():
+            try:
+                await asyncio.wait_for(cut.wait(), PING_S)
+            except TimeoutError:
+                await db.execute("SELECT 1")
 
     def _heard(self, _db: object, _pid: int, _channel: str, schema: object) -> None:
         if schema == self._address.schema:

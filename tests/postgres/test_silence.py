@@ -1,0 +1,102 @@
+"""A line that goes silent, with nothing closed, is given up; a COMMIT over it is asked after (S-9)."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from outlast.core.commit import Commit
+from outlast.errors import Unavailable
+from outlast.store.postgres import listen, reads, store
+from outlast.store.postgres.connect import connect
+from outlast.store.postgres.store import PostgresStore, open_postgres
+from outlast.testing.conformance import subject as make
+from tests.postgres import server
+from tests.postgres.proxy import Wire, wire
+
+PATIENCE_S = 20
+SOON_S = 0.5
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    monkeypatch.setattr(reads, "connect", partial(connect, answer_s=SOON_S))
+    monkeypatch.setattr(listen, "connect", partial(connect, answer_s=SOON_S))
+    monkeypatch.setattr(listen, "PING_S", SOON_S)
+    monkeypatch.setattr(store, "RENEWAL_S", SOON_S)
+    with wire(server.url()) as made:
+        yield made
+
+
+async def opened(url: str, line: Wire) -> PostgresStore:
+    made = await open_postgres(f"{line.url}?{url.partition('?')[2]}", writer="w")
+    made._session._answer_s = SOON_S
+    await made._session.drop()
+    await made.commit(make.start(make.run_row()))
+    return made
+
+
+@pytest.mark.req("RT-5")
+def test_commits_reads_and_renewals_over_a_silent_line_are_given_up_and_go_on_afterwards(url: str, line: Wire) -> None:
+    async def live() -> None:
+        made = await opened(url, line)
+        await made.urgent(Commit(make.puts(make.worker_row())))
+        line.silent = True
+        asked = (
+            made.commit(make.post(make.note_row(payload=b"lost"))),
+            made.load(make.RUN, ("t", "run-1")),
+            made.urgent(Commit(make.puts(make.worker_row("w2")))),
+        )
+        answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE_S)
+        assert [type(answer) for answer in answers] == [Unavailable] * 3, answers
+        line.silent = False
+        await asyncio.wait_for(made.commit(make.post(make.note_row(payload=b"later"))), PATIENCE_S)
+        await asyncio.wait_for(made.urgent(Commit(make.puts(make.worker_row("w2")))), PATIENCE_S)
+        assert [note.payload for note in await make.notes(made)] == [b"later"]
+        await made.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("RT-5")
+def test_a_commit_that_passed_before_the_line_fell_silent_is_known_to_have_landed(url: str, line: Wire) -> None:
+    """The line falls silent with the COMMIT on it and speaks again a little later: the outcome is learnt, once."""
+
+    async def live() -> None:
+        made = await opened(url, line)
+        line.hush_next = True
+        posted = asyncio.ensure_future(made.commit(make.post(make.note_row(payload=b"passed"))))
+        while not line.silent:  # noqa: ASYNC110 - the wire lives in another thread
+            await asyncio.sleep(0.01)
+        assert not posted.done()
+        line.silent = False  # for new connections; what was on the old one is gone
+        await asyncio.wait_for(posted, PATIENCE_S)
+        assert [note.payload for note in await make.notes(made)] == [b"passed"]
+        await made.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("GATE-2")
+def test_an_ear_whose_line_fell_silent_listens_again(url: str, line: Wire) -> None:
+    async def live() -> None:
+        speaker = await open_postgres(url, writer="speaker")
+        made = await opened(url, line)
+        heard = asyncio.Event()
+        made.on_change(heard.set)
+        await asyncio.wait_for(heard.wait(), PATIENCE_S)
+        connections = line.connections
+        line.silent = True
+        while line.connections == connections:  # noqa: ASYNC110 - it gives the old one up and knocks again
+            await asyncio.sleep(0.01)
+        line.silent = False
+        heard.clear()
+        await asyncio.wait_for(heard.wait(), PATIENCE_S)  # it listens again
+        heard.clear()
+        await speaker.commit(make.start(make.run_row("run-2")))
+        await asyncio.wait_for(heard.wait(), PATIENCE_S)
+        await made.close()
+        await speaker.close()
+
+    asyncio.run(live())
