@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.core.commit import IDENTITY, Mapping
-from outlast.core.machine import CHOICES, Reason
+from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.overlay import (
     Armed,
     Attention,
@@ -45,7 +45,8 @@ def test_attention_round_trips(items: list[Attention]) -> None:
     run = RUN._replace(attention=dump_attention(items))
     assert attention_of(run) == tuple(items)
     for shown, item in zip(attention_for_people(run), items, strict=True):
-        assert shown["choices"] == [choice.value for choice in CHOICES[item.reason]] and shown["if_ignored"]
+        offered = [c.value for c in CHOICES[item.reason] if c is not Choice.USE_RECORDED or item.digest]
+        assert shown["choices"] == offered and shown["if_ignored"]
 
 
 @given(st.lists(ARMED, max_size=3))

@@ -165,7 +165,7 @@ def statements_of_the_hot_path() -> list[tuple[str, str]]:
     found = [(f"find {kind.name}", statements.find(kind, lock=kind.versioned)) for kind in KINDS]
     found += [(f"exist {kind.name}", statements.exist(kind)) for kind in KINDS]
     forms = [Form(kind, insert) for kind in KINDS for insert in (True, False) if insert or kind.versioned]
-    found += [(f"write {f.kind.name} {f.insert}", statements.write((f,), notify=False, receipt=True)) for f in forms]
+    found += [(f"write {f.kind.name} {f.insert}", statements.write((f,), notify=False)) for f in forms]
     found += [(f"of runs {kind.name}", reads._of_runs(kind)) for kind in reads.OF_A_HOLDER]
     found += [("last", reads._LAST), ("shared", reads._SHARED), ("now", statements.NOW)]
     found += [(name, statements.locked(getattr(sql, name))) for name in ("DUE", "OWNED")]

@@ -9,16 +9,16 @@ import asyncpg
 from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, Key, Row, Run
+from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Row, Run, Writer
 from outlast.errors import Corrupt, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.postgres import statements
-from outlast.store.postgres.connect import AGAIN, AWAY, Address, connect
+from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, connect
 from outlast.store.postgres.named import Named, named
-from outlast.store.postgres.statements import Form
-from outlast.store.sql import DECODE
+from outlast.store.postgres.statements import Form, numbered
+from outlast.store.sql import DECODE, SQL
 from outlast.store.taking import candidates, most_of
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 from outlast.store.tickets import Take, Ticket
@@ -41,24 +41,28 @@ class _Held(Exception):
 
 
 class Session:
-    """One writing connection; used by one task at a time. `receipts`: each batch writes its number (S-9)."""
+    """One writing connection, and the writer row in which each of its batches leaves its number (S-9).
 
-    def __init__(self, address: Address, writer: str, ticker: Ticker, *, receipts: bool) -> None:
+    Used by one task at a time.
+    """
+
+    def __init__(self, address: Address, writer: str, ticker: Ticker, *, answer_s: float = ANSWER_S) -> None:
         self.mapping = IDENTITY  # as last seen
         self.woken = False  # a run may have become due
         self._address = address
         self._writer = writer
         self._ticker = ticker
-        self._receipts = receipts
+        self._answer_s = answer_s
         self._db: asyncpg.Connection[Any] | None = None
-        self._pid = 0
-        self._xid = ""
+        self._session: tuple[Any, ...] = ()  # who the connection is to the server
         self._batches = 0
 
     async def db(self) -> "asyncpg.Connection[Any]":
         """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
         if self._db is None or self._db.is_closed():
-            self._db = await connect(self._address, writes=True)
+            db = await connect(self._address, writes=True, answer_s=self._answer_s)
+            self._session = tuple(await db.fetchrow(statements.SESSION) or ())
+            self._db = db
         return self._db
 
     async def drop(self) -> None:
@@ -111,6 +115,9 @@ class Session:
             await db.execute("BEGIN")
             try:
                 held = await self._transact(db, tickets, optimistic)
+            except TimeoutError:  # the line is silent: a ROLLBACK would wait for the answer too
+                await self.drop()
+                raise
             finally:
                 await self._roll_back(db)
         except StoreError as error:
@@ -205,6 +212,9 @@ class Session:
                 await self._write(db, batch, (label,), notify=True)
             else:
                 await db.execute("COMMIT")
+        except TimeoutError:
+            await self.drop()
+            raise
         finally:
             await self._roll_back(db)
         return answer
@@ -260,15 +270,12 @@ class Session:
         notify = notify or any(isinstance(r, Run) and (r.due_at or 0) <= batch.now.real for r in woken)
         self._batches += 1
         receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
-        written = await db.fetchrow(
-            statements.write(tuple(forms), notify=notify, receipt=self._receipts), *receipt, *arrays
-        )
+        written = await db.fetchrow(statements.write(tuple(forms), notify=notify), *receipt, *arrays)
         assert written is not None
-        self._pid, self._xid, alive = written[:3]
-        if not alive:
+        if not written[0]:
             raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
                               "start this process again")  # fmt: skip
-        if list(written[3 : 3 + len(counts)]) != counts:
+        if list(written[1 : 1 + len(counts)]) != counts:
             raise _Mismatch
         points.point("store.batch:inside", labels)
         await self._commit(db)
@@ -283,26 +290,29 @@ class Session:
             await self._resolve(error)
 
     async def _resolve(self, error: BaseException) -> None:
-        """Return if the transaction landed. The old session is made sure to be gone before its outcome is believed."""
+        """Return if the batch landed: its receipt tells, once the session that may still write it is gone.
+
+        A transaction's number would not: after a crash of the server it can be given to another (docs/decisions).
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + RESOLVE_S
+        old = self._session
         while loop.time() < until:
             try:
                 db = await self.db()
-                await db.fetch(statements.GONE, self._pid)
-                status = await db.fetchval(statements.LANDED, self._xid)
+                if old and not await db.fetch(statements.END, *old):
+                    record = await db.fetchrow(numbered(SQL[WRITER.name].select), STORE, self._writer)
+                    break
             except (*AWAY, asyncpg.PostgresError):
                 await self.drop()
-                await asyncio.sleep(ASK_AGAIN_S)
-                continue
-            if status == "committed":
-                return
-            if status == "aborted":
-                raise Unavailable("the store did not take the batch", str(error)) from error
-            if status is None:
-                break
             await asyncio.sleep(ASK_AGAIN_S)
-        raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
+        else:
+            raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
+        row = None if record is None else DECODE[WRITER.name](tuple(record))
+        if not isinstance(row, Writer):
+            raise Uncertain("the store's answer was lost", "and this writer's receipts are gone") from error
+        if row.batch != self._batches:
+            raise Unavailable("the store did not take the batch", str(error)) from error
 
     async def _roll_back(self, db: "asyncpg.Connection[Any]") -> None:
         """Leave no transaction open; a connection that cannot even do that is given up."""

@@ -67,8 +67,10 @@ NOW: Final = (
     f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "
     f"LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $1 AND key = $2) m ON true"
 )
-GONE: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = 'outlast'"
-LANDED: Final = "SELECT pg_xact_status($1::text::xid8)"
+# Who a session is: a process number may be given again, a number and a beginning are not.
+SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+# Ends a session, and answers as long as it is there. Parameters: SESSION's.
+END: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
 
 
 class Form(NamedTuple):
@@ -98,27 +100,25 @@ def _write(form: Form, first: int) -> str:
     )
 
 
-_ALIVE: Final = "tenant = $2 AND id = $3 AND status = $4"
-_RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE {_ALIVE} RETURNING 1"
-_NO_RECEIPT: Final = f"SELECT 1 FROM {WRITER.name} WHERE {_ALIVE} AND $1::bigint > 0"
+_RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE tenant = $2 AND id = $3 AND status = $4 RETURNING 1"
 
 
 @cache
-def write(forms: tuple[Form, ...], *, notify: bool, receipt: bool) -> str:
+def write(forms: tuple[Form, ...], *, notify: bool) -> str:
     """One statement for everything a batch leaves, its receipt and, where a run fell due, the word to others.
 
-    Parameters: batch, tenant, id and living status of the writer; then the arrays of each form. Answers the session
-    and the number of its transaction, how many living writers there are of this id, and how many rows of each form
-    were written: too few means that somebody else was first.
+    Parameters: batch, tenant, id and living status of the writer; then the arrays of each form. Answers how many
+    receipts were written (0: the writer is closed), and how many rows of each form: too few means that somebody else
+    was first.
     """
-    parts = [f"r AS ({_RECEIPT if receipt else _NO_RECEIPT})"]
+    parts = [f"r AS ({_RECEIPT})"]
     at = 5
     for n, form in enumerate(forms):
         parts.append(f"w{n} AS ({_write(form, at)})")
         at += form.width
     counts = ["(SELECT count(*) FROM r)", *(f"(SELECT count(*) FROM w{n})" for n in range(len(forms)))]
     said = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
-    return f"WITH {', '.join(parts)} SELECT pg_backend_pid(), pg_current_xact_id()::text, {', '.join(counts)}{said}"
+    return f"WITH {', '.join(parts)} SELECT {', '.join(counts)}{said}"
 
 
 def columns_of(rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:

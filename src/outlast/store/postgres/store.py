@@ -30,6 +30,7 @@ from outlast.store.wakes import Wakes
 
 T = TypeVar("T")
 URGENT_WAIT_S: Final = 60.0
+RENEWAL_S: Final = 4.0  # below the beat: a renewal over a silent line leaves room for two more
 
 
 class PostgresStore:
@@ -38,12 +39,13 @@ class PostgresStore:
     def __init__(self, address: Address, writer: str, clock: Clock | None) -> None:
         self.url = address.shown
         self.writer = writer
+        self._urgent_writer = f"{writer}.renewals"  # its receipts are its own: a renewal waits for no batch
         self._address = address
         self._process = os.getpid()
         self._wakes = Wakes()
         ticker = Ticker(clock)
-        self._session = Session(address, writer, ticker, receipts=True)
-        self._urgent = Session(address, writer, ticker, receipts=False)
+        self._session = Session(address, writer, ticker)
+        self._urgent = Session(address, self._urgent_writer, ticker, answer_s=RENEWAL_S)
         self._reads = Reads(address, ticker)
         self._listener = Listener(address, self._wakes)
         self._closed = False
@@ -67,11 +69,12 @@ class PostgresStore:
 
     async def _open(self) -> None:
         await self._migrate()
-        await self._session.alone(partial(chores.register, writer=self.writer), "register", receipt=False)
+        for session, name in self._writers():
+            await session.alone(partial(chores.register, writer=name), "register", receipt=False)
         self._tasks = Writer(self._session, self._urgent, self._wakes)
 
     async def _migrate(self) -> None:
-        db = await connect(self._address, writes=True)
+        db = await connect(self._address, writes=True, answer_s=None)  # an index may take its time
         try:
             await insist_on_durability(db, self._address)
             await migrate(db, self._address)
@@ -96,14 +99,17 @@ class PostgresStore:
         if writer is not None:
             await writer.close()
             try:
-                await self._session.alone(
-                    lambda db, batch: chores.resign(db, batch, self.writer), "resign", receipt=False
-                )
+                for session, name in self._writers():
+                    await session.alone(partial(chores.resign, writer=name), "resign", receipt=False)
             except (OutlastError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 pass  # its receipts stay readable; the row is purged with time
         await self._reads.close()
         await self._session.close()
         await self._urgent.close()
+
+    def _writers(self) -> tuple[tuple[Session, str], ...]:
+        """The writing sessions, and the writer row in which each leaves its receipts."""
+        return ((self._session, self.writer), (self._urgent, self._urgent_writer))
 
     def _check_process(self) -> None:
         if self._closed:
@@ -236,6 +242,10 @@ class PostgresStore:
     async def load(self, kind: Kind, key: Key) -> Row | None:
         """See the port."""
         return await self._read(lambda db: self._reads.load(db, kind, key))
+
+    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.load_many(db, kind, keys))
 
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
         """See the port."""
