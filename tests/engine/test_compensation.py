@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.core.machine import RunStatus
+from outlast.core.rows import RUN
 from outlast.engine import compensation as engine
 from outlast.engine import holder
 from outlast.errors import Conflict
@@ -155,21 +156,27 @@ async def test_a_failure_that_was_decided_stands_when_its_holder_dies(world: Wor
 
 
 @pytest.mark.req("EFF-6", "FAIL-12", "FAIL-6")
-async def test_a_replaced_holder_undoes_nothing_more(world: World) -> None:
-    """It froze before an undo's intent; when it wakes, another has undone all."""
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_replaced_holder_intends_no_undo(world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    """Another takes the run in the very moment before the intent: it does not land, and nothing is called."""
+    if not guarded:
+        kept = engine.core.intend_undo
+        monkeypatch.setattr(engine.core, "intend_undo", lambda *a, **k: kept(*a, **k)._replace(fence=None))
     shop = Receiver(dedupes=True)
     flow = saga(shop)
-    world.worker(flow)
+    first = world.worker(flow)
     await world.start(flow)
-    first = world.processes[0]
-    first.wire.before("intend undo/card/b", first.freeze)
+
+    def another_takes_it() -> None:
+        run = world.run()
+        taken = run._replace(epoch=run.epoch + 1, version=run.version + 1, owner="wk-2")
+        world.core.shelf.put(RUN, ("t", "r1"), taken)
+
+    first.wire.before("intend undo/card/b", another_takes_it)
     await world.cancel()
-    world.worker(flow)
-    await world.pass_(QUIET)
-    first.thaw()
-    await world.pass_(QUIET)
-    check_undone(world, shop)
-    assert len(shop.attempts) == 4
+    undone = [] if guarded else ["undo/card/b"]
+    assert [e.key for e in world.effects() if e.undoes] == undone
+    assert keys(shop)[2:] == undone, "the lease of the first still runs: but for the fence nothing stops it"
 
 
 # --- an undo that fails --------------------------------------------------------------------------------
