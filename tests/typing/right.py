@@ -114,6 +114,19 @@ async def find_order(supplier_id: str, offer_id: str, cents: int) -> Found[Order
 async def cancel_order(done: Order, supplier_id: str, offer_id: str, cents: int) -> None: ...
 
 
+@activity(key="hold/{offer_id}")
+async def hold(offer_id: str) -> Ticket:
+    return Ticket(message_id=offer_id)
+
+
+async def find_released(done: Ticket, offer_id: str) -> Found[None] | NotFound | CannotTell:
+    return Found(None) if done.message_id else CannotTell(offer_id)
+
+
+@hold.undo(on_doubt=repeat(window=timedelta(hours=1)), retry=Retry(attempts=5), reconcile=find_released)
+async def release(done: Ticket, offer_id: str) -> None: ...
+
+
 @activity(key="archive/{path}", on_doubt=repeat(window=timedelta(days=365)), undo=NoUndo("harmless"))
 def archive(path: str) -> int:
     return len(path)
