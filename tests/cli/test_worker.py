@@ -29,7 +29,7 @@ def test_it_says_what_it_serves_and_for_how_long(outlast: Terminal) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_stops_with_a_sentence(outlast: Terminal, number: signal.Signals) -> None:
     process = outlast.worker()
-    assert "serving refund@1 0" in " ".join(outlast("workers", "ls").out.split())
+    assert "serving refund@1 0 of 100" in " ".join(outlast("workers", "ls").out.split())
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
@@ -100,15 +100,55 @@ def test_two_workers_on_one_file_share_the_work(outlast: Terminal) -> None:
         assert process.returncode == 0
 
 
-def test_one_that_was_replaced_says_so(outlast: Terminal) -> None:
+@pytest.mark.req("REC-3", "REC-5")
+def test_one_that_was_replaced_says_so_and_goes_on_under_a_new_id(outlast: Terminal) -> None:
     asleep = outlast.worker()
+    (old,) = serving(outlast)
     asleep.send_signal(signal.SIGSTOP)
     outlast.worker()
-    eventually(lambda: len(outlast("workers", "ls", "-o", "json").json["workers"]) == 1)
+    eventually(lambda: len(serving(outlast)) == 1 and old not in serving(outlast))
     asleep.send_signal(signal.SIGCONT)
+    eventually(lambda: len(serving(outlast)) == 2)
+    (new,) = [each for each in serving(outlast) if each.startswith(f"w-{asleep.pid}-")]
+    assert new != old, "a closed id never serves again"
+    asleep.send_signal(signal.SIGTERM)
     _, err = asleep.communicate(timeout=PATIENCE_S)
-    assert asleep.returncode == 4
-    assert "was replaced" in err and "start it again: outlast worker" in err and "Traceback" not in err
+    assert asleep.returncode == 0
+    assert f"{old} was silent for too long and was replaced" in err and f"goes on as {new}" in err
+    assert "Traceback" not in err
+
+
+def serving(outlast: Terminal) -> list[str]:
+    return [each["worker"] for each in outlast("workers", "ls", "-o", "json").json["workers"]]
+
+
+@pytest.mark.req("REC-5")
+def test_the_list_shows_how_each_worker_is(outlast: Terminal) -> None:
+    process = outlast.worker("-c", "7", "--name", "blue")
+    eventually(lambda: outlast("workers", "ls", "-o", "json").json["workers"][0]["heartbeat_ago_ms"] < 300)
+    (view,) = outlast("workers", "ls", "-o", "json").json["workers"]
+    assert (view["pid"], view["concurrency"], view["free"], view["state"]) == (process.pid, 7, 7, "serving")
+    assert 0 < view["lease_left_ms"] <= 900 and view["loop_late_ms"] >= 0 and view["host"] and view["version"]
+    row = outlast("workers", "ls").row(view["worker"])
+    assert "blue serving refund@1 0 of 7" in row and f"{process.pid}@{view['host']}" in row and " left " in row
+    process.kill()
+    process.wait()
+    eventually(lambda: "silent: its runs are taken over" in outlast("workers", "ls", "--all").out)
+
+
+def test_a_run_that_only_another_workflows_worker_could_take_says_so_at_once(outlast: Terminal) -> None:
+    module = Path("other.py")
+    module.write_text(
+        "from pydantic import BaseModel\nfrom outlast import Context, Workflow\n"
+        "class S(BaseModel):\n    n: int\nother = Workflow('other', state=S)\n"
+        "@other.node(start=True)\nasync def go(ctx: Context[S]) -> None:\n    pass\n"
+    )
+    outlast.worker()
+    started = outlast("run", "other.py:other", "n=1", "--id", "o1")
+    assert started.code == 0 and "no worker serves other; start one: outlast worker other.py" in started.err
+    assert "no worker serves other@1" in outlast("runs", "ls").out
+    assert "no worker serves other@1" in outlast("runs", "show", "o1").out
+    assert "no live worker serves other@1" in outlast("explain", "o1").out
 
 
 def test_a_worker_without_a_module_is_a_usage_error(outlast: Terminal) -> None:

@@ -22,8 +22,9 @@ from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.flow.workflow import Workflow
-from outlast.runtime.serve import lease_view, worker_of
+from outlast.runtime.serve import Serving, lease_view, worker_of
 from outlast.runtime.spans import span
+from outlast.telemetry import Counters
 
 
 @click.command(cls=Command)
@@ -57,29 +58,41 @@ async def _serve(
 ) -> int:
     stops: list[int] = []
     async with operations(settings, make=True, workflows=served) as bound:
-        process = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier)
+        counters: list[Counters] = []
+
+        def make() -> WorkerProcess:
+            made = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier)
+            counters.append(made.counters)
+            return made
+
+        serving = Serving(bound.store, make)
 
         def stop(number: int) -> None:
             stops.append(number)
             if len(stops) > 1:
                 os._exit(INTERRUPTED)  # asked for twice: whatever still runs is taken over by others
-            _say(f"stopping: {process.held} runs are given back; once more to leave at once")
-            process.drain()
+            _say(f"stopping: {serving.worker.held} runs are given back; once more to leave at once")
+            serving.drain()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
-        _announce(Screen(settings), process, served, live, bound.store.url)
-        await process.run()
-        if counted := counted_text(process.counters):
-            _say(counted)
+        _announce(Screen(settings), serving.worker, served, live, bound.store.url)
+        same_store = await serving.run(_replaced)
+        for each in counters:
+            if counted := counted_text(each):
+                _say(counted)
         where = "" if settings.store == DEFAULT_STORE else f" --store {settings.store}"
         again = f"outlast worker {module}{where}"
-        if stops:
+        if same_store:
             _say(f"Stopped. Every run is safe in {bound.store.url} and goes on with: {again}")
             return OK
-    _say(f"This worker had been silent for too long and was replaced. Its runs are safe; start it again: {again}")
+    _say(f"The store was restored, or is another one. Its runs are safe; start this worker again: {again}")
     return CONFLICT
+
+
+def _replaced(old: WorkerProcess, new: WorkerProcess) -> None:
+    _say(f"{old.id} was silent for too long and was replaced; its runs are safe. This process goes on as {new.id}")
 
 
 def _announce(

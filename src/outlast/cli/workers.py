@@ -8,8 +8,13 @@ from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group
+from outlast.core.budget import HEARTBEAT_EVERY, SECOND
 from outlast.runtime.operations import Operations
+from outlast.runtime.spans import span
 from outlast.runtime.views import worker_view
+
+LATE = SECOND // 10
+STALLED = 2 * HEARTBEAT_EVERY  # a beat that was missed
 
 
 @click.group(cls=Group)
@@ -30,11 +35,33 @@ async def ls(ops: Operations, screen: Screen, every: bool) -> int:
     if not views:
         screen.line("no worker serves this store → outlast worker MODULE")
         return OK
-    screen.table(("WORKER", "NAME", "STATUS", "SERVES", "HOLDS", "STARTED"), [_row(screen, view) for view in views])
+    screen.table(("WORKER", "NAME", "STATUS", "SERVES", "HOLDS", "LEASE", "HEARTBEAT", "LOOP", "AT", "STARTED"),
+                 [_row(screen, view) for view in views])  # fmt: skip
     return OK
 
 
 def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
-    lanes, started = " ".join(view["serves"]), screen.since(view["started_at"])
-    state = "serving" if view["serving"] else "gone"
-    return view["worker"], view["name"], state, lanes, str(view["holds"]), started
+    of, alive = view["concurrency"], view["serving"]
+    at = f"{view['pid']}@{view['host']}" if view["pid"] else ""
+    return (
+        view["worker"],
+        view["name"],
+        view["state"],
+        " ".join(view["serves"]),
+        f"{view['holds']} of {of}" if of and alive else str(view["holds"]),
+        f"{span(view['lease_left_ms'])} left" if alive else "",
+        f"{span(view['heartbeat_ago_ms'])} ago",
+        _loop(view) if alive else "",
+        f"{at} {view['version'] or ''}".strip(),
+        screen.since(view["started_at"]),
+    )
+
+
+def _loop(view: dict[str, Any]) -> str:
+    """How its event loop was at the last heartbeat; one that does not tick soon loses the lease (S-5)."""
+    late, ticked = view["loop_late_ms"], view["loop_ticked_ms"]
+    if late is None or ticked is None:
+        return ""
+    if ticked > STALLED:
+        return f"stalled for {span(ticked)}"
+    return f"{span(late)} late" if late > LATE else "ok"

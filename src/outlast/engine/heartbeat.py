@@ -2,10 +2,12 @@
 
 import asyncio
 import faulthandler
+import json
 import logging
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from outlast.core.budget import SECOND, Liveness
 from outlast.core.clock import Clock
@@ -13,13 +15,16 @@ from outlast.core.commit import Commit, Done, Put
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
 from outlast.engine.guard import Lease, Reading, read
+from outlast.engine.outage import Outage
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
 
 log = logging.getLogger("outlast.engine")
 
 
-def opened(worker: str, *, name: str, lanes: str, now_real: int, now_business: int, live: Liveness) -> Worker:
+def opened(
+    worker: str, *, name: str, lanes: str, now_real: int, now_business: int, live: Liveness, health: str = ""
+) -> Worker:
     """A worker's first row."""
     return Worker(
         tenant=STORE,
@@ -31,7 +36,7 @@ def opened(worker: str, *, name: str, lanes: str, now_real: int, now_business: i
         name=name,
         started_at=now_business,
         renewed_at=now_real,
-        health="",
+        health=health,
     )
 
 
@@ -44,15 +49,29 @@ def closed(row: Worker) -> Commit:
 class Heartbeat:
     """Renews one worker's row. `lost` is called once, from the loop, when another process has closed it."""
 
-    def __init__(self, store: Store, clock: Clock, live: Liveness, lease: Lease, lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        live: Liveness,
+        lease: Lease,
+        lost: Callable[[], None],
+        *,
+        outage: Outage | None = None,
+        health: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        """`health`: what others are to see of this worker; asked in the heartbeat's own thread, so it only reads."""
         self._store = store
         self._clock = clock
         self._live = live
         self._lease = lease
         self._lost = lost
+        self._outage = outage or Outage(lease.worker, clock)
+        self._health = health
         self._row: Worker | None = None
         self._heard = (0, 0)  # the store's real time in its last answer, and our boot clock then
         self._loop_ticked = clock.mono()
+        self._loop_late = 0
         self._stop = threading.Event()
         self._dumped = False
 
@@ -61,7 +80,13 @@ class Heartbeat:
         submitted = read(self._clock)
         now = await self._store.now()
         row = opened(
-            self._lease.worker, name=name, lanes=lanes, now_real=now.real, now_business=now.business, live=self._live
+            self._lease.worker,
+            name=name,
+            lanes=lanes,
+            now_real=now.real,
+            now_business=now.business,
+            live=self._live,
+            health=self._seen(),
         )
         done = await self._store.commit(Commit((Put(WORKER, row, 0),), label=f"open worker {row.id}"))
         self._row = row
@@ -72,9 +97,10 @@ class Heartbeat:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._beat, args=(loop,), name="outlast-heartbeat", daemon=True).start()
 
-    def tick(self) -> None:
-        """The event loop is alive."""
+    def tick(self, late_ms: int = 0) -> None:
+        """The event loop is alive; it came so much later than it had asked to be woken."""
         self._loop_ticked = self._clock.mono()
+        self._loop_late = late_ms
         self._dumped = False
 
     def stop(self) -> None:
@@ -101,6 +127,7 @@ class Heartbeat:
             status=lease_target("renew", row.status),
             lease_until=real + self._live.heartbeat_window,
             renewed_at=real,
+            health=self._seen(),
         )
         try:
             done = self._store.urgent_sync(Commit((Put(WORKER, after, row.version),), label=f"renew {row.id}"))
@@ -108,10 +135,15 @@ class Heartbeat:
             self._lease.lost = True
             return False
         except StoreError as error:
-            log.warning("worker %s could not renew its lease: %s", row.id, error.reason)
+            self._outage.met("could not renew its lease", error)
             return True
         self._accepted(submitted, after, done)
         return True
+
+    def _seen(self) -> str:
+        """The health of this worker, as others read it in its row."""
+        ticked = max(0, self._clock.mono() - self._loop_ticked)
+        return json.dumps({**self._health(), "loop_late_ms": self._loop_late, "loop_ticked_ms": ticked})
 
     def _accepted(self, submitted: Reading, row: Worker, done: Done) -> None:
         self._row = row

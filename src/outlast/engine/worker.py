@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Facts
 from typing import Any
 
 from outlast.core.budget import (
@@ -31,6 +32,7 @@ from outlast.engine.inquiry import millis
 from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
+from outlast.engine.outage import Outage
 from outlast.engine.pool import DaemonPool
 from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
@@ -70,8 +72,10 @@ class WorkerProcess:
         name: str = "",
         threads: bool = True,
         notifier: Notifier | None = None,
+        about: Facts[str, str | int] | None = None,
     ) -> None:
         """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter.
+        `about`: where it runs and what it is, for people who read the list of workers.
         `threads=False`: the heartbeat beats in the loop, for virtual clocks.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
@@ -87,7 +91,11 @@ class WorkerProcess:
         self._threads = threads
         self._pool = DaemonPool(concurrency)
         self._lease = Lease(worker)
-        self._heartbeat = Heartbeat(store, clock, self.live, self._lease, self._on_lost)
+        self._about = dict(about or {})
+        self._outage = Outage(worker, clock)
+        self._heartbeat = Heartbeat(
+            store, clock, self.live, self._lease, self._on_lost, outage=self._outage, health=self._health
+        )
         self.counters = Counters()
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
@@ -111,6 +119,8 @@ class WorkerProcess:
         self._draining = False
         self._taking = 0
         self._generation: Row | None = None  # of the store, as it was when this worker began
+        self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
+        self.estranged = False  # its store was restored, or is another one: this process must not go on
 
     # --- life --------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -142,8 +152,12 @@ class WorkerProcess:
         """How many runs it walks at this moment."""
         return len(self._holders)
 
+    def _health(self) -> dict[str, Any]:
+        return {**self._about, "holds": len(self._holders), "of": self._concurrency, "draining": self._draining}
+
     def _on_lost(self) -> None:
-        log.error("worker %s was closed by another process: it stops, and must start again under a new id", self.id)
+        log.error("worker %s was silent for too long and was closed by another process; its runs are theirs", self.id)
+        self.replaced = True
         self._lease.lost = True
         self.drain()  # what it still walks learns at its next commit; answers that come too late become evidence
 
@@ -179,7 +193,7 @@ class WorkerProcess:
             elif free <= 0:
                 await self._wake.wait()
         except StoreError as error:
-            log.warning("worker %s cannot look for work: %s", self.id, error)
+            self._outage.met("cannot look for work", error)
             await self._sleep(None)
 
     async def _sleep(self, due: int | None) -> None:
@@ -273,21 +287,24 @@ class WorkerProcess:
                 await topologies.publish(self._store, self._workflows.values())
                 return
             except StoreError as error:
-                log.warning("worker %s cannot say what its lanes look like: %s", self.id, error)
+                self._outage.met("cannot say what its lanes look like", error)
                 await self._clock.sleep(self.live.heartbeat_every)
 
     async def _keep_house(self) -> None:
         """Every heartbeat: the loop ticks, lost claims are given back, free slots are handed on."""
         while True:
+            asleep = self._clock.mono()
             await self._clock.sleep(self.live.heartbeat_every)
-            self._heartbeat.tick()
+            self._heartbeat.tick(max(0, self._clock.mono() - asleep - self.live.heartbeat_every))
             try:
                 if not self._threads and not self._heartbeat.renew():
                     self._on_lost()
                     return
                 if await self._store.load(META, GENERATION) != self._generation:
                     log.error("the store of worker %s was restored, or is another one: it stops", self.id)
-                    self._on_lost()
+                    self.estranged = True
+                    self._lease.lost = True
+                    self.drain()
                     return
                 await self._holds.refresh()
                 await self._compare()
@@ -295,8 +312,9 @@ class WorkerProcess:
                 if self._orphans.lanes:
                     self._wake.set()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
+                self._outage.over()
             except StoreError as error:
-                log.warning("worker %s: %s", self.id, error)
+                self._outage.met("cannot reach its store", error)
 
     async def _compare(self) -> None:
         """Give back what the store says is ours and nobody here walks: a claim whose reply was lost (S-2)."""
@@ -329,7 +347,7 @@ class WorkerProcess:
             try:
                 wait = min(wait, await self._bury())
             except StoreError as error:
-                log.warning("worker %s: %s", self.id, error)
+                self._outage.met("cannot see to other workers", error)
             await self._clock.sleep(max(wait, 1))
 
     async def _bury(self) -> int:

@@ -1,12 +1,20 @@
-"""The worker of this process, put together: the engine's, with the system's clock and dice."""
+"""The workers of this process, put together: the engine's, with the system's clock and dice."""
 
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from outlast.core.budget import Liveness
+from outlast.core.budget import STORE_RETRY, Liveness
 from outlast.core.clock import Clock
+from outlast.core.generation import GENERATION
+from outlast.core.rows import META
 from outlast.engine.notices import Notifier
+from outlast.engine.outage import Outage
 from outlast.engine.worker import WorkerProcess, budget_of
+from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.store.port import Store
@@ -35,7 +43,60 @@ def worker_of(
         name=name,
         threads=threads,
         notifier=notifier,
+        about=about(),
     )
+
+
+def about() -> dict[str, str | int]:
+    """Where this process runs and of which version it is, for the list of workers."""
+    found: dict[str, str | int] = {"pid": os.getpid(), "host": socket.gethostname()}
+    with suppress(PackageNotFoundError):  # run from a tree that was never installed
+        found["version"] = version("outlast")
+    return found
+
+
+class Serving:
+    """The workers of this process, one after the other: one that was replaced is followed by a new one (S-2).
+
+    A database that is away for longer than the heartbeat window would else have ended every worker for ever.
+    """
+
+    def __init__(self, store: Store, make: Callable[[], WorkerProcess], clock: Clock | None = None) -> None:
+        """`make` gives a worker that was never started before."""
+        self.worker = make()  # the one that serves now
+        self._store = store
+        self._make = make
+        self._clock = clock or SystemClock()
+        self._stopping = False
+
+    def drain(self) -> None:
+        """Take nothing new, give back what is held, and return from `run`."""
+        self._stopping = True
+        self.worker.drain()
+
+    async def run(self, again: Callable[[WorkerProcess, WorkerProcess], None] = lambda old, new: None) -> bool:
+        """Serve until drained: True. False: the store was restored, or is another one; this process must not go on.
+
+        `again` is told of each worker that was replaced, and of its successor. Raises StoreError if the store cannot
+        be reached at the start.
+        """
+        generation = await self._store.load(META, GENERATION)
+        await self.worker.run()
+        while self.worker.replaced and not self._stopping:
+            before, outage = self.worker, Outage(self.worker.id, self._clock)
+            while not self._stopping:  # a store that is away again is asked until it answers
+                try:
+                    if await self._store.load(META, GENERATION) != generation:
+                        return False
+                    self.worker = self._make()
+                    outage.over()
+                    again(before, self.worker)
+                    await self.worker.run()
+                    break
+                except StoreError as error:
+                    outage.met("cannot begin anew", error)
+                    await self._clock.sleep(STORE_RETRY)
+        return not self.worker.estranged
 
 
 def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, Any]:

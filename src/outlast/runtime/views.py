@@ -11,12 +11,12 @@ from typing import Any
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, iso
 from outlast.core.keys import Scope
-from outlast.core.machine import EffectStatus
+from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
 from outlast.core.rows import Approval, Effect, Event, Evidence, Run, Worker, is_over
 from outlast.runtime.suspicious import suspicious_texts
-from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text
+from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text, worker_words
 
 ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
 TAKEN = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
@@ -156,14 +156,25 @@ def event_view(event: Event) -> dict[str, Any]:
 
 
 def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
-    """A worker, what it serves, and whether its lease still runs."""
+    """A worker, what it serves, whether its lease still runs, and how it said it was at its last heartbeat."""
+    health = json.loads(worker.health) if worker.health else {}
     return {
         "worker": worker.id,
         "name": worker.name,
         "status": worker.status.value,
         "serving": is_alive(worker, now),
+        "state": worker_words(worker, now),
         "serves": worker.lanes.split(),
         "holds": held,
+        "concurrency": health.get("of"),
+        "free": None if health.get("of") is None else max(0, health["of"] - held),
+        "pid": health.get("pid"),
+        "host": health.get("host"),
+        "version": health.get("version"),
+        "loop_late_ms": health.get("loop_late_ms"),
+        "loop_ticked_ms": health.get("loop_ticked_ms"),
+        "lease_left_ms": max(0, worker.lease_until - now.real) if worker.status is LeaseStatus.ALIVE else 0,
+        "heartbeat_ago_ms": max(0, now.real - worker.renewed_at),
         "started_at": instant(worker.started_at),
         "renewed_at_real": instant(worker.renewed_at),
         "lease_until_real": instant(worker.lease_until),

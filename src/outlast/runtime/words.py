@@ -66,6 +66,15 @@ def is_alive(worker: Worker, now: Instant) -> bool:
     return worker.status is LeaseStatus.ALIVE and worker.lease_until > now.real
 
 
+def worker_words(worker: Worker, now: Instant) -> str:
+    """What a worker is doing, by its row: serving, draining, silent (its lease has run out), or gone."""
+    if worker.status is LeaseStatus.CLOSED:
+        return "gone"
+    if not is_alive(worker, now):
+        return "silent: its runs are taken over"
+    return "draining" if worker.health and json.loads(worker.health).get("draining") else "serving"
+
+
 def effect_words(effect: Effect, code: str) -> str:
     """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt."""
     again = f", asked again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
