@@ -2,17 +2,24 @@
 
 import argparse
 import json
+import os
+import pkgutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
-from bench import machine, table
-from bench.figures import Figures, Size
+import bench.engines
+from bench import machine, plots, postgres, table
+from bench.engines import Setup, engine_of
+from bench.figures import Figures, Goal, Size
 
-NAMES = (
+EVERYDAY = (
     "control",
     "steps_effectful",
     "steps_readonly",
@@ -21,59 +28,135 @@ NAMES = (
     "decision_across",
     "takeover",
     "waiting",
+    "state",
     "cold",
 )
+LONG = ("many_waiting", "many_held", "history", "scale", "purge")
+NAMES = (*EVERYDAY, *LONG)
+WORKLOADS = {
+    "W1": ("one_run",),
+    "W2": ("steps_effectful", "steps_readonly"),
+    "W3": ("many_waiting",),
+    "W4": ("many_held",),
+    "W5": ("state",),
+}
+STORES = tuple(sorted((found.name for found in pkgutil.iter_modules(bench.engines.__path__)), reverse=True))
 QUICK_REPEATS = 1
-LIMIT_S = 180  # for one repeat: then something hangs
+LIMIT_S = 900  # for one repeat: then something hangs
+
+
+class Job(NamedTuple):
+    """One measurement, on one store, with so many worker processes."""
+
+    name: str
+    store: str
+    workers: int
+
+    @property
+    def shown(self) -> str:
+        """As people and the JSON name it."""
+        return f"{self.name} {self.store}" + (f" {self.workers}w" if self.workers > 1 else "")
+
+    @property
+    def module(self) -> ModuleType:
+        """Of bench/measures."""
+        return import_module(f"bench.measures.{self.name}")
+
+    def goals(self) -> tuple[Goal, ...]:
+        """What is asked of it."""
+        goals: tuple[Goal, ...]
+        if hasattr(self.module, "goals"):
+            goals = self.module.goals(Setup(engine_of(self.store), self.workers))
+        else:
+            goals = self.module.GOALS
+        return goals
 
 
 def main() -> None:
-    """Measure, print, and write the JSON where it was asked for."""
+    """Measure, print, and write JSON and plots where they were asked for."""
     asked = _arguments()
     size = Size.QUICK if asked.quick else Size.FULL
-    measures = {name: import_module(f"bench.measures.{name}") for name in asked.names or NAMES}
+    jobs = list(_jobs(asked))
     before = machine.facts()
-    found = _measure(measures, size, asked.repeats or (QUICK_REPEATS if asked.quick else None))
+    with _server(jobs):
+        found = _measure(jobs, size, asked.repeats or (QUICK_REPEATS if asked.quick else None))
     facts = {**before, "load": f"{before['load']} before, {machine.load()} after"}
-    lines = [line for name, each in measures.items() for line in table.rows(name, each.GOALS, found[name])]
     print(" · ".join(f"{key} {value}" for key, value in facts.items()))
     if facts["file_system"] in machine.MEMORY_ONLY:
         print("these files are in memory: set OUTLAST_BENCH_DIR to a folder on a disk, or durability costs nothing")
-    print(table.text(lines))
+    print(table.text([line for job in jobs for line in table.rows(job.shown, job.goals(), found[job])]))
     if asked.json:
-        asked.json.write_text(json.dumps({"machine": facts, "size": size, "figures": found}, indent=2) + "\n")
+        figures = {job.shown: found[job] for job in jobs}
+        asked.json.write_text(json.dumps({"machine": facts, "size": size, "figures": figures}, indent=2) + "\n")
+    if asked.plots:
+        plots.draw({job.shown: (job.goals(), found[job]) for job in jobs}, asked.plots)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(NAMES)}; all if none is named")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of: {', '.join(EVERYDAY)} (all of these if none is named), {', '.join(LONG)}; {', '.join(WORKLOADS)}",
+    )
+    parser.add_argument(
+        "--store", action="append", choices=STORES, help="the engine's store; each in turn unless named"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="worker processes, where more than one can be measured"
+    )
     parser.add_argument("--repeats", type=int, metavar="N", help="at most so often; 5 unless a measurement is long")
-    parser.add_argument("--quick", action="store_true", help="a look: less of each, once; under a minute")
+    parser.add_argument("--quick", action="store_true", help="a look: less of each, once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every repeat's figures there too")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw a picture of each figure there (SVG)")
     asked = parser.parse_args()
+    asked.names = [each for name in asked.names for each in WORKLOADS.get(name.upper(), (name,))]
     if unknown := set(asked.names) - set(NAMES):
         parser.error(f"no measurement {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     return asked
 
 
-def _measure(measures: dict[str, ModuleType], size: Size, repeats: int | None) -> dict[str, list[Figures]]:
+def _jobs(asked: argparse.Namespace) -> Iterator[Job]:
+    for name in asked.names or EVERYDAY:
+        module = import_module(f"bench.measures.{name}")
+        counts = getattr(module, "WORKERS", (1,))
+        if asked.workers and hasattr(module, "WORKERS"):
+            counts = (asked.workers,)
+        for store in asked.store or STORES:
+            if store in getattr(module, "STORES", STORES):
+                yield from (Job(name, store, workers) for workers in counts)
+
+
+@contextmanager
+def _server(jobs: list[Job]) -> Iterator[None]:
+    """One PostgreSQL server for all repeats, if any of them needs it."""
+    if any(job.store == "postgres" for job in jobs):
+        with postgres.server() as url:
+            os.environ[postgres.GIVEN] = url
+            yield
+    else:
+        yield
+
+
+def _measure(jobs: list[Job], size: Size, repeats: int | None) -> dict[Job, list[Figures]]:
     """Round by round, every other round backwards, so that none is always measured after the same other."""
-    found: dict[str, list[Figures]] = {name: [] for name in measures}
-    times = {name: min(repeats or each.REPEATS, each.REPEATS) for name, each in measures.items()}
+    found: dict[Job, list[Figures]] = {job: [] for job in jobs}
+    times = {job: min(repeats or job.module.REPEATS, job.module.REPEATS) for job in jobs}
     for number in range(max(times.values())):
-        for name in list(measures)[:: -1 if number % 2 else 1]:
-            if number < times[name]:
-                found[name].append(_once(name, size))
+        for job in jobs[:: -1 if number % 2 else 1]:
+            if number < times[job]:
+                found[job].append(_once(job, size))
     return found
 
 
-def _once(name: str, size: Size) -> Figures:
+def _once(job: Job, size: Size) -> Figures:
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "bench.one", name, size]
+    command = [sys.executable, "-m", "bench.one", job.name, size, job.store, str(job.workers)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
-        sys.exit(f"{name} failed: see above")
-    print(f"  {name}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+        sys.exit(f"{job.shown} failed: see above")
+    print(f"  {job.shown}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
     figures: Figures = json.loads(done.stdout.splitlines()[-1])
     return figures
 

@@ -2,12 +2,13 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.figures import Figures, Goal, percentile
 from bench.serving import ACTOR, TENANT
 from outlast.core.rows import APPROVAL, Approval
-from outlast.engine import commands
+from outlast.engine import decisions
 from outlast.store.port import Store
 
 MS = 1_000_000
@@ -43,9 +44,9 @@ class Decider:
         self.samples: list[Sample] = []
 
     @classmethod
-    async def of(cls, store: Store) -> "Decider":
-        """For all approvals of the store."""
-        rows = await store.rows(APPROVAL, (TENANT,), limit=100_000)
+    async def of(cls, store: Store, runs: Sequence[str]) -> "Decider":
+        """For the approvals of these runs."""
+        rows = [row for run in runs for row in await store.rows(APPROVAL, (TENANT, run))]
         return cls(store, {row.run: row for row in rows if isinstance(row, Approval)})
 
     async def decide(self, run: str) -> None:
@@ -53,7 +54,7 @@ class Decider:
         row = self._approvals[run]
         self._called[run] = time.monotonic_ns()
         chosen = _offered(row)
-        await commands.decide(self._store, row, verb="approve", chosen=chosen, by=ACTOR, claims=["bench"], reason="")
+        await decisions.decide(self._store, row, verb="approve", chosen=chosen, by=ACTOR, claims=["bench"], reason="")
         self._acknowledged[run] = time.monotonic_ns()
 
     def line(self, run: str, at_ns: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import time
 from collections import defaultdict
 from datetime import timedelta
@@ -20,6 +21,24 @@ class Count(BaseModel):
 
     loops: int  # how often a looping node is visited; elsewhere: not 0 = its line is said aloud
     n: int = 0
+
+
+class Cargo(BaseModel):
+    """A state that is large from its first step on, and of which each step then changes little."""
+
+    loops: int
+    size: int
+    n: int = 0
+    parts: dict[str, str] = {}
+
+
+PARTS = 8
+
+
+def cargo_of(size: int) -> dict[str, str]:
+    """Fields of so many bytes together, which do not compress to nothing: random digits, the same each time."""
+    dice = random.Random(1)
+    return {f"part{n}": dice.randbytes(size // PARTS // 2).hex() for n in range(PARTS)}
 
 
 @activity(key="write/{n}", undo=NoUndo("a bench changes nothing"))
@@ -41,6 +60,9 @@ long_readonly = Workflow("bench-long-readonly", state=Count)
 asking = Workflow("bench-asking", state=Count)
 waiting = Workflow("bench-waiting", state=Count)
 holding = Workflow("bench-holding", state=Count)
+cargo = Workflow("bench-cargo", state=Cargo)
+WARMED = (effectful, readonly, long_effectful, long_readonly)
+"""Those that a worker may walk in memory before it is measured: their runs come to their end by themselves."""
 
 
 @effectful.node(start=True)
@@ -210,8 +232,27 @@ async def listen(ctx: Context[Count]) -> None:
     await ctx.receive("never", Count)
 
 
+@activity(key="slow/{n}", undo=NoUndo("a bench changes nothing"), timeout=timedelta(minutes=4))
+async def slow(n: int) -> int:
+    """A receiver that does not answer while the measurement lasts."""
+    await asyncio.sleep(180)
+    return n
+
+
 @holding.node(start=True)
 async def hold(ctx: Context[Count]) -> None:
-    """Say so, and stay until this process is killed; whoever takes over walks it again and says so too."""
+    """Say so, and stay until this process is killed: in a slow call, or (`loops`) in code of its own. Whoever takes
+    over walks it again and says so too."""
     stamp(ctx.run_id)
-    await asyncio.sleep(3600)
+    if ctx.state.loops:
+        await asyncio.sleep(3600)
+    await ctx.do(slow, 1)
+
+
+@cargo.node(start=True, max_visits=10_000)
+async def carry(ctx: Context[Cargo]) -> Literal["carry"] | None:
+    """One write a visit; of the large state only the number changes."""
+    if not ctx.state.parts:
+        ctx.state.parts = cargo_of(ctx.state.size)
+    ctx.state.n += await ctx.do(write, 1)
+    return "carry" if ctx.state.n < ctx.state.loops else None

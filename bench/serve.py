@@ -1,4 +1,7 @@
-"""The worker of a measurement that needs several processes: `python -m bench.serve STORE WORKFLOW [WINDOW EVERY]`."""
+"""A worker process of a measurement: `python -m bench.serve STORE WORKFLOW CONCURRENCY [WINDOW EVERY]`.
+
+It says that it is ready, serves once standard input says `go`, and answers each `report` with what it has used.
+"""
 
 import asyncio
 import json
@@ -7,37 +10,52 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 from bench import flows
-from bench.serving import worker
-from bench.usage import resident
+from bench.serving import opened, served, start_runs, until_let_go, worker
+from bench.usage import usage
+from outlast import Workflow
 from outlast.core.budget import Liveness
 from outlast.flow.workflow import workflows_of
 from outlast.runtime.open import open_store
 
-
-def answer_reports() -> None:
-    """Each line on standard input asks for one line of JSON: CPU seconds, wall seconds and memory of this process."""
-    for _ in sys.stdin:
-        report = {"cpu_s": time.process_time(), "wall_s": time.monotonic(), "resident": resident()}
-        os.write(1, (json.dumps(report) + "\n").encode())
+WARM_RUNS, WARM_LOOPS = 4, 25
 
 
-async def serve(path: str, name: str, live: Liveness | None) -> None:
+def listen(loop: asyncio.AbstractEventLoop, go: asyncio.Event) -> None:
+    """What standard input says, line by line."""
+    for line in sys.stdin:
+        if line.strip() == "go":
+            loop.call_soon_threadsafe(go.set)
+        else:
+            os.write(1, (json.dumps(usage()._asdict()) + "\n").encode())
+
+
+async def warm(workflow: Workflow[Any]) -> None:
+    """A run or two in memory beforehand: what is measured is a worker that has walked runs before."""
+    if workflow in flows.WARMED:
+        async with opened("memory:") as store, served(store, workflow) as serving:
+            await start_runs(store, workflow, WARM_RUNS, loops=WARM_LOOPS)
+            await until_let_go(serving, store, "completed", WARM_RUNS)
+
+
+async def serve(url: str, name: str, concurrency: int, live: Liveness | None) -> None:
     """Serve one workflow of bench/flows.py until SIGTERM."""
-    store = await open_store(f"sqlite:{path}")
     workflow = next(w for w in workflows_of(flows) if w.name == name)
-    serving = worker(store, workflow, live)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.drain)
-    task = asyncio.create_task(serving.run())
-    await asyncio.sleep(0.1)
-    os.write(1, f"serving - {os.getpid()} {time.monotonic_ns()}\n".encode())
-    await task
+    await warm(workflow)
+    store = await open_store(url)
+    serving = worker(store, workflow, live, concurrency)
+    loop, go = asyncio.get_running_loop(), asyncio.Event()
+    threading.Thread(target=listen, args=(loop, go), daemon=True).start()
+    loop.add_signal_handler(signal.SIGTERM, lambda: (go.set(), serving.drain()))
+    os.write(1, f"ready - {os.getpid()} {time.monotonic_ns()}\n".encode())
+    await go.wait()
+    await serving.run()
     await store.close()
 
 
 if __name__ == "__main__":
-    times = [int(ms) for ms in sys.argv[3:5]]
-    threading.Thread(target=answer_reports, daemon=True).start()
+    times = [int(ms) for ms in sys.argv[4:6]]
     lives = Liveness(heartbeat_window=times[0], heartbeat_every=times[1]) if times else None
-    asyncio.run(serve(sys.argv[1], sys.argv[2], lives))
+    asyncio.run(serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), lives))

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.usage import Usage
 from outlast import Workflow
 from outlast.core.budget import Liveness
 from outlast.core.rows import RUN
@@ -28,28 +28,32 @@ LOOK_S = 0.005
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Store]:
+async def opened(url: str) -> AsyncIterator[Store]:
     """The store of a measurement."""
-    store = await open_store(f"sqlite:{folder / 'bench.db'}")
+    store = await open_store(url)
     try:
         yield store
     finally:
         await store.close()
 
 
-async def start_runs(store: Store, workflow: Workflow[Any], count: int, *, first: int = 0, loops: int = 0) -> list[str]:
+async def start_runs(
+    store: Store, workflow: Workflow[Any], count: int, *, first: int = 0, prefix: str = "r", **state: Any
+) -> list[str]:
     """Start so many runs, durably; answers their ids."""
-    ids = [f"r{n}" for n in range(first, first + count)]
+    ids = [f"{prefix}{n}" for n in range(first, first + count)]
+    start = {"loops": 0, **state}
     for at in range(0, count, STARTS):
         starts = [
-            commands.start(store, workflow, {"loops": loops}, tenant=TENANT, actor=ACTOR, run=run)
-            for run in ids[at : at + STARTS]
+            commands.start(store, workflow, start, tenant=TENANT, actor=ACTOR, run=run) for run in ids[at : at + STARTS]
         ]
         await asyncio.gather(*starts)
     return ids
 
 
-def worker(store: Store, workflow: Workflow[Any], live: Liveness | None = None) -> WorkerProcess:
+def worker(
+    store: Store, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
+) -> WorkerProcess:
     """A worker of this process, not yet serving."""
     return WorkerProcess(
         store,
@@ -58,7 +62,7 @@ def worker(store: Store, workflow: Workflow[Any], live: Liveness | None = None) 
         clock=SystemClock(),
         chance=chance,
         live=live,
-        concurrency=CONCURRENCY,
+        concurrency=concurrency,
     )
 
 
@@ -89,7 +93,7 @@ async def until_let_go(serving: WorkerProcess, store: Store, status: str, count:
 
 
 class Line(NamedTuple):
-    """What a measured process has said: that a run's line is reached, or that it serves, and when (monotonic ns)."""
+    """What a measured process has said: that a run's line is reached, or that it is ready, and when (monotonic ns)."""
 
     word: str
     run: str
@@ -113,16 +117,23 @@ class Process:
                 return Line(parts[0], parts[1], int(parts[2]), int(parts[3]))
         raise EOFError(f"the measured process has ended: {self._popen.wait()}")
 
-    def report(self) -> dict[str, float]:
-        """Ask it what it uses; see bench/serve.py."""
-        assert self._popen.stdin is not None and self._popen.stdout is not None
-        self._popen.stdin.write("report\n")
-        self._popen.stdin.flush()
+    def begin(self) -> None:
+        """Serve from now on."""
+        self._say("go")
+
+    def used(self) -> Usage:
+        """What it has used since its start; what it said meanwhile is passed over."""
+        self._say("report")
+        assert self._popen.stdout is not None
         while text := self._popen.stdout.readline():
             if text.startswith("{"):
-                found: dict[str, float] = json.loads(text)
-                return found
+                return Usage(**json.loads(text))
         raise EOFError("the measured process has ended")
+
+    def _say(self, word: str) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(f"{word}\n")
+        self._popen.stdin.flush()
 
     def kill(self) -> None:
         """SIGKILL: no handler, no goodbye."""
@@ -144,15 +155,27 @@ class Process:
 
 
 @contextmanager
-def worker_process(folder: Path, workflow: Workflow[Any], live: Liveness | None = None) -> Iterator[Process]:
-    """A worker in a process of its own, serving when the block begins, gone when it ends."""
-    command = [sys.executable, "-m", "bench.serve", str(folder / "bench.db"), workflow.name]
+def waiting_process(
+    url: str, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
+) -> Iterator[Process]:
+    """A worker in a process of its own, ready when the block begins, gone when it ends."""
+    command = [sys.executable, "-m", "bench.serve", url, workflow.name, str(concurrency)]
     if live is not None:
         command += [str(live.heartbeat_window), str(live.heartbeat_every)]
     process = Process(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     try:
         said = process.line()
-        assert said.word == "serving", said
+        assert said.word == "ready", said
         yield process
     finally:
         process.end()
+
+
+@contextmanager
+def worker_process(
+    url: str, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
+) -> Iterator[Process]:
+    """The same, serving from the beginning."""
+    with waiting_process(url, workflow, live, concurrency) as process:
+        process.begin()
+        yield process

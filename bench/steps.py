@@ -1,57 +1,73 @@
-"""Many runs of ten nodes in one worker process: steps a second, and what a step costs."""
+"""Many runs of ten steps, walked by one worker process or several: steps a second, and what a step costs."""
 
-import asyncio
-from pathlib import Path
-from typing import Any
-
-from bench.commits import commit_rate
+from bench.engines import Engine, Place, Setup
 from bench.figures import Figures, Goal, Size
-from bench.flows import STEPS
-from bench.place import folder, size_of
-from bench.serving import opened, served, start_runs, until_let_go
-from bench.usage import Usage, usage
-from outlast import Workflow
+from bench.usage import Usage, tree
 
+STEPS = 10
 MICRO = 1_000_000
 SHOWN = (
     Goal("loop_us", "µs CPU/step"),
     Goal("writer_us", "µs CPU/step"),
     Goal("other_us", "µs CPU/step"),
+    Goal("server_us", "µs CPU/step"),
     Goal("kept_bytes", "B/step"),
     Goal("disk_bytes", "B/step"),
     Goal("control_per_s", "commits/s"),
 )
+WRITERS = ("writer", "postgres")  # the threads that speak with a store
 
 
-def measure_steps(workflow: Workflow[Any], size: Size) -> Figures:
-    """All runs are started first; then one worker walks them to their end."""
-    runs = size.of(1_000, 300, 20)
+def measure_steps(work: str, size: Size, setup: Setup) -> Figures:
+    """All runs are started first; then the workers walk them to their end. The control is taken before and after."""
+    engine, runs = setup.engine, size.of(1_000, 300, 20)
     pause = size.of(50, 30, 5) / 100
-    with folder() as path:
-        before = commit_rate(path, pause)
-        used = asyncio.run(_walk(workflow, runs, path))
-        kept = size_of(path, "bench.db*")
-        after = commit_rate(path, pause)
+    with engine.place() as place:
+        before = engine.control(place, pause)
+        used, server = walk(engine, place, work, runs, setup.workers)
+        after = engine.control(place, pause)
+        kept = engine.kept(place)
     steps = runs * STEPS
-    threads = {name: seconds / steps * MICRO for name, seconds in used.threads_s.items()}
-    loop, writer = threads.get("loop", 0.0), threads.get("writer", 0.0)
-    cpu = used.cpu_s / steps * MICRO
+
+    def each(seconds: float) -> float:
+        return seconds / steps * MICRO
+
+    threads = used.threads_s
+    writer = sum(threads.get(name, 0.0) for name in WRITERS)
     return {
         "steps_per_s": steps / used.wall_s,
-        "cpu_us": cpu,
-        "loop_us": loop,
-        "writer_us": writer,
-        "other_us": max(cpu - loop - writer, 0.0),
+        "cpu_us": each(used.cpu_s),
+        "loop_us": each(threads.get("loop", 0.0)),
+        "writer_us": each(writer),
+        "other_us": max(each(used.cpu_s - threads.get("loop", 0.0) - writer), 0.0),
+        "server_us": each(server.cpu_s),
         "kept_bytes": kept / steps,
-        "disk_bytes": used.written / steps,
+        "disk_bytes": (used.written + server.written) / steps,
         "control_per_s": (before + after) / 2,
     }
 
 
-async def _walk(workflow: Workflow[Any], runs: int, path: Path) -> Usage:
-    async with opened(path) as store:
-        await start_runs(store, workflow, runs)
-        begun = usage()
-        async with served(store, workflow) as serving:
-            await until_let_go(serving, store, "completed", runs)
-            return usage().minus(begun)
+def walk(engine: Engine, place: Place, work: str, runs: int, workers: int, *, name: str = "") -> tuple[Usage, Usage]:
+    """Start so many runs (`name` sets them apart from others) and have them walked: what the workers used, all
+    together, and what the server did."""
+    engine.start(place, work, runs, name=name)
+    with engine.serve(place, work, workers) as serving:
+        server = tree(place.server)
+        begun = [worker.used() for worker in serving]
+        for worker in serving:
+            worker.begin()
+        engine.ended(place, work)
+        used = [worker.used().minus(before) for worker, before in zip(serving, begun, strict=True)]
+        return together(used), tree(place.server).minus(server)
+
+
+def together(used: list[Usage]) -> Usage:
+    """The sum of what several processes used, over the longest of their times."""
+    names = {name for each in used for name in each.threads_s}
+    return Usage(
+        max(each.wall_s for each in used),
+        sum(each.cpu_s for each in used),
+        {name: sum(each.threads_s.get(name, 0.0) for each in used) for name in names},
+        sum(each.written for each in used),
+        sum(each.resident for each in used),
+    )

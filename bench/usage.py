@@ -1,4 +1,4 @@
-"""What this process has used: CPU by thread, memory, and bytes given to the disk."""
+"""What processes have used: CPU, this one's by thread, memory, and bytes given to the disk."""
 
 import os
 import threading
@@ -6,27 +6,36 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-PROC = Path("/proc/self")
+PROC = Path("/proc")
+SELF = PROC / "self"
 NANO = 1_000_000_000
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Totals since the process began; `minus` gives what lies between two readings."""
+    """Totals since a process began; `minus` gives what lies between two readings."""
 
     wall_s: float
     cpu_s: float
     threads_s: dict[str, float]
     written: int
+    resident: int = 0
 
     def minus(self, before: "Usage") -> "Usage":
         """What was used since `before`."""
         threads = {name: used - before.threads_s.get(name, 0.0) for name, used in self.threads_s.items()}
-        return Usage(self.wall_s - before.wall_s, self.cpu_s - before.cpu_s, threads, self.written - before.written)
+        return Usage(
+            self.wall_s - before.wall_s,
+            self.cpu_s - before.cpu_s,
+            threads,
+            self.written - before.written,
+            self.resident - before.resident,
+        )
 
 
 def usage() -> Usage:
-    """Now."""
-    return Usage(time.perf_counter(), time.process_time(), _threads(), _written())
+    """Of this process, now."""
+    return Usage(time.monotonic(), time.process_time(), _threads(), _written(SELF), resident())
 
 
 def _threads() -> dict[str, float]:
@@ -34,7 +43,7 @@ def _threads() -> dict[str, float]:
     used: dict[str, float] = {}
     for thread in threading.enumerate():
         try:
-            line = (PROC / "task" / str(thread.native_id) / "schedstat").read_text()
+            line = (SELF / "task" / str(thread.native_id) / "schedstat").read_text()
         except OSError:  # it has just ended, or the system keeps no such account
             continue
         name = thread.name.removeprefix("outlast-").split("_")[0].split("-")[0].lower().replace("mainthread", "loop")
@@ -42,9 +51,9 @@ def _threads() -> dict[str, float]:
     return used
 
 
-def _written() -> int:
+def _written(process: Path) -> int:
     try:
-        lines = (PROC / "io").read_text().splitlines()
+        lines = (process / "io").read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("write_bytes")), 0)
@@ -52,5 +61,30 @@ def _written() -> int:
 
 def resident() -> int:
     """The bytes of memory this process holds."""
-    pages = int((PROC / "statm").read_text().split()[1])
+    pages = int((SELF / "statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def tree(root: int) -> Usage:
+    """Of a process and all that descend from it, those that have ended included; nothing for 0."""
+    if not root:
+        return Usage(time.monotonic(), 0.0, {}, 0)
+    pids = [root, *_descendants(root)]
+    return Usage(time.monotonic(), sum(map(_cpu, pids)), {}, sum(_written(PROC / str(pid)) for pid in pids))
+
+
+def _descendants(root: int) -> list[int]:
+    try:
+        children = [int(pid) for pid in (PROC / str(root) / "task" / str(root) / "children").read_text().split()]
+    except OSError:
+        return []
+    return [each for child in children for each in (child, *_descendants(child))]
+
+
+def _cpu(pid: int) -> float:
+    """With that of its own children that have ended: user, system, and theirs are the 14th to 17th field."""
+    try:
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(ticks) for ticks in fields[11:15]) / TICKS

@@ -10,9 +10,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 import outlast
+from bench.engines import Setup
 from bench.figures import Figures, Goal, Size
 
 REPEATS = 5
+STORES = ("sqlite",)  # it has nothing to do with a store
 MEGA = 1_000_000
 GOALS = (
     Goal("help_s", "s", gate=0.3, digits=3),
@@ -31,7 +33,7 @@ print(time.perf_counter() - begun)
 """
 
 
-def measure(size: Size) -> Figures:
+def measure(size: Size, setup: Setup) -> Figures:
     """Fresh interpreters each time; the files are in the system's cache from the first repeat on."""
     brought = [distribution(name) for name in _closure("outlast")]
     found = {

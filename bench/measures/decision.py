@@ -1,30 +1,30 @@
 """A person decides, in the worker's own process: from the acknowledgement to the first line of the next node."""
 
 import asyncio
-from pathlib import Path
 
 from bench.deciding import Decider, figures, goals
+from bench.engines import Setup
 from bench.figures import Figures, Size
-from bench.flows import asking, reached_at
-from bench.place import folder
+from bench.flows import asking, reached, reached_at
 from bench.serving import opened, served, start_runs, until_let_go
 
 REPEATS = 2
 GOALS = goals(gate_ms=50)
 
 
-def measure(size: Size) -> Figures:
+def measure(size: Size, setup: Setup) -> Figures:
     """One decision after the other; each waits until its run has gone on."""
-    with folder() as path:
-        return asyncio.run(_decide(size.of(1_000, 200, 5), path))
+    reached.clear()  # of an earlier measurement of this process
+    with setup.engine.place() as place:
+        return asyncio.run(_decide(size.of(1_000, 200, 5), place.url))
 
 
-async def _decide(count: int, path: Path) -> Figures:
-    async with opened(path) as store:
+async def _decide(count: int, url: str) -> Figures:
+    async with opened(url) as store:
         runs = await start_runs(store, asking, count)
         async with served(store, asking) as serving:
             await until_let_go(serving, store, "waiting", count)
-            decider = await Decider.of(store)
+            decider = await Decider.of(store, runs)
             for run in runs:
                 await decider.decide(run)
                 decider.line(run, await reached_at(run))

@@ -1,16 +1,8 @@
-"""One run alone, where every commit waits for the one before it: its share of the disk's single commits."""
+"""W1: one run of 100 steps alone, where every commit waits for the one before it: its share of single commits."""
 
-import asyncio
-import time
-from pathlib import Path
-from typing import Any
-
-from bench.commits import commit_rate
+from bench.engines import Setup
 from bench.figures import Figures, Goal, Size
-from bench.flows import long_effectful, long_readonly
-from bench.place import folder
-from bench.serving import opened, served, start_runs, until_let_go
-from outlast import Workflow
+from bench.usage import Usage
 
 REPEATS = 5
 GOALS = (
@@ -18,32 +10,34 @@ GOALS = (
     Goal("readonly_share", "of control", aim=0.5, least=True, digits=2),
     Goal("effectful_per_s", "steps/s"),
     Goal("readonly_per_s", "steps/s"),
+    Goal("effectful_cpu_us", "µs CPU/step"),
+    Goal("readonly_cpu_us", "µs CPU/step"),
     Goal("control_per_s", "commits/s"),
 )
 
 
-def measure(size: Size) -> Figures:
+def measure(size: Size, setup: Setup) -> Figures:
     """The control is taken before, between and after the two, so that each stands beside its own."""
-    steps, pause = size.of(500, 200, 20), size.of(50, 20, 5) / 100
-    with folder() as first, folder() as second:
-        controls = [commit_rate(first, pause)]
-        effectful = asyncio.run(_walk(long_effectful, steps, first))
-        controls.append(commit_rate(first, pause))
-        readonly = asyncio.run(_walk(long_readonly, steps, second))
-        controls.append(commit_rate(second, pause))
+    engine, steps, pause = setup.engine, size.of(100, 100, 10), size.of(50, 20, 5) / 100
+    controls: list[float] = []
+    used: list[Usage] = []
+    with engine.place() as place:
+        for work in ("long-effectful", "long-readonly"):
+            controls.append(engine.control(place, pause))
+            engine.start(place, work, 1, loops=steps)
+            with engine.serve(place, work, 1) as (worker,):
+                before = worker.used()
+                worker.begin()
+                engine.ended(place, work)
+                used.append(worker.used().minus(before))
+        controls.append(engine.control(place, pause))
+    effectful, readonly = (steps / each.wall_s for each in used)
     return {
         "effectful_share": effectful / ((controls[0] + controls[1]) / 2),
         "readonly_share": readonly / ((controls[1] + controls[2]) / 2),
         "effectful_per_s": effectful,
         "readonly_per_s": readonly,
+        "effectful_cpu_us": used[0].cpu_s / steps * 1e6,
+        "readonly_cpu_us": used[1].cpu_s / steps * 1e6,
         "control_per_s": sum(controls) / len(controls),
     }
-
-
-async def _walk(workflow: Workflow[Any], steps: int, path: Path) -> float:
-    async with opened(path) as store:
-        await start_runs(store, workflow, 1, loops=steps)
-        begun = time.perf_counter()
-        async with served(store, workflow) as serving:
-            await until_let_go(serving, store, "completed", 1)
-            return steps / (time.perf_counter() - begun)

@@ -3,11 +3,10 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from bench.engines import Engine, Setup
 from bench.figures import Figures, Goal, Size
 from bench.flows import holding
-from bench.place import folder
 from bench.serving import opened, start_runs, worker_process
 from outlast.core.budget import SECOND, Liveness
 
@@ -26,11 +25,11 @@ GOALS = (
 NS = 1_000_000_000
 
 
-def measure(size: Size) -> Figures:
+def measure(size: Size, setup: Setup) -> Figures:
     """Several pairs of workers at once, each on a store of its own, killed at moments spread over a heartbeat."""
     tiny = size is Size.TINY
-    short = _kills(TINY if tiny else SHORT, size.of(4, 3))
-    default = short if tiny else _kills(DEFAULT, size.of(4, 2))
+    short = _kills(setup.engine, TINY if tiny else SHORT, size.of(4, 3))
+    default = short if tiny else _kills(setup.engine, DEFAULT, size.of(4, 2))
     return {
         "default_s": max(default),
         "short_s": max(short),
@@ -40,18 +39,18 @@ def measure(size: Size) -> Figures:
     }
 
 
-def _kills(live: Liveness, count: int) -> list[float]:
+def _kills(engine: Engine, live: Liveness, count: int) -> list[float]:
     with ThreadPoolExecutor(count) as pool:
         shares = [n / count for n in range(count)]
-        return list(pool.map(lambda share: _kill(live, live.heartbeat_every / SECOND * share), shares))
+        return list(pool.map(lambda share: _kill(engine, live, live.heartbeat_every / SECOND * share), shares))
 
 
-def _kill(live: Liveness, wait_s: float) -> float:
+def _kill(engine: Engine, live: Liveness, wait_s: float) -> float:
     """Seconds from the kill to the first line of the walk in the other process."""
-    with folder() as path, worker_process(path, holding, live) as first:
-        asyncio.run(_start(path))
+    with engine.place() as place, worker_process(place.url, holding, live) as first:
+        asyncio.run(_start(place.url))
         first.line()
-        with worker_process(path, holding, live) as second:
+        with worker_process(place.url, holding, live) as second:
             time.sleep(wait_s)
             killed = time.monotonic_ns()
             first.kill()
@@ -62,6 +61,6 @@ def _kill(live: Liveness, wait_s: float) -> float:
     return taken
 
 
-async def _start(path: Path) -> None:
-    async with opened(path) as store:
-        await start_runs(store, holding, 1)
+async def _start(url: str) -> None:
+    async with opened(url) as store:
+        await start_runs(store, holding, 1, loops=1)

@@ -2,11 +2,10 @@
 
 import asyncio
 import time
-from pathlib import Path
 
+from bench.engines import Setup
 from bench.figures import Figures, Goal, Size, percentile
 from bench.flows import waiting
-from bench.place import folder
 from bench.serving import Process, opened, start_runs, until_status, worker_process
 from outlast.core.commit import Commit
 from outlast.store.port import Store
@@ -25,46 +24,47 @@ SETTLE_S = 0.3  # for the log to be copied, and memory to be given back
 WARM = 300  # runs that wait before memory is read for the first time
 
 
-def measure(size: Size) -> Figures:
+def measure(size: Size, setup: Setup) -> Figures:
     """The worker is a process of its own; the runs are started, and the looks made, from here."""
     count, idle_s = size.of(10_000, 2_000, 20), size.of(100, 50, 1) / 10
-    with folder() as path:
-        with worker_process(path, waiting) as process:
-            walked = asyncio.run(_park(path, process, count, size.of(WARM, WARM)))
-        with worker_process(path, waiting) as process:
+    with setup.engine.place() as place:
+        url = place.url
+        with worker_process(url, waiting) as process:
+            walked = asyncio.run(_park(url, process, count, size.of(WARM, WARM)))
+        with worker_process(url, waiting) as process:
             time.sleep(SETTLE_S)
-            before = process.report()
+            before = process.used()
             time.sleep(idle_s)
-            after = process.report()
-        looks = asyncio.run(_looks(path))
-        with folder() as empty, worker_process(empty, waiting) as other:
+            after = process.used()
+        looks = asyncio.run(_looks(url))
+        with setup.engine.place() as empty, worker_process(empty.url, waiting) as other:
             time.sleep(SETTLE_S)
-            restarted = (before["resident"] - other.report()["resident"]) / count
+            restarted = (before.resident - other.used().resident) / count
     return {
         "bytes_each": walked,
         "restarted_bytes_each": max(restarted, 0.0),
-        "idle_percent": (after["cpu_s"] - before["cpu_s"]) / (after["wall_s"] - before["wall_s"]) * 100,
+        "idle_percent": (after.cpu_s - before.cpu_s) / (after.wall_s - before.wall_s) * 100,
         "look_ms": percentile(looks, 0.99),
         "look_max_ms": max(looks),
         "runs": count,
     }
 
 
-async def _park(path: Path, process: Process, count: int, warm: int) -> float:
+async def _park(url: str, process: Process, count: int, warm: int) -> float:
     """The memory that each run leaves in the process that walked it to its wait."""
-    async with opened(path) as store:
+    async with opened(url) as store:
         await start_runs(store, waiting, warm)
         await until_status(store, "waiting", warm)
-        before = process.report()["resident"]
+        before = process.used().resident
         await start_runs(store, waiting, count, first=warm)
         await until_status(store, "waiting", warm + count)
         await asyncio.sleep(SETTLE_S)
-        return (process.report()["resident"] - before) / count
+        return (process.used().resident - before) / count
 
 
-async def _looks(path: Path) -> list[float]:
+async def _looks(url: str) -> list[float]:
     """The ms of each look for due work with nothing due: a take, and when the next run falls due."""
-    async with opened(path) as store:
+    async with opened(url) as store:
         found: list[float] = []
         for _ in range(LOOKS):
             begun = time.perf_counter()

@@ -1,18 +1,39 @@
 """Shows that every measurement still runs and names the figures it promises; how fast is not a test's business."""
 
 from importlib import import_module
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from bench import table
-from bench.__main__ import NAMES
+from bench import plots, postgres, table
+from bench.__main__ import NAMES, STORES, Job
+from bench.engines import Setup, engine_of
 from bench.figures import Goal, Size, percentile
+from tests.postgres import server
+
+MEASURED = [
+    (name, store) for name in NAMES for store in getattr(import_module(f"bench.measures.{name}"), "STORES", STORES)
+]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_measurement_of_the_smallest_size_gives_every_figure_it_names(name: str) -> None:
-    measured = import_module(f"bench.measures.{name}")
-    assert set(measured.measure(Size.TINY)) == {goal.name for goal in measured.GOALS}
+@pytest.fixture(autouse=True)
+def one_server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The session's server, if this test needs one."""
+    if "postgres" in request.node.name:
+        monkeypatch.setenv(postgres.GIVEN, server.url())
+
+
+@pytest.mark.parametrize(("name", "store"), MEASURED)
+def test_a_measurement_of_the_smallest_size_gives_every_figure_it_names(name: str, store: str) -> None:
+    job = Job(name, store, 1)
+    figures = job.module.measure(Size.TINY, Setup(engine_of(store)))
+    assert set(figures) == {goal.name for goal in job.goals()}
+
+
+def test_two_workers_share_the_steps() -> None:
+    figures = import_module("bench.measures.steps_readonly").measure(Size.TINY, Setup(engine_of("sqlite"), 2))
+    assert figures["steps_per_s"] > 0
 
 
 def test_a_verdict_says_of_gate_and_aim_whether_they_are_met() -> None:
@@ -32,3 +53,11 @@ def test_a_table_shows_least_median_and_most() -> None:
 def test_a_percentile_is_a_value_that_was_measured() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([1.0], 0.99) == 1.0
+
+
+def test_a_picture_is_drawn_of_each_figure(tmp_path: Path) -> None:
+    goals = [Goal("rate", "steps/s", gate=10, least=True), Goal("none", "")]
+    plots.draw({"steps <sqlite>": (goals, [{"rate": 3.0}, {"rate": 12.0}])}, tmp_path / "plots")
+    (picture,) = (tmp_path / "plots").iterdir()
+    words = [each.text for each in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert words == ["rate (steps/s)", "steps <sqlite>", "8", "gate 10"]

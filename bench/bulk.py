@@ -1,0 +1,90 @@
+"""Rows by the hundred thousand: a run that was really walked, copied under other names straight into the tables.
+
+What a copy is not: its event's bytes name the run it was copied from, so it is looked at, and never walked.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import asyncpg
+
+from bench.engines import Place
+from bench.serving import TENANT, opened
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, MEMO, NOTE, RUN, WAIT, Kind, Row, Run
+from outlast.store.sql import SQL
+
+OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, NOTE)
+AT_ONCE: Final = 5_000
+APART_MS: Final = 7  # in their times, as runs that came one after the other
+
+
+async def rows_of(place: Place, run: str, kinds: Sequence[Kind] = OF_A_RUN) -> dict[Kind, tuple[Row, ...]]:
+    """What there is of one run."""
+    async with opened(place.url) as store:
+        return {kind: await store.rows(kind, (TENANT, run)) for kind in kinds}
+
+
+def copies(
+    rows: dict[Kind, tuple[Row, ...]], run: str, names: Sequence[str], **fields: Any
+) -> dict[Kind, Iterator[Row]]:
+    """The rows of so many runs more; `fields` of each run's own row, `due_at` spread out unless it is given."""
+
+    def of(kind: Kind) -> Iterator[Row]:
+        for n, name in enumerate(names):
+            for row in rows[kind]:
+                values = [_renamed(value, run, name) for value in row]
+                copy = kind.row._make(values)
+                yield _spread(copy, n, fields) if isinstance(copy, Run) else copy
+
+    return {kind: of(kind) for kind in rows if rows[kind]}
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(old, new) if old in value else value
+    return value
+
+
+def _spread(run: Run, n: int, fields: dict[str, Any]) -> Run:
+    due = run.due_at + n * APART_MS if run.due_at is not None else None
+    ended = run.ended_at - n * APART_MS if run.ended_at else 0
+    return run._replace(**{"due_at": due, "ended_at": ended, "created_at": run.created_at - n * APART_MS, **fields})
+
+
+def insert(place: Place, rows: dict[Kind, Iterator[Row]]) -> None:
+    """All of them, without the store's own transactions; then the database tidied as it would be with time."""
+    if place.url.startswith("sqlite:"):
+        _into_sqlite(place.url.removeprefix("sqlite:"), rows)
+    else:
+        asyncio.run(_into_postgres(place.url, rows))
+
+
+def _into_sqlite(path: str, rows: dict[Kind, Iterator[Row]]) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA synchronous = OFF")
+    for kind, each in rows.items():
+        while some := list(islice(each, AT_ONCE)):
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(SQL[kind.name].insert, some)
+            db.execute("COMMIT")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+
+
+async def _into_postgres(url: str, rows: dict[Kind, Iterator[Row]]) -> None:
+    db = await asyncpg.connect(url)
+    for kind, each in rows.items():
+        columns = list(kind.row._fields)
+        while some := list(islice(each, AT_ONCE)):
+            await db.copy_records_to_table(kind.name, records=some, columns=columns, schema_name="outlast")
+        await db.execute(f"VACUUM (ANALYZE) outlast.{kind.name}")
+    await db.execute("CHECKPOINT")
+    await db.close()
+
+
+def names(prefix: str, first: int, n: int) -> list[str]:
+    """So many run ids."""
+    return [f"{prefix}{number:08d}" for number in range(first, first + n)]

@@ -1,0 +1,61 @@
+"""Steps a second with 1,000, 10,000 and 100,000 runs in the store, half of them ended, half of them waiting."""
+
+import asyncio
+from statistics import median
+
+from bench import bulk
+from bench.engines import Place, Setup
+from bench.figures import Figures, Goal, Size
+from bench.flows import asking, effectful
+from bench.serving import opened, start_runs, until_status, worker_process
+from bench.steps import STEPS, walk
+
+REPEATS = 1
+SIZES = ("1k", "10k", "100k")
+ROUNDS = 3  # at each size; the median counts
+GOALS = (
+    *(Goal(f"steps_per_s_{name}", "steps/s") for name in SIZES),
+    Goal("least_of_most", "", gate=0.7, least=True, digits=2),
+)
+
+
+def measure(size: Size, setup: Setup) -> Figures:
+    """W2 effectful on one store that is filled up between: runs that ended whole, with ledger and history."""
+    runs = size.of(400, 100, 5)
+    counts = [size.of(full, full // 10, tiny) for full, tiny in ((1_000, 10), (10_000, 12), (100_000, 14))]
+    found: Figures = {}
+    with setup.engine.place() as place:
+        _seed(place)
+        there = 0
+        for name, count in zip(SIZES, counts, strict=True):
+            _fill(place, there, count - there)
+            there = count
+            rounds = [_rate(setup, place, runs, f"{name}-{n}") for n in range(size.of(ROUNDS, ROUNDS))]
+            found[f"steps_per_s_{name}"] = median(rounds)
+    rates = list(found.values())
+    return {**found, "least_of_most": min(rates) / max(rates)}
+
+
+def _rate(setup: Setup, place: Place, runs: int, name: str) -> float:
+    used, _ = walk(setup.engine, place, "effectful", runs, 1, name=name)
+    return runs * STEPS / used.wall_s
+
+
+def _seed(place: Place) -> None:
+    """One run of each kind, really walked."""
+
+    async def start() -> None:
+        async with opened(place.url) as store:
+            await start_runs(store, effectful, 1, prefix="ended")
+            await start_runs(store, asking, 1, prefix="waits")
+            await until_status(store, "completed", 1)
+            await until_status(store, "waiting", 1)
+
+    with worker_process(place.url, effectful), worker_process(place.url, asking):
+        asyncio.run(start())
+
+
+def _fill(place: Place, first: int, count: int) -> None:
+    for seed in ("ended0", "waits0"):
+        rows = asyncio.run(bulk.rows_of(place, seed))
+        bulk.insert(place, bulk.copies(rows, seed, bulk.names(seed, first // 2, count // 2)))

@@ -1,0 +1,60 @@
+"""W4: the worker of 500 or 10,000 runs is killed with SIGKILL: until another one has walked each of them again."""
+
+import asyncio
+import time
+
+from bench.engines import Engine, Setup
+from bench.figures import Figures, Goal, Size, percentile
+from bench.flows import holding
+from bench.serving import opened, start_runs, worker_process
+from outlast.core.budget import SECOND, Liveness
+
+REPEATS = 1
+TINY = Liveness(heartbeat_window=600, heartbeat_every=200)
+SHORT = Liveness(heartbeat_window=3 * SECOND, heartbeat_every=1 * SECOND)
+NS = 1_000_000_000
+GATE_S, AIM_S = 30, 10  # default lease of 15 s
+KINDS = {"code": 1, "call": 0}  # held in code of the node's own; held in a slow call, with an open effect
+GOALS = tuple(
+    Goal(f"{number}_{kind}_{figure}", "s", gate, aim, digits=2)
+    for number in ("few", "many", "short")
+    for kind in KINDS
+    for figure, gate, aim in (("p50_s", None, None), ("p99_s", GATE_S, AIM_S))
+)
+
+
+def measure(size: Size, setup: Setup) -> Figures:
+    """From the kill to the first line of each run's next walk. `short`: many runs, with a lease of 3 s."""
+    few, many = size.of(500, 100), size.of(10_000, 1_000)
+    if size is Size.TINY:
+        taken = _kill(setup.engine, TINY, 2, 0)
+        return {goal.name: max(taken) for goal in GOALS}
+    default = Liveness()
+    found: Figures = {}
+    for number, count, live in (("few", few, default), ("many", many, default), ("short", many, SHORT)):
+        for kind, loops in KINDS.items():
+            taken = _kill(setup.engine, live, count, loops)
+            found[f"{number}_{kind}_p50_s"] = percentile(taken, 0.5)
+            found[f"{number}_{kind}_p99_s"] = percentile(taken, 0.99)
+    return found
+
+
+def _kill(engine: Engine, live: Liveness, count: int, loops: int) -> list[float]:
+    with engine.place() as place:
+        asyncio.run(_start(place.url, count, loops))
+        with worker_process(place.url, holding, live, count) as first:
+            for _ in range(count):
+                first.line()
+            with worker_process(place.url, holding, live, count) as second:
+                time.sleep(1)  # it serves, and the last intents of the first are written
+                killed = time.monotonic_ns()
+                first.kill()
+                lines = [second.line() for _ in range(count)]
+                second.kill()
+    assert len({line.run for line in lines}) == count and {line.pid for line in lines} == {second.pid}
+    return [(line.at_ns - killed) / NS for line in lines]
+
+
+async def _start(url: str, count: int, loops: int) -> None:
+    async with opened(url) as store:
+        await start_runs(store, holding, count, loops=loops)

@@ -1,0 +1,91 @@
+"""A million waiting runs: what a take, a look for the next due one, pages and counts cost, beside 1,000 and 100,000."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bench import bulk
+from bench.engines import Place, Setup
+from bench.figures import Figures, Goal, Size, percentile
+from bench.flows import asking
+from bench.serving import TENANT, opened, start_runs, until_status, worker_process
+from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.rows import RUN, Run
+from outlast.core.verbs import claim
+from outlast.store.port import Store
+
+REPEATS = 1
+SIZES = ("1k", "100k", "1m")
+TIMES = 50
+AT_ONCE = 100
+DUE = 6_000  # runs that are due, which the takes claim
+LOOKS = ("take_p50", "take_p99", "idle", "next_due", "page", "page_status", "tally", "load")
+GOALS = tuple(Goal(f"{look}_{name}", "ms", digits=2) for look in LOOKS for name in SIZES)
+
+
+def measure(size: Size, setup: Setup) -> Figures:
+    """Copies of one run that waits for an approval, each take claiming 100 that are due. Medians unless it says p99."""
+    counts = [size.of(full, full // 100, tiny) for full, tiny in ((1_000, 30), (100_000, 40), (1_000_000, 50))]
+    due = size.of(DUE, DUE // 4, 20)
+    found: Figures = {}
+    with setup.engine.place() as place:
+        _seed(place)
+        there = 0
+        for name, count in zip(SIZES, counts, strict=True):
+            _fill(place, there, count - there, due)
+            there = count
+            for look, ms in asyncio.run(_look(place, size.of(TIMES, 10, 2))).items():
+                found[f"{look}_{name}"] = ms
+    return found
+
+
+def _seed(place: Place) -> None:
+    async def start() -> None:
+        async with opened(place.url) as store:
+            await start_runs(store, asking, 1, prefix="waits")
+            await until_status(store, "waiting", 1)
+
+    with worker_process(place.url, asking):
+        asyncio.run(start())
+
+
+def _fill(place: Place, first: int, count: int, due: int) -> None:
+    """So many that wait, with the event a taker reads, and some that are due."""
+    rows = asyncio.run(bulk.rows_of(place, "waits0", (RUN, bulk.EVENT)))
+    bulk.insert(place, bulk.copies(rows, "waits0", bulk.names("waits", first, count)))
+    bulk.insert(place, bulk.copies(rows, "waits0", bulk.names(f"due{first}x", 0, due), due_at=1))
+
+
+async def _look(place: Place, times: int) -> dict[str, float]:
+    async with opened(place.url) as store:
+        taken = await _times(times, lambda: _take(store))
+        while await _take(store):
+            pass
+        page = await store.page(RUN, TENANT, {})
+        looks: dict[str, Callable[[], Awaitable[Any]]] = {
+            "idle": lambda: _take(store),
+            "next_due": lambda: store.next_due((asking.lane,)),
+            "page": lambda: store.page(RUN, TENANT, {}, cursor=page.cursor),
+            "page_status": lambda: store.page(RUN, TENANT, {"status": "waiting"}, cursor=page.cursor),
+            "load": lambda: store.load(RUN, (TENANT, page.rows[0][1])),
+        }
+        found = {name: percentile(await _times(times, look), 0.5) for name, look in looks.items()}
+        tally = await _times(3, lambda: store.tally(RUN, TENANT, "status"))
+    return {"take_p50": percentile(taken, 0.5), "take_p99": percentile(taken, 0.99), **found, "tally": min(tally)}
+
+
+async def _take(store: Store) -> int:
+    def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
+        return claim(run, worker="w_bench", now=now, budget_ms=10**9, closed=(), alone=())
+
+    return len(await store.take((asking.lane,), AT_ONCE, step))
+
+
+async def _times(n: int, look: Callable[[], Awaitable[Any]]) -> list[float]:
+    found: list[float] = []
+    for _ in range(n):
+        begun = time.perf_counter()
+        await look()
+        found.append((time.perf_counter() - begun) * 1_000)
+    return found

@@ -1,0 +1,75 @@
+"""Outlast as an engine that is measured, whatever its store: the works of bench/engines are those of bench/flows.py."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from bench import flows
+from bench.engines import Place
+from bench.serving import Process, opened, start_runs, waiting_process
+from outlast import Workflow
+from outlast.core.budget import HOUR
+
+LOOK_S = 0.01
+
+
+def workflow_of(work: str) -> Workflow[Any]:
+    """What is done under this name."""
+    return {
+        "effectful": flows.effectful,
+        "readonly": flows.readonly,
+        "long-effectful": flows.long_effectful,
+        "long-readonly": flows.long_readonly,
+        "cargo": flows.cargo,
+    }[work]
+
+
+class Outlast(ABC):
+    """All but the store; see the protocol of bench/engines."""
+
+    name: str
+
+    @abstractmethod
+    def place(self) -> AbstractContextManager[Place]:
+        """Make a place."""
+
+    @abstractmethod
+    def control(self, place: Place, seconds: float) -> float:
+        """Single small commits a second."""
+
+    @abstractmethod
+    def kept(self, place: Place) -> int:
+        """Bytes after a checkpoint."""
+
+    def start(self, place: Place, work: str, runs: int, *, loops: int = 0, cargo: int = 0, name: str = "") -> None:
+        """See the protocol."""
+
+        async def start() -> None:
+            async with opened(place.url) as store:
+                size = {"size": cargo} if cargo else {}
+                await start_runs(store, workflow_of(work), runs, prefix=f"{name or work}-", loops=loops, **size)
+
+        asyncio.run(start())
+
+    @contextmanager
+    def serve(self, place: Place, work: str, workers: int) -> Iterator[Sequence[Process]]:
+        """See the protocol."""
+        with ExitStack() as stack:
+            waiting = [waiting_process(place.url, workflow_of(work)) for _ in range(workers)]
+            yield [stack.enter_context(each) for each in waiting]
+
+    def ended(self, place: Place, work: str) -> None:
+        """See the protocol. A run that has not ended is due some day: soon, or, if it waits for a person, at
+        its ceiling."""
+
+        async def wait() -> None:
+            workflow = workflow_of(work)
+            async with opened(place.url) as store:
+                while (due := await store.next_due((workflow.lane,))) is not None:
+                    if due > (await store.now()).real + HOUR:
+                        raise RuntimeError(f"a run of {work} waits for a person")
+                    await asyncio.sleep(LOOK_S)
+
+        asyncio.run(wait())
