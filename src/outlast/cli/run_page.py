@@ -159,6 +159,8 @@ def _count(counts: dict[str, int], run_id: str) -> str:
     parts = [f"{counts[EffectStatus.DONE]} executed", f"{counts[EffectStatus.UNCERTAIN]} uncertain"]
     if counts[EffectStatus.REFUSED]:
         parts.append(f"{counts[EffectStatus.REFUSED]} {EffectStatus.REFUSED}")
+    if counts[EffectStatus.UNDONE]:
+        parts.append(f"{counts[EffectStatus.UNDONE]} {EffectStatus.UNDONE}")
     if counts[EffectStatus.INTENDED]:
         parts.append(f"{counts[EffectStatus.INTENDED]} under way")
     if counts["asked_again"]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from outlast.core.commit import Instant
+from outlast.core.compensation import BY_HAND
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus
 from outlast.core.overlay import WaitingFor, attention_of, waiting_of
 from outlast.core.people import REOPENED
@@ -78,6 +79,8 @@ def worker_words(worker: Worker, now: Instant) -> str:
 def effect_words(effect: Effect, code: str) -> str:
     """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt."""
     again = f", asked again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
+    if effect.status is EffectStatus.DONE and code == BY_HAND:
+        return f"done by hand{_told_by(effect)}"
     if effect.status is EffectStatus.DONE:
         return f"executed{again}{_told_by(effect)}"
     if effect.status is EffectStatus.UNCERTAIN:
