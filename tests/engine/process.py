@@ -196,6 +196,10 @@ class Wire:
         await self._turn()
         return await self._inner.run_rows(runs)
 
+    async def load_many(self, *args: Any) -> Any:
+        await self._turn()
+        return await self._inner.load_many(*args)
+
     async def rows(self, *args: Any, **kwargs: Any) -> Any:
         await self._turn()
         return await self._inner.rows(*args, **kwargs)

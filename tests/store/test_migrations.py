@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from outlast.core.rows import APPROVAL, EVENT, HOLD, KINDS, RUN, TOPOLOGY, USAGE, Approval, Kind, Row, Run
+from outlast.core.rows import APPROVAL, EVENT, HOLD, KINDS, RUN, TOPOLOGY, USAGE, VALUE, Approval, Kind, Row, Run
 from outlast.engine import commands
 from outlast.flow import Context, Workflow, role
 from outlast.store import database
@@ -34,7 +34,7 @@ NEW_SINCE_1 = {
     ("effect", "keep_ms"),
     ("effect", "redone"),
 }
-KINDS_SINCE_1 = (HOLD, USAGE, TOPOLOGY)
+KINDS_SINCE_1 = (HOLD, USAGE, TOPOLOGY, VALUE)
 DAY = 24 * 3_600_000
 
 

@@ -20,6 +20,7 @@ T = TypeVar("T")
 Json: TypeAlias = JsonValue
 
 _ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
+ELSEWHERE: Final = "keep large values elsewhere (file, object store) and store their address"
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
@@ -102,12 +103,32 @@ def _is_unicode(text: str) -> bool:
 class Codec(Generic[T]):
     """Dump and load for one declared type, made once. `named` is how errors call the value ("the state of …")."""
 
-    __slots__ = ("_dump", "_load", "_schema", "_to_json", "_writes_floats", "bytes_max", "named", "type", "validate")
+    __slots__ = (
+        "_dump",
+        "_load",
+        "_schema",
+        "_to_json",
+        "_writes_floats",
+        "bytes_max",
+        "if_large",
+        "named",
+        "type",
+        "validate",
+    )
 
     def __init__(
-        self, type_: Any, *, named: str = "the value", bytes_max: int = RESPONSE_BYTES_MAX, where: str = ""
+        self,
+        type_: Any,
+        *,
+        named: str = "the value",
+        bytes_max: int = RESPONSE_BYTES_MAX,
+        where: str = "",
+        if_large: str = ELSEWHERE,
     ) -> None:
-        """Raises DefinitionError, naming `where` (file:line), if no JSON form of `type_` exists."""
+        """`if_large`: what to do about a value that is too large.
+
+        Raises DefinitionError, naming `where` (file:line), if no JSON form of `type_` exists.
+        """
         try:
             adapter: TypeAdapter[T] = TypeAdapter(type_)
             self.validate: Callable[[object], T] = adapter.validator.validate_python
@@ -125,6 +146,7 @@ class Codec(Generic[T]):
         self.type = type_
         self.named = named
         self.bytes_max = bytes_max
+        self.if_large = if_large
         self._schema = adapter
         self._writes_floats = _may_write_floats(adapter)
 
@@ -137,7 +159,7 @@ class Codec(Generic[T]):
         if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
             self._not_storable(value, ValueError(found))  # pydantic writes NaN as null, silently
         if len(data) > self.bytes_max:
-            self.refuse_size(len(data))
+            self.refuse_size(len(data), data)
         return data
 
     def canonical(self, value: T) -> bytes:
@@ -149,7 +171,7 @@ class Codec(Generic[T]):
         if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
             self._not_storable(value, ValueError(found))  # where any type is allowed, here too
         if len(data) > self.bytes_max:
-            self.refuse_size(len(data))
+            self.refuse_size(len(data), data)
         return data
 
     def load(self, data: bytes | str) -> T:
@@ -184,13 +206,24 @@ class Codec(Generic[T]):
         """What paths begin with: «state» for "the state of …"."""
         return self.named.split(" ")[1] if self.named.startswith("the ") else "value"
 
-    def refuse_size(self, size: int) -> Never:
-        """Raises LimitExceeded for a value that takes `size` bytes."""
+    def refuse_size(self, size: int, data: bytes = b"") -> Never:
+        """Raises LimitExceeded for a value that takes `size` bytes; of `data` it names the largest field."""
+        largest = _largest_field(data)
         raise LimitExceeded(
             f"{self.named} is too large",
-            f"it takes {size:,} bytes, the limit is {self.bytes_max:,}",
-            "keep large values elsewhere (file, object store) and store their address",
+            f"it takes {size:,} bytes, the limit is {self.bytes_max:,}{largest}",
+            self.if_large,
         )
+
+
+def _largest_field(data: bytes) -> str:
+    """«; its largest field, "documents", takes 301,000», or '' where there are no fields."""
+    fields = json.loads(data) if data[:1] == b"{" else {}
+    if not fields:
+        return ""
+    sizes = {name: len(_encode(value).encode(errors="replace")) for name, value in fields.items()}
+    name = max(sizes, key=lambda each: sizes[each])
+    return f'; its largest field, "{name}", takes {sizes[name]:,}'
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:

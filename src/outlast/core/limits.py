@@ -12,10 +12,10 @@ IDEMPOTENCY_KEY_CHARS_MAX = 255
 """What common receivers accept in the `Idempotency-Key` header."""
 
 # --- bytes of stored values ----------------------------------------------------------------
-STATE_BYTES_BUDGET = 64 * KIB
-"""A state beyond this is reported; larger values belong behind a reference."""
-STATE_BYTES_MAX = 256 * KIB
-INPUT_BYTES_MAX = 256 * KIB
+STATE_BYTES_MAX = 8 * KIB * KIB
+"""A run's state; what of it stays the same from one checkpoint to the next is kept once (core/diet.py)."""
+INPUT_BYTES_MAX = 2 * KIB * KIB
+"""What a run is started with: it lands with its start, in one commit."""
 ARGUMENTS_BYTES_MAX = 256 * KIB
 RESPONSE_BYTES_MAX = 256 * KIB
 OUTCOME_BYTES_MAX = 256 * KIB
@@ -40,8 +40,8 @@ ROLES_PER_RULE_MAX = 50
 ATTEMPTS_MAX = 100
 VISITS_MAX = 10_000
 
-assert STATE_BYTES_BUDGET < STATE_BYTES_MAX
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
+assert INPUT_BYTES_MAX < COMMIT_BYTES_MAX, "a start is one commit"
 assert NOTE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
 assert ARGUMENTS_BYTES_MAX + RESPONSE_BYTES_MAX < ROW_BYTES_MAX, "an effect's row holds both"
 assert NAME_CHARS_MAX < KEY_BYTES_MAX

@@ -260,6 +260,17 @@ class Topology(NamedTuple):
     at: int
 
 
+class Value(NamedTuple):
+    """A large part of a run's states, kept once: snapshots name it by the hash of its bytes (CKP-3)."""
+
+    tenant: str
+    run: str
+    hash: str  # SHA-256, in hex, of the bytes before they were packed
+    packed: int  # how `body` is packed: core/diet.py
+    body: bytes
+    at: int
+
+
 class Worker(NamedTuple):
     """A process that holds runs; one lease for all of them. Closed once, it never renews."""
 
@@ -309,6 +320,7 @@ Row: TypeAlias = (
     | Hold
     | Usage
     | Topology
+    | Value
     | Worker
     | Writer
     | Meta
@@ -339,6 +351,7 @@ SLOT: Final = Kind("slot", Slot, 2, True, True)
 HOLD: Final = Kind("hold", Hold, 2, True, True)
 USAGE: Final = Kind("usage", Usage, 3, False, True)
 TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
+VALUE: Final = Kind("value", Value, 3, False, False)
 WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
@@ -356,6 +369,7 @@ KINDS: Final = (
     HOLD,
     USAGE,
     TOPOLOGY,
+    VALUE,
     WORKER,
     WRITER,
     META,

@@ -11,6 +11,7 @@ from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Run, Token
 from outlast.core.verbs import start as start_verb
 from outlast.engine.slots import limits_of
+from outlast.engine.state import first_snapshot
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
@@ -44,6 +45,7 @@ async def start(
     stamp = digest(workflow.name, state)
     now = await store.now()
     token = Token(tenant, "", _start_key(workflow, key or run), stamp, run, now.business)
+    snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
     commit = start_verb(
         tenant=tenant,
@@ -52,7 +54,7 @@ async def start(
         lane=workflow.lane,
         node=node.name,
         label=node.status or "",
-        state=state,
+        state=snapshot,
         now=now,
         actor=actor,
         ceiling_ms=int(max(workflow.ceiling, node.ceiling or workflow.ceiling).total_seconds() * SECOND),
@@ -62,7 +64,7 @@ async def start(
         trace_id=trace_id,
     )
     try:
-        await store.commit(commit)
+        await store.commit(commit._replace(writes=(*commit.writes, *values)))
     except Stale:
         return await _started_before(store, token, workflow)
     return Started(run, True)

@@ -11,17 +11,19 @@ from outlast.engine.ledger import Ledger
 
 
 async def end(
-    ledger: Ledger, outcome: RunStatus, *, state: bytes, result: Any, reason: str, told: tuple[Told, ...]
+    ledger: Ledger, outcome: RunStatus, *, state: bytes | None, result: Any, reason: str, told: tuple[Told, ...]
 ) -> None:
-    """One commit. Raises Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
+    """One commit. `state`: None = as it was written last. Raises
+    Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
     run = ledger.run
     freed = await slots.held_by(ledger.store, run) if run.slots or run.queue else ()
     stands = [] if outcome is RunStatus.COMPLETED else names(standing(run, ledger.effects.values()))
+    snapshot, values = (ledger.last.snapshot or b"{}", ()) if state is None else await ledger.to_keep(state)
     commit = finish(
         run,
         outcome,
         mail=ledger.mail_read,
-        state=state,
+        state=snapshot,
         result=result,
         reason=reason,
         standing=stands,
@@ -30,4 +32,4 @@ async def end(
         now=ledger.now,
         told=told,
     )
-    await ledger.land(commit)
+    await ledger.land(await ledger.with_values(commit, values))

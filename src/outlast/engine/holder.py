@@ -28,7 +28,7 @@ from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
-from outlast.errors import NotStorable, Rejected, StoreError, Unavailable, Uncertain
+from outlast.errors import Corrupt, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Failed, Stopped
 from outlast.flow.workflow import Workflow
@@ -123,7 +123,11 @@ class Holder(Held):
             return await self.give_back("a person let it go on")
         if isinstance(way, Undo):
             return await self._undo(way)
-        if (gone_over := await self._go_over(way)) is not None:
+        try:
+            state = await ledger.state()
+        except Corrupt as error:  # of a run that is to end, it is not even read
+            return await self._flag((self._attention(Reason.CONTRADICTION, error.what),), self._told(()))
+        if (gone_over := await self._go_over(way, state)) is not None:
             return gone_over
         if await self._needs_slot() and not await self._admitted():
             return False
@@ -132,18 +136,20 @@ class Holder(Held):
             what = f"{self._workflow.title} has no node {ledger.run.node} any more"
             detail = f"{what} → {command(ledger.run, self._workflow)}"
             return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
-        return await self._walk(node, way)
+        return await self._walk(node, way, state)
 
-    async def _go_over(self, way: WalkOn) -> bool | None:
+    async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
         """To the version that is here, where the run's own is served by nobody, or to where a person said (S-22)."""
         ledger = self.ledger
         wish = wanted(ledger.run, ledger.notes, way)
-        to = next_place(self._workflows, ledger.run, ledger.last.snapshot or b"{}", wish)
+        to = next_place(self._workflows, ledger.run, state, wish)
         if to is None:
             return None
         if isinstance(to, Stranded):
             return await self._flag((self._attention(Reason.STRANDED_VERSION, to.why),), self._told(()))
-        await ledger.land(adopt(ledger.run, to, now=ledger.now, told=self._told(())))
+        snapshot, values = await ledger.to_keep(to.state)
+        commit = adopt(ledger.run, to._replace(state=snapshot), now=ledger.now, told=self._told(()))
+        await ledger.land(await ledger.with_values(commit, values))
         self._pending = []
         self._notify()
         self._workflow = self._workflows[to.lane]
@@ -165,17 +171,17 @@ class Holder(Held):
         self._pending.append(said)
 
     # --- walking -----------------------------------------------------------------------------------
-    async def _walk(self, node: Node, way: WalkOn) -> bool:
+    async def _walk(self, node: Node, way: WalkOn, kept: bytes) -> bool:
         ledger = self.ledger
         walk = Walk(ledger, self._workflow, self._around)
         if (stop := await self._stopped()) is not None:
             return await stop
         try:
-            state = self._workflow.state_codec.load(ledger.last.snapshot or b"{}")
+            state = self._workflow.state_codec.load(kept)
         except NotStorable as error:
             detail = f"{error.what}: {error.why}"
             return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._told(()))
-        if not self._fits and (misfits := self._misfits()):
+        if not self._fits and (misfits := self._misfits(kept)):
             return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._told(()))
         self._fits = True
         context = WalkContext(walk, state)
@@ -183,11 +189,11 @@ class Holder(Held):
         told = self._told([*walk.told.values(), *context.told.values()])
         return await self._conclude(walk, node, context, verdict, told, way)
 
-    def _misfits(self) -> str:
+    def _misfits(self, state: bytes) -> str:
         """What the run stands on and the code would pass over; '' where a person said to go on nevertheless."""
         ledger = self.ledger
         found = [
-            *state_misfits(self._workflow, ledger.last.snapshot or b"{}"),
+            *state_misfits(self._workflow, state),
             *effect_misfits(self._workflow, ledger.run, ledger.effects.values()),
         ]
         if not found or accepted(ledger.run, ledger.notes):
@@ -272,18 +278,20 @@ class Holder(Held):
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
             return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), told)
         await ledger.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
+        snapshot, values = await ledger.to_keep(state)
         commit = advance(
             ledger.run,
             node=target,
             label=node.status or "",
-            state=state,
+            state=snapshot,
             now=ledger.now,
             budget_ms=self._budget_ms,
             ceiling_ms=int(node.ceiling.total_seconds() * SECOND) if node.ceiling else 0,
             told=told,
         )
+        commit = await ledger.with_values(commit, values)
         self._pending = []
-        if self._called or self._draining():
+        if told or self._called or self._draining():  # what authors say may be refused for its bytes
             await ledger.land(commit)
             self._notify()
         else:
@@ -343,8 +351,7 @@ class Holder(Held):
             return await self._left(walk, verdict, told)
         if ledger.run.ending:
             told = (*told, compensated(ledger.run, tuple(ledger.effects.values())))
-        state = ledger.last.snapshot or b"{}"
-        await end(ledger, ending.outcome, state=state, result=None, reason=ending.reason, told=told)
+        await end(ledger, ending.outcome, state=None, result=None, reason=ending.reason, told=told)
         return False
 
 

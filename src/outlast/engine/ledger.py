@@ -5,20 +5,22 @@ write them (S-2). Commits nobody awaits are kept here until the walk's verdict, 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from outlast.core import ledger as moves
 from outlast.core.budget import SECOND, STORE_RETRY
 from outlast.core.clock import Clock
-from outlast.core.commit import Chain, Commit, Done, Instant, Put
+from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.moves import Told, told_key
-from outlast.core.rows import NOTE, Approval, Effect, Event, Evidence, Memo, Note, Run, Usage, Wait
+from outlast.core.moves import Told, fence, told_key
+from outlast.core.rows import NOTE, RUN, Approval, Effect, Event, Evidence, Memo, Note, Run, Usage, Value, Wait
 from outlast.core.sharing import settled_shared
+from outlast.engine.state import Diet, in_groups
 from outlast.engine.telling import tell_waiting
-from outlast.errors import Ended, Rejected, Stale, StoreError
-from outlast.store.port import RunRows, Store
+from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
+from outlast.store.batch import MAIL
+from outlast.store.port import RunRows, Store, Transaction
 
 EffectKey = tuple[int, str]
 
@@ -38,6 +40,9 @@ class Moved(Exception):
 class StoreAway(Exception):
     """The store did not take the commit; nothing is known to be wrong with it."""
 
+    def __init__(self, reason: str = "the store was away") -> None:
+        super().__init__(reason)
+
 
 LOST: Final = frozenset({"epoch", "missing"})
 RETRY_STORE_S: Final = STORE_RETRY / SECOND
@@ -50,6 +55,7 @@ class Ledger:
         self.store = store
         self._clock = clock
         self._chain = Chain()
+        self._diet = Diet(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
         self._entry: asyncio.Future[Done] | None = None  # of the latest advance
         self._telling: set[asyncio.Task[None]] = set()
@@ -107,14 +113,13 @@ class Ledger:
         try:
             done = await self.store.submit(commit, chain=self._chain)
         except StoreError as error:
-            raise self._why(error) from error
+            raise self.why(error) from error
         self._learn(done)
         self._apply(commit)
         if (settled := settled_shared(commit)) is not None:
             self._tell(settled)
         self.commits += 1
-        if all(future.done() for _, future in self._open):  # a chain lands in order: those before this one have landed
-            self._open.clear()
+        self._open = [each for each in self._open if not _landed(each[1])]
         return done
 
     def submit(self, commit: Commit) -> None:
@@ -125,6 +130,27 @@ class Ledger:
             future.add_done_callback(lambda future: None if future.exception() else self._tell(settled))
         self._apply(commit)
         self.commits += 1
+
+    async def state(self) -> bytes:
+        """The state as its newest checkpoint keeps it. Raises Corrupt where a part of it is not what it names."""
+        return await self._diet.read(self.last.snapshot)
+
+    async def to_keep(self, state: bytes) -> tuple[bytes, tuple[Value, ...]]:
+        """The snapshot that a move is to write for a state, and the values `with_values` adds to it (CKP-3)."""
+        return await self._diet.write(state, self.now.business)
+
+    async def with_values(self, commit: Commit, values: Sequence[Value]) -> Commit:
+        """A move and the values that its snapshot names, in one commit; what does not fit lands before it.
+
+        Those before are under the same claim. A holder that dies in between leaves values that no snapshot names: the
+        next to write the same state finds them there. Raises Lost, Moved or StoreAway.
+        """
+        groups = in_groups(values)
+        for puts in groups[:-1] if groups and len(commit.writes) + len(groups[-1]) <= WRITES_MAX else groups:
+            label = f"{self.run.run} keep {self.run.node}#{self.run.visit}"
+            await self.land(Commit(puts, fence(self.run), label=label))
+            groups = groups[1:]
+        return commit._replace(writes=(*commit.writes, *groups[0])) if groups else commit
 
     def enter(self, commit: Commit) -> None:
         """Advance without waiting: the next node is walked meanwhile, and nothing is called before it is `entered`.
@@ -144,17 +170,52 @@ class Ledger:
             await asyncio.wait([entry])
         error = entry.exception()
         if isinstance(error, StoreError):
-            raise self._why(error) from error
+            raise self.why(error) from error
         self._learn(entry.result())
+
+    async def land_within(self, transaction: Transaction, commits: Sequence[Commit]) -> None:
+        """Land commits in a transaction that the author's code has written in. Raises as `land`.
+
+        All that was submitted before has landed by then. What another call of this walk submits meanwhile does not
+        build on it, and the lock of the run's row orders the two.
+        """
+        await self._caught_up()
+        try:
+            done = await transaction.land(commits)
+        except Uncertain as error:  # who takes the run next has to lock its row, which this transaction may hold yet
+            raise Lost from error
+        except StoreError as error:
+            why = self.why(error)
+            if not (isinstance(why, Moved) and why.reason == MAIL):  # that one is tried again with what has come
+                self._chain.broken = True
+            raise why from error
+        self._learn(done)
+        for commit in commits:
+            self._apply(commit)
+            if (settled := settled_shared(commit)) is not None:
+                self._tell(settled)
+        self.commits += 1
+
+    async def _caught_up(self) -> None:
+        """Wait until the chain has landed as far as it goes. Raises what refused a commit of it."""
+        await self.entered()
+        if waiting := [future for _, future in self._open if not future.done()]:
+            self.store.hasten()
+            await asyncio.wait(waiting)
+        for _, future in self._open:
+            if isinstance(error := future.exception(), StoreError):
+                raise self.why(error) from error
 
     async def settled(self) -> None:
         """Wait until everything submitted has landed. Raises Lost, and Rejected for what no store can hold.
 
         What failed with its chain, or while the store was away, is submitted again, in order: answers of calls are
         never given up. What was refused for a reason of its own stands there already, or is decided anew with
-        fresh rows. Answers that can no longer land become evidence.
+        fresh rows; so is an advance that was submitted before this was known, with all that follows it: it must not
+        pass over the effect whose record was refused (S-7). Answers that can no longer land become evidence.
         """
         rejected: Rejected | None = None
+        refused = False
         self._entry = None
         while self._open:
             waiting, self._open = self._open, []
@@ -169,8 +230,12 @@ class Ledger:
                 elif isinstance(error, Ended) or (isinstance(error, Stale) and error.reason in LOST):
                     lost.append(commit)
                 elif isinstance(error, Rejected):
-                    rejected = error
-                elif not isinstance(error, Stale) or error.reason == "chain":
+                    rejected, refused = error, True
+                elif isinstance(error, Stale) and error.reason != "chain":
+                    refused = True
+                elif refused and _enters(commit):
+                    break
+                else:
                     again.append(commit)
                     away = away or not isinstance(error, Stale)
             if lost:
@@ -184,7 +249,8 @@ class Ledger:
         if rejected is not None:
             raise rejected
 
-    def _why(self, error: StoreError) -> Lost | Moved | StoreAway:
+    def why(self, error: StoreError) -> Lost | Moved | StoreAway:
+        """What a store's refusal means to a holder. Raises Rejected."""
         if isinstance(error, Ended):
             return Lost()
         if isinstance(error, Stale):
@@ -199,7 +265,7 @@ class Ledger:
         for _, future in self._open:
             error = future.exception() if future.done() else None
             if isinstance(error, StoreError) and not (isinstance(error, Stale) and error.reason == "chain"):
-                return self._why(error)
+                return self.why(error)
         return StoreAway()
 
     async def _testify(self, commits: list[Commit]) -> None:
@@ -288,3 +354,13 @@ class Ledger:
     def unwritten(self, told: Iterable[Told]) -> tuple[Told, ...]:
         """What was told in this walk and in no earlier one of this visit."""
         return tuple(t for t in told if (self.run.visit, told_key(t.key)) not in self.memos)
+
+
+def _landed(future: asyncio.Future[Done]) -> bool:
+    return future.done() and future.exception() is None
+
+
+def _enters(commit: Commit) -> bool:
+    """Does it move the run's row: an advance that nobody has waited for?"""
+    first = commit.writes[0]
+    return isinstance(first, Put) and first.kind is RUN

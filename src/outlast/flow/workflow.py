@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
-from outlast.core.codec import Codec
+from outlast.core.codec import ELSEWHERE, Codec
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
@@ -67,7 +67,11 @@ class Workflow(Generic[S]):
         self.slot_while_waiting: Final = slot_while_waiting
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
-            state, named=f"the state of {self.title}", bytes_max=STATE_BYTES_MAX, where=self.where
+            state,
+            named=f"the state of {self.title}",
+            where=self.where,
+            bytes_max=STATE_BYTES_MAX if outcome is not None else OUTCOME_BYTES_MAX,
+            if_large=ELSEWHERE if outcome is not None else _OUTCOME_IS_STATE,
         )
         self._outcome_codec: Final[Codec[Any]] = Codec(
             Any, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where
@@ -276,6 +280,10 @@ class Workflow(Generic[S]):
         return []
 
 
+_OUTCOME_IS_STATE: Final = (
+    f"say what the run returns, with Workflow(…, outcome=…): without it that is its whole state, which may then take "
+    f"{OUTCOME_BYTES_MAX:,} bytes instead of {STATE_BYTES_MAX:,}"
+)
 _JSON: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)
 
 

@@ -23,6 +23,7 @@ from outlast.core.rows import (
     MEMO,
     NOTE,
     RUN,
+    VALUE,
     WAIT,
     Event,
     Kind,
@@ -30,6 +31,7 @@ from outlast.core.rows import (
     Run,
 )
 from outlast.engine.restore import present_generation
+from outlast.engine.state import values_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.runtime.fsck import Finding, violations
 from outlast.runtime.operations import Operations
@@ -37,6 +39,7 @@ from outlast.store.port import RunRows
 
 FORMAT: Final = "outlast.export"
 VERSION: Final = 1
+VALUES: Final = "values"
 SECTIONS: Final[dict[str, Kind]] = {
     "run": RUN,
     "events": EVENT,
@@ -47,6 +50,7 @@ SECTIONS: Final[dict[str, Kind]] = {
     "approvals": APPROVAL,
     "notes": NOTE,
     "evidence": EVIDENCE,
+    VALUES: VALUE,  # only where a state of the run is large enough to have any
 }
 Redact = Callable[[Kind, dict[str, Any]], dict[str, Any]]
 """What leaves the store of a row: the seam for parameters that are declared private; none can be declared yet."""
@@ -81,6 +85,8 @@ async def export(ops: Operations, run: str, redact: Redact = lambda kind, row: r
         "notes": rows.notes,
         "evidence": rows.evidence,
     }
+    if values := await values_of(ops.store, rows, events):
+        parts[VALUES] = values
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -111,7 +117,7 @@ def _sealed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _seal(document: dict[str, Any]) -> str:
     rest = {name: value for name, value in document.items() if name not in SECTIONS and name != "seal"}
-    rows = {name: [row["sha256"] for row in document[name]] for name in SECTIONS}
+    rows = {name: [row["sha256"] for row in document[name]] for name in SECTIONS if name in document}
     return sha256(canonical({**rest, **rows})).hexdigest()
 
 
@@ -126,7 +132,7 @@ def verify(data: bytes) -> Verified:
     parts: dict[str, list[Any]] = {}
     for name, kind in SECTIONS.items():
         parts[name] = []
-        for n, written in enumerate(document[name]):
+        for n, written in enumerate(document.get(name, ())):
             row = _row(name, kind, n, written)
             parts[name].append(row)
             if _sealed({k: v for k, v in written.items() if k != "sha256"})["sha256"] != written.get("sha256"):
@@ -152,7 +158,7 @@ def verify(data: bytes) -> Verified:
         shared=tuple(parts["shared_effects"]),
     )
     generation = int(document["generation"]["n"])
-    found += violations(rows, parts["events"], generation=generation)
+    found += violations(rows, parts["events"], generation=generation, values=parts[VALUES])
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))
     return Verified(run.run, *counts, generation, tuple(found))
 
@@ -160,7 +166,8 @@ def verify(data: bytes) -> Verified:
 def _read(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data)
-        good = document["format"] == FORMAT and all(isinstance(document[name], list) for name in SECTIONS)
+        needed = [name for name in SECTIONS if name in document or name != VALUES]
+        good = document["format"] == FORMAT and all(isinstance(document[name], list) for name in needed)
         version = int(document["version"])
         int(document["generation"]["n"])
     except (ValueError, KeyError, TypeError) as error:

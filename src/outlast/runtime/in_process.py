@@ -10,6 +10,7 @@ from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.rows import EVENT, Event, Run, is_over
+from outlast.engine.state import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.operations import Operations, workflows_by_name
@@ -115,7 +116,7 @@ async def state_of(operations: Operations, run_id: str) -> WorkflowState:
         version=rows.run.version,
         waiting_for=tuple(w._asdict() for w in waiting_of(rows.run)),
         attention=tuple(attention_for_people(rows.run)),
-        state=json.loads(rows.last.snapshot or b"{}"),
+        state=json.loads(await state_of_rows(operations.store, rows)),
         outcome=outcome,
         reason=reason,
     )

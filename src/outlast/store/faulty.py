@@ -143,6 +143,10 @@ class FaultyStore:
         """See the port."""
         return await self._call("load", None, lambda: self._inner.load(kind, key))
 
+    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See the port."""
+        return await self._call("load_many", None, lambda: self._inner.load_many(kind, keys))
+
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
         """See the port."""
         return await self._call("rows", None, lambda: self._inner.rows(kind, prefix, after=after, limit=limit))

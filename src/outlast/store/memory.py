@@ -217,6 +217,10 @@ class MemoryStore:
         """See the port."""
         return self._core.shelf.get(kind, key)
 
+    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See the port."""
+        return tuple(self._core.shelf.get(kind, key) for key in keys)
+
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
         """See the port."""
         found = self._core.shelf.under(kind, prefix)

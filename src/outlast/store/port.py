@@ -6,7 +6,8 @@ and no verb. Every refused write answers "did it land?": Stale and Rejected: no;
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.rows import Approval, Effect, Event, Evidence, Key, Kind, Memo, Note, Row, Run, Wait
@@ -74,6 +75,9 @@ class Store(Protocol):
     async def load(self, kind: Kind, key: Key) -> Row | None:
         """One row; strongly consistent."""
 
+    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """The rows at these keys, in their order, None where there is none; strongly consistent."""
+
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
         """Rows whose key begins with `prefix`, in key order, from after the key `after`; strongly consistent."""
 
@@ -126,6 +130,42 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Land what was submitted, then let go of every resource."""
+
+
+class EndedByItself(Exception):
+    """The author's code has ended the transaction that it was given. `stands`: what it wrote may be committed."""
+
+    def __init__(self, *, stands: bool) -> None:
+        super().__init__("the activity has ended the transaction itself: it has to leave that to the engine")
+        self.stands = stands
+
+
+class Transaction(Protocol):
+    """An open transaction on the database of the store, for authors' rows and ours; of the loop that opened it."""
+
+    @property
+    def connection(self) -> Any:
+        """What authors write through: the driver's own."""
+        ...
+
+    async def land(self, commits: Sequence[Commit]) -> Done:
+        """Judge these commits in order under the locks of their rows, and COMMIT them with all that was written.
+
+        Raises Stale or Ended with the transaction still open, so that it may be tried with others; Unavailable
+        (nothing landed), Uncertain, EndedByItself, and what the database says of the author's rows (nothing landed).
+        """
+
+    def is_passing(self, error: BaseException) -> bool:
+        """Is it an error of the database that the same transaction may not meet again?"""
+
+
+@runtime_checkable
+class Transactions(Protocol):
+    """What a store can do besides whose database holds tables of authors too."""
+
+    def transaction(self, timeout_ms: int, *, serializable: bool = False) -> "AbstractAsyncContextManager[Transaction]":
+        """Begin one in the caller's loop, that the server ends by itself after `timeout_ms` without a word; rolled
+        back where it did not `land`. Raises Unavailable."""
 
 
 def gather_rows(

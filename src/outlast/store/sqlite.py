@@ -148,6 +148,11 @@ class SqliteStore:
         self._check_process()
         return await self._readers.do(lambda db: self._readers.load(db, kind, key))
 
+    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See the port."""
+        self._check_process()
+        return await self._readers.do(lambda db: tuple(self._readers.load(db, kind, key) for key in keys))
+
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
         """See the port."""
         self._check_process()

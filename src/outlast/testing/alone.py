@@ -214,7 +214,7 @@ def _to_its_end(app: App, run: RunHere, decide: Decide, caller: _Answering) -> t
 
 def _answer_one(app: App, run: RunHere, decide: Decide, asked: dict[tuple[str, str], Asked]) -> bool:
     rows = app.rows(run.id)
-    for question in _questions(rows):
+    for question in _questions(rows, app.state(rows)):
         said = answer_of(decide, question)
         first = asked.setdefault((question.kind, question.name), question) is question
         if said is not None and (first or question.kind != "signal"):
@@ -223,8 +223,8 @@ def _answer_one(app: App, run: RunHere, decide: Decide, asked: dict[tuple[str, s
     return False
 
 
-def _questions(rows: RunRows) -> list[Asked]:
-    node, visit, state = rows.run.node, rows.run.visit, json.loads(rows.last.snapshot or b"{}")
+def _questions(rows: RunRows, state: Any) -> list[Asked]:
+    node, visit = rows.run.node, rows.run.visit
     found = [
         Asked("approval", a.wait, node, visit, state, a.summary, tuple(json.loads(a.plans)))
         for a in rows.approvals

@@ -4,6 +4,7 @@ It is the real engine, with its worker in this process; the store is in memory, 
 """
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.engine.calls import Caller
+from outlast.engine.state import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, VirtualClock
@@ -198,6 +200,10 @@ class App:
         (rows,) = self.do(self.store.run_rows([(self.runtime.operations.tenant, run_id)]))
         assert rows is not None
         return rows
+
+    def state(self, rows: RunRows) -> Any:
+        """The newest state in a run's rows."""
+        return json.loads(self.do(state_of_rows(self.store, rows)))
 
     def events(self, run_id: str) -> list[Event]:
         """Its history."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from outlast.core.diet import join, unpack
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
 from outlast.store.glance import Rows, glance
@@ -19,6 +20,7 @@ TABLES: Final = {
     "note": "n",
     "event": "seq",
     "slot": "i",
+    "value": "hash",
     "token": "key",
 }
 
@@ -35,6 +37,7 @@ class Look:
     events: Rows
     slots: Rows
     signals: set[str]  # ids of signals already left
+    values: Rows  # the large parts of its states
 
     @property
     def over(self) -> bool:
@@ -55,7 +58,10 @@ class Look:
     def state(self) -> Any:
         """The newest snapshot."""
         kept = [e["snapshot"] for e in self.events if e["snapshot"]]
-        return json.loads(kept[-1]) if kept else {}
+        if not kept:
+            return {}
+        values = {v["hash"]: unpack(v["packed"], v["body"], v["hash"]) for v in self.values}
+        return json.loads(join(kept[-1], values).state)
 
     @property
     def nodes(self) -> list[str]:
@@ -106,7 +112,7 @@ def look(db: Path) -> Look:
     """Read the file as it lies there."""
     found = glance(db, TABLES)
     if found is None:
-        return Look({}, [], [], [], [], [], [], set())
+        return Look({}, [], [], [], [], [], [], set(), [])
     runs = found["run"]
     assert len(runs) < 2
     left = {
@@ -121,4 +127,5 @@ def look(db: Path) -> Look:
         events=found["event"],
         slots=found["slot"],
         signals=left,
+        values=found["value"],
     )

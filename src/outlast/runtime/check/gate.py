@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over, key_of
+from outlast.engine.state import state_of_rows
+from outlast.errors import Corrupt
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.runtime.check.judge import misfits
@@ -59,15 +61,21 @@ async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> Checked:
             keys = [(run.tenant, run.run) for run in mine[i : i + AT_ONCE]]
             for rows in await store.run_rows(keys):
                 if rows is not None and not is_over(rows.run):
-                    verdicts += _verdicts(rows, lanes, before.get(rows.run.lane))
+                    verdicts += await _verdicts(store, rows, lanes, before.get(rows.run.lane))
         if len(page) < PAGE:
             return Checked(looked_at, tuple(verdicts), dict(elsewhere), _compared(workflows, before))
         after = key_of(RUN, page[-1])
 
 
-def _verdicts(rows: RunRows, lanes: dict[str, Workflow[Any]], before: Topology | None) -> list[Verdict]:
+async def _verdicts(
+    store: Store, rows: RunRows, lanes: dict[str, Workflow[Any]], before: Topology | None
+) -> list[Verdict]:
     run = rows.run
-    found = misfits(rows, lanes, json.loads(before.body) if before is not None else None)
+    try:
+        state = await state_of_rows(store, rows)
+    except Corrupt as error:
+        return [Verdict(run.tenant, run.run, run.workflow, run.lane, run.node, "state", error.what)]
+    found = misfits(rows, lanes, json.loads(before.body) if before is not None else None, state)
     return [Verdict(run.tenant, run.run, run.workflow, run.lane, run.node, m.kind, m.why) for m in found]
 
 

@@ -31,21 +31,22 @@ class Stand(NamedTuple):
     workflow: Workflow[Any]
     node: str
     visits: Mapping[str, int]
-    snapshot: bytes
+    state: bytes
 
 
-def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain | None) -> list[Misfit]:
-    """Why this code would not carry the run on; [] when it would. `workflows`: by lane, one of them of its name."""
+def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain | None, state: bytes) -> list[Misfit]:
+    """Why this code would not carry the run on; [] when it would. `workflows`: by lane, one of them of its name;
+    `state`: as its newest checkpoint keeps it."""
     run = rows.run
     if run.status is RunStatus.COMPENSATING:
         alike = [w for w in workflows.values() if w.name == run.workflow]
         workflow = workflows.get(run.lane) or max(alike, key=lambda w: w.version)
         return [misfit for effect in rows.effects for misfit in _undo(workflow, effect)]
-    to = next_place(workflows, run, rows.last.snapshot or b"{}", None)
+    to = next_place(workflows, run, state, None)
     if isinstance(to, Stranded):
         return [Misfit("version", to.why)]
     if to is None:
-        stand = Stand(workflows[run.lane], run.node, json.loads(run.visits), rows.last.snapshot or b"{}")
+        stand = Stand(workflows[run.lane], run.node, json.loads(run.visits), state)
     else:
         stand = Stand(workflows[to.lane], to.node, to.visits, to.state)
     node = stand.workflow.nodes.get(stand.node)
@@ -58,7 +59,7 @@ def _in_node(rows: RunRows, stand: Stand, node: Node, before: Plain | None) -> I
     workflow, run = stand.workflow, rows.run
     reach = reach_of(node.fn)
     was = (before or {}).get("nodes", {}).get(run.node)
-    yield from state_misfits(workflow, stand.snapshot)
+    yield from state_misfits(workflow, stand.state)
     yield from effect_misfits(workflow, run, rows.effects)
     for effect in rows.effects:
         if effect.visit in (0, run.visit) and not effect.undoes:

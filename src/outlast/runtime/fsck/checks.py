@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from outlast.core.commit import Mapping
-from outlast.core.rows import Event
+from outlast.core.rows import Event, Value
 from outlast.runtime.fsck import of_approvals, of_effects, of_history, of_run, of_store
 from outlast.runtime.fsck.finding import Check, Finding, OneRun
 from outlast.store.port import RunRows
@@ -41,6 +41,7 @@ OF_HISTORY: Final[tuple[Check, ...]] = (
     of_history.history_moves,
     of_history.history_end,
     of_history.checkpoint_kept,
+    of_history.state_whole,
 )
 OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
     of_store.slot_held,
@@ -60,16 +61,19 @@ def violations(
     *,
     mapping: Mapping | None = None,
     generation: int | None = None,
+    values: Sequence[Value] | None = None,
     chain: bool = True,
 ) -> list[Finding]:
     """What breaks an invariant in the rows of one run, as read in one snapshot; [] when nothing does.
 
-    `history`: all its events up to that snapshot; without them only the rows are looked at.
+    `history`: all its events up to that snapshot; without them only the rows are looked at. `values`: the large
+    parts of its states; without them nothing is said of those.
     `mapping`, `generation`: the store's, for what depends on them. `chain`: compute hashes and digests anew. Pure:
     the simulator and the crash runs ask the same.
     """
     events = None if history is None else tuple(history)
-    one = OneRun(rows, events, mapping, generation, chain)
+    parts = None if values is None else tuple(values)
+    one = OneRun(rows, events, mapping, generation, parts, chain)
     return findings(one)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from outlast.core.commit import Mapping
-from outlast.core.rows import Effect, Event, Key, Kind, Row, Run, key_of
+from outlast.core.rows import Effect, Event, Key, Kind, Row, Run, Value, key_of
 from outlast.store.port import RunRows
 
 
@@ -24,6 +24,7 @@ class OneRun(NamedTuple):
     history: tuple[Event, ...] | None = None  # all its events, in order; None: not read
     mapping: Mapping | None = None  # of the clocks; None: not known
     generation: int | None = None  # of the store; None: not known
+    values: tuple[Value, ...] | None = None  # the large parts of its states; None: not read
     chain: bool = False  # hashes and digests are to be computed anew
 
     @property

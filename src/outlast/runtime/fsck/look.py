@@ -23,6 +23,7 @@ from outlast.core.rows import (
     Usage,
     Worker,
 )
+from outlast.engine.state import values_of
 from outlast.errors import Corrupt
 from outlast.runtime.fsck import of_store
 from outlast.runtime.fsck.checks import findings
@@ -156,7 +157,8 @@ class Fsck:
     async def _found_in(self, rows: RunRows) -> list[Finding]:
         run = rows.run
         history = await self._history(run)
-        one = OneRun(rows, history, self._store.mapping(), self._generation, self._chain)
+        values = await values_of(self._store, rows, history)
+        one = OneRun(rows, history, self._store.mapping(), self._generation, values, self._chain)
         return [
             *findings(one),
             *_named("slot_named", of_store.slot_named(run, self._slots)),

@@ -4,9 +4,11 @@ import json
 from itertools import pairwise
 from typing import Any, Final
 
+from outlast.core.diet import join, unpack, values_in
 from outlast.core.events import GENESIS, EventType, chain_hash, iso
 from outlast.core.machine import TABLE, TERMINAL, Move, RunStatus
-from outlast.core.rows import EVENT, RUN, Event, Run, is_over
+from outlast.core.rows import EVENT, RUN, VALUE, Event, Run, is_over
+from outlast.errors import Corrupt
 from outlast.runtime.fsck.finding import Broken, OneRun, broken
 
 # The verbs that each type of event may tell of. A type that is not here tells of no move.
@@ -182,3 +184,25 @@ def checkpoint_kept(one: OneRun) -> Broken:
     first = one.history[0] if one.history else None
     if first is not None and first.seq == 1 and first.snapshot is None:
         yield broken(EVENT, first, "the run began without a state")
+
+
+def state_whole(one: OneRun) -> Broken:
+    """Every value that a checkpoint names is there with the bytes of its hash, and the last state can be joined
+    (CKP-3)."""
+    if one.values is None:
+        return
+    whole: dict[str, bytes] = {}
+    for value in one.values:
+        try:
+            whole[value.hash] = unpack(value.packed, value.body, value.hash)
+        except Corrupt as error:
+            yield broken(VALUE, value, error.what)
+    there = {value.hash for value in one.values}
+    for event in one.history if one.history is not None else (one.rows.last,):
+        try:
+            if missing := [name for name in values_in(event.snapshot or b"") if name not in there]:
+                yield broken(EVENT, event, f"its state names values that are not there: {', '.join(missing)}")
+            elif event.seq == one.rows.last.seq and whole.keys() >= there:
+                join(event.snapshot or b"", whole)
+        except Corrupt as error:
+            yield broken(EVENT, event, error.what)

@@ -8,7 +8,23 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from outlast.core.commit import Instant, Mapping
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, EVIDENCE, MEMO, META, NOTE, RUN, WAIT, Event, Key, Kind, Row, Run
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    MEMO,
+    META,
+    NOTE,
+    RUN,
+    WAIT,
+    Event,
+    Key,
+    Kind,
+    Row,
+    Run,
+    key_of,
+)
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
@@ -85,6 +101,16 @@ class Reads:
         """One row."""
         record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
         return None if record is None else DECODE[kind.name](tuple(record))
+
+    async def load_many(self, db: "asyncpg.Connection[Any]", kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """The rows at these keys, in their order."""
+        if not keys:
+            return ()
+        arrays = statements.columns_of(keys)
+        found = {
+            key_of(kind, row): row for row in _rows(kind, await db.fetch(statements.find(kind, lock=False), *arrays))
+        }
+        return tuple(found.get(key) for key in keys)
 
     async def mapping(self, db: "asyncpg.Connection[Any]") -> Mapping:
         """The clock mapping."""

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from outlast.store.postgres.listen import Listener
 from outlast.store.postgres.reads import Reads
 from outlast.store.postgres.schema import migrate
 from outlast.store.postgres.session import Session
+from outlast.store.postgres.transactions import OpenTransaction, Transactions
 from outlast.store.postgres.writer import Writer
 from outlast.store.ticker import Ticker
 from outlast.store.tickets import Take, Task, Ticket
@@ -48,6 +50,7 @@ class PostgresStore:
         self._urgent = Session(address, self._urgent_writer, ticker, answer_s=RENEWAL_S)
         self._reads = Reads(address, ticker)
         self._listener = Listener(address, self._wakes)
+        self._transactions = Transactions(address, writer, ticker)
         self._closed = False
         self._lock = threading.Lock()
         self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
@@ -88,6 +91,7 @@ class PostgresStore:
         self._closed = True
         for loop in list(self._turns):
             self._hand_over(loop)
+        await self._transactions.close()
         await self._there(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)
@@ -233,6 +237,13 @@ class PostgresStore:
         future: asyncio.Future[T] = loop.create_future()
         self._queue(Ticket(Task(run, label), future, loop), loop)
         return await future
+
+    @asynccontextmanager
+    async def transaction(self, timeout_ms: int, *, serializable: bool = False) -> AsyncIterator[OpenTransaction]:
+        """See `Transactions` of the port."""
+        self._check_process()
+        async with self._transactions.open(timeout_ms, serializable=serializable) as opened:
+            yield opened
 
     # --- reading -------------------------------------------------------------------------
     async def _read(self, read: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> T:

@@ -13,6 +13,7 @@ from outlast.core.rows import (
     RUN,
     STORE,
     TOKEN,
+    VALUE,
     WAIT,
     WORKER,
     Effect,
@@ -47,6 +48,7 @@ from outlast.testing.conformance.subject import (
     the_run,
     token_row,
     two,
+    value_row,
     worker_row,
 )
 
@@ -83,6 +85,30 @@ async def rows_are_in_key_order(s: Subject) -> None:
     assert await b.rows(EVENT, ("acme", "nobody")) == ()
     await a.commit(Commit(puts(worker_row("w-2"), worker_row("w-1"))))
     assert [row[1] for row in await b.rows(WORKER, (STORE,))] == ["w-1", "w-2"]
+
+
+async def many_are_loaded_in_their_order(s: Subject) -> None:
+    """`load_many` answers the row at each key, in the order of the keys, None where there is none."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await a.commit(Commit(puts(*(value_row(name, bytes([i]) * 100_000) for i, name in enumerate("abc")))))
+    keys = [("acme", "run-1", name) for name in ("c", "none", "a")]
+    found = await b.load_many(VALUE, keys)
+    assert found == (value_row("c", b"\2" * 100_000), None, value_row("a", b"\0" * 100_000))
+    assert await b.load_many(VALUE, []) == ()
+    assert await b.load_many(VALUE, [("globex", "run-1", "a")]) == (None,)
+    assert await b.load_many(EVENT, [("acme", "run-1", 2), ("acme", "run-1", 1)]) == (None, event_row())
+
+
+async def a_value_is_written_once(s: Subject) -> None:
+    """A second value under the same hash is refused, for any writer, and the first stays; it goes with its run."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await a.commit(Commit((Put(RUN, ended(run_row()), 1), *puts(value_row("a", b"first")))))
+    await refused_for("version", b.commit(Commit(puts(value_row("a", b"second")))))
+    assert await b.load(VALUE, ("acme", "run-1", "a")) == value_row("a", b"first")
+    assert await b.purge(T0 + 10**9, 10) == 1
+    assert await b.load(VALUE, ("acme", "run-1", "a")) is None
 
 
 async def a_holder_gets_all_of_its_run(s: Subject) -> None:

@@ -14,6 +14,7 @@ from outlast.core.rows import (
     SLOT,
     STORE,
     TOKEN,
+    VALUE,
     WORKER,
     Approval,
     Effect,
@@ -22,6 +23,7 @@ from outlast.core.rows import (
     Run,
     Slot,
     Token,
+    Value,
     Worker,
 )
 from outlast.errors import StoreError
@@ -88,6 +90,11 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
 def event_row(run: str = "run-1", seq: int = 1, tenant: str = TENANT, snapshot: bytes | None = b"{}") -> Event:
     """An event, with a snapshot unless told otherwise."""
     return Event(tenant, run, seq, "run.moved", T0, "plan", 1, b'{"seq":%d}' % seq, f"hash-{seq}", snapshot)
+
+
+def value_row(name: str, body: bytes, run: str = "run-1", tenant: str = TENANT) -> Value:
+    """A large part of a state."""
+    return Value(tenant, run, name, 0, body, T0)
 
 
 def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, visit: int = 1) -> Effect:
@@ -250,7 +257,7 @@ def expect_run(row: Run) -> Expect:
     return Expect(RUN, (row.tenant, row.run), row.version)
 
 
-def puts(*rows: Approval | Token | Slot | Worker | Event) -> tuple[Put, ...]:
+def puts(*rows: Approval | Token | Slot | Worker | Event | Value) -> tuple[Put, ...]:
     """Insert rows as they are."""
-    kinds = {Approval: APPROVAL, Token: TOKEN, Slot: SLOT, Worker: WORKER, Event: EVENT}
+    kinds = {Approval: APPROVAL, Token: TOKEN, Slot: SLOT, Worker: WORKER, Event: EVENT, Value: VALUE}
     return tuple(Put(kinds[type(row)], row, 0) for row in rows)

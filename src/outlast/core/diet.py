@@ -1,0 +1,282 @@
+"""How a large state is kept: its bytes once, under their hash; a snapshot says which of them, in which order.
+
+A snapshot below `WHOLE_BELOW` is the state itself. A larger one begins with a mark that no JSON begins with, a line of
+JSON after it, then bytes: {"size", "values": hashes, "parts"}, where a part is a number n, the next n of the bytes, or
+[value, from, n], a stretch of a value. The state is those parts, one after the other. Nothing here knows that a state
+is JSON: what comes out is what went in, byte for byte, and no text of a user's can be taken for a reference.
+
+`split` compares a state with the one before it, so what stands in both is named again and written never; only what is
+new becomes a value. A hash is believed: two different values with one SHA-256 are not provided for.
+"""
+
+import json
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from outlast.core.limits import KIB, STATE_BYTES_MAX
+from outlast.errors import Corrupt
+
+MARK: Final = b"@"
+WHOLE_BELOW: Final = 4 * KIB
+INLINE_MAX: Final = 4 * KIB
+"""New bytes up to here stand in the snapshot itself, and are written with each one until they are more."""
+VALUE_BYTES: Final = 64 * KIB
+"""A value is at most so long: a claim reads whole values, a change leaves the others alone."""
+STRETCH_MIN: Final = 64
+"""A shorter stretch costs more to name than to write."""
+PARTS_MAX: Final = 2_000
+NEEDLE: Final = 48  # bytes that are looked for where two states have come apart
+STRIDE_MAX: Final = 8 * KIB
+SEARCH_BYTES: Final = 2 * STATE_BYTES_MAX
+"""How far one comparison may search in vain: a state that is all new must not cost a second."""
+PLAIN, ZLIB = 0, 1  # how a value is packed
+SAMPLE: Final = 4 * KIB
+WORTH: Final = 0.9  # packed only where it saves a tenth
+
+
+class Stretch(NamedTuple):
+    """`size` bytes of the state, from `at`, are those of a value, from `start`."""
+
+    at: int
+    size: int
+    value: str
+    start: int
+
+
+class Kept(NamedTuple):
+    """A state, the snapshot that stands for it, and which stretches of it values hold."""
+
+    state: bytes
+    snapshot: bytes
+    stretches: tuple[Stretch, ...]
+
+
+def values_in(snapshot: bytes) -> tuple[str, ...]:
+    """The hashes of the values that a snapshot names; () where it is the state itself. Raises Corrupt."""
+    return _head(snapshot)[0] if snapshot[:1] == MARK else ()
+
+
+def hash_of(value: bytes) -> str:
+    """What a value is kept under."""
+    return sha256(value).hexdigest()
+
+
+# --- from a snapshot to the state -------------------------------------------------------------
+def join(snapshot: bytes, values: Mapping[str, bytes]) -> Kept:
+    """The state that a snapshot stands for. Raises Corrupt where a value is missing or the parts do not fit."""
+    if snapshot[:1] != MARK:
+        return Kept(snapshot, snapshot, ())
+    names, parts, size, at = _head(snapshot)
+    found: list[bytes] = []
+    stretches: list[Stretch] = []
+    length = 0
+    for part in parts:
+        if isinstance(part, int):
+            piece = snapshot[at : at + part]
+            at += part
+        else:
+            value, start, n = part
+            name = names[value]
+            if name not in values:
+                raise Corrupt(f"the state names a value that is not there: {name}")
+            piece = values[name][start : start + n]
+            stretches.append(Stretch(length, n, name, start))
+        found.append(piece)
+        length += len(piece)
+    state = b"".join(found)
+    if len(state) != size or at != len(snapshot):
+        raise Corrupt(f"the parts of the state have {len(state):,} bytes, and its snapshot says {size:,}")
+    return Kept(state, snapshot, tuple(stretches))
+
+
+def _head(snapshot: bytes) -> tuple[tuple[str, ...], list[int | list[int]], int, int]:
+    """Names, parts and size as the first line says them, and where the bytes begin."""
+    end = snapshot.find(b"\n")
+    try:
+        head = json.loads(snapshot[1:end])
+        names, parts, size = tuple(map(str, head["values"])), head["parts"], int(head["size"])
+        for part in parts:
+            if not isinstance(part, int):
+                value, start, n = part
+                assert 0 <= value < len(names) and start >= 0 and n > 0
+            else:
+                assert part > 0
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise Corrupt(f"the snapshot of the state cannot be read: {error!r}") from error
+    return names, parts, size, end + 1
+
+
+# --- from a state to its snapshot -------------------------------------------------------------
+def split(state: bytes, before: Kept | None) -> tuple[Kept, dict[str, bytes]]:
+    """The state as it is to be kept, and the values it names that `before` does not."""
+    if len(state) < WHOLE_BELOW:
+        return Kept(state, state, ()), {}
+    if before is not None and state == before.state and before.stretches:
+        return before, {}
+    stretches = _named_again(state, before) if before is not None and before.stretches else []
+    known = {stretch.value for stretch in stretches}
+    gaps = list(_gaps(stretches, len(state)))
+    values: dict[str, bytes] = {}
+    if sum(size for _, size in gaps) > INLINE_MAX:
+        values, made = _values_of(state, gaps)
+        stretches = sorted([*stretches, *made])
+    snapshot = _written(state, stretches)
+    return Kept(state, snapshot, tuple(stretches)), {k: v for k, v in values.items() if k not in known}
+
+
+def _named_again(state: bytes, before: Kept) -> list[Stretch]:
+    """What of the state stands in values already."""
+    ends = [stretch.at + stretch.size for stretch in before.stretches]
+    found: list[Stretch] = []
+    for old, new, size in _same(before.state, state):
+        for stretch in before.stretches[bisect_right(ends, old) :]:
+            if stretch.at >= old + size:
+                break
+            first, last = max(old, stretch.at), min(old + size, stretch.at + stretch.size)
+            again = Stretch(new + first - old, last - first, stretch.value, stretch.start + first - stretch.at)
+            if again.size >= STRETCH_MIN:
+                found.append(again)
+    return _in_few(found, len(state))
+
+
+def _in_few(stretches: list[Stretch], size: int) -> list[Stretch]:
+    """Without those that would make a claim read many values for little: what they hold is written anew, in one piece.
+
+    A value of which half is left is kept whatever happens, so each byte is written anew a few times at most.
+    """
+    if len(stretches) > PARTS_MAX // 2:
+        return []
+    used = Counter[str]()
+    for stretch in stretches:
+        used[stretch.value] += stretch.size
+    if len(used) <= 32 + 2 * (size // VALUE_BYTES):
+        return stretches
+    return [stretch for stretch in stretches if used[stretch.value] >= VALUE_BYTES // 2]
+
+
+def _gaps(stretches: Sequence[Stretch], size: int) -> Iterator[tuple[int, int]]:
+    at = 0
+    for stretch in stretches:
+        if stretch.at > at:
+            yield at, stretch.at - at
+        at = stretch.at + stretch.size
+    if size > at:
+        yield at, size - at
+
+
+def _values_of(state: bytes, gaps: Sequence[tuple[int, int]]) -> tuple[dict[str, bytes], list[Stretch]]:
+    """Everything in the gaps as values, one gap after the other, and where each stretch of them stands."""
+    fresh = b"".join([state[at : at + size] for at, size in gaps])
+    pieces = [fresh[i : i + VALUE_BYTES] for i in range(0, len(fresh), VALUE_BYTES)]
+    names = [hash_of(piece) for piece in pieces]
+    made: list[Stretch] = []
+    done = 0
+    for at, size in gaps:
+        while size:
+            n, start = divmod(done, VALUE_BYTES)
+            length = min(size, VALUE_BYTES - start)
+            made.append(Stretch(at, length, names[n], start))
+            at, size, done = at + length, size - length, done + length
+    return dict(zip(names, pieces, strict=True)), made
+
+
+def _written(state: bytes, stretches: Sequence[Stretch]) -> bytes:
+    names: dict[str, int] = {}
+    parts: list[int | list[int]] = []
+    inline: list[bytes] = []
+    at = 0
+    for stretch in [*stretches, Stretch(len(state), 0, "", 0)]:
+        if stretch.at > at:
+            parts.append(stretch.at - at)
+            inline.append(state[at : stretch.at])
+        if stretch.size:
+            parts.append([names.setdefault(stretch.value, len(names)), stretch.start, stretch.size])
+        at = stretch.at + stretch.size
+    head = json.dumps({"size": len(state), "values": list(names), "parts": parts}, separators=(",", ":"))
+    return b"".join((MARK, head.encode(), b"\n", *inline))
+
+
+# --- what two states have in common ------------------------------------------------------------
+def _same(old: bytes, new: bytes) -> list[tuple[int, int, int]]:
+    """Stretches that are equal, (from in `old`, from in `new`, size), in order in both.
+
+    Not the most there could be: what stands at both ends, and between them whatever is found again soon after the two
+    have come apart. What is missed is written again, never wrong.
+    """
+    first = _alike(old, 0, new, 0, min(len(old), len(new)))
+    last = _alike_back(old, len(old), new, len(new), min(len(old), len(new)) - first)
+    found = [(0, 0, first)] if first else []
+    i, j, end_i, end_j = first, first, len(old) - last, len(new) - last
+    budget = SEARCH_BYTES
+    while i < end_i and j < end_j and len(found) < PARTS_MAX:
+        stride = 0
+        at = -1
+        while i + stride + NEEDLE <= end_i and budget > 0:
+            at = new.find(old[i + stride : i + stride + NEEDLE], j, end_j)
+            if at >= 0:
+                break
+            budget -= end_j - j
+            stride = stride + STRIDE_MAX if stride >= STRIDE_MAX else max(64, 2 * stride)
+        if at < 0:
+            break
+        back = _alike_back(old, i + stride, new, at, min(stride, at - j))
+        size = back + _alike(old, i + stride, new, at, min(end_i - i - stride, end_j - at))
+        found.append((i + stride - back, at - back, size))
+        i, j = i + stride - back + size, at - back + size
+    if last:
+        found.append((end_i, end_j, last))
+    return found
+
+
+def _alike(a: bytes, i: int, b: bytes, j: int, most: int) -> int:
+    """How many bytes from `i` and `j` on are equal, at most `most`."""
+    same, step = 0, 64
+    while same < most:
+        size = min(step, most - same)
+        if a[i + same : i + same + size] == b[j + same : j + same + size]:
+            same, step = same + size, 2 * step
+        elif size == 1:
+            return same
+        else:
+            step, most = size // 2, same + size  # it lies in here: half as many each time
+    return same
+
+
+def _alike_back(a: bytes, i: int, b: bytes, j: int, most: int) -> int:
+    """How many bytes before `i` and `j` are equal, at most `most`."""
+    same, step = 0, 64
+    while same < most:
+        size = min(step, most - same)
+        if a[i - same - size : i - same] == b[j - same - size : j - same]:
+            same, step = same + size, 2 * step
+        elif size == 1:
+            return same
+        else:
+            step, most = size // 2, same + size
+    return same
+
+
+# --- packing -------------------------------------------------------------------------------------
+def pack(value: bytes) -> tuple[int, bytes]:
+    """How a value is packed, and its bytes so: compressed where a sample of it says that this pays."""
+    half = len(value) // 2
+    sample = value if len(value) <= SAMPLE else value[: SAMPLE // 2] + value[half : half + SAMPLE // 2]
+    if len(zlib.compress(sample, 1)) > WORTH * len(sample):
+        return PLAIN, value
+    packed = zlib.compress(value, 1)
+    return (ZLIB, packed) if len(packed) <= WORTH * len(value) else (PLAIN, value)
+
+
+def unpack(packed: int, body: bytes, name: str) -> bytes:
+    """The value that was packed. Raises Corrupt where it is not the one of this hash."""
+    try:
+        value = body if packed == PLAIN else zlib.decompress(body)
+    except zlib.error as error:
+        raise Corrupt(f"a value of the state cannot be unpacked: {name}: {error}") from error
+    if packed not in (PLAIN, ZLIB) or hash_of(value) != name:
+        raise Corrupt(f"a value of the state is not the one that was kept under its hash: {name}")
+    return value

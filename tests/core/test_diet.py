@@ -1,0 +1,223 @@
+"""What was split is joined to the same bytes, what stays the same is written once, and what is broken is said."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.core import diet
+from outlast.core.diet import INLINE_MAX, VALUE_BYTES, WHOLE_BELOW, Kept, hash_of, join, pack, split, unpack, values_in
+from outlast.core.limits import STATE_BYTES_MAX
+from outlast.errors import Corrupt
+
+pytestmark = pytest.mark.req("CKP-3")
+
+WORDS = st.sampled_from(["$ref", "@", '{"size":1}\n', "\n", "ü🙂", '"', "\\", "a" * 40, "", "0" * 300])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+class Shelf:
+    """What a store would hold of one run's states, and how many bytes were written."""
+
+    def __init__(self) -> None:
+        self.kept: Kept | None = None
+        self.values: dict[str, bytes] = {}
+        self.new: list[str] = []
+        self.written = 0
+
+    def keep(self, state: bytes) -> Kept:
+        """Write a state and read it back, as the next holder would."""
+        self.kept, new = split(state, self.kept)
+        self.new = [name for name in new if name not in self.values]
+        self.written += sum(len(new[name]) for name in self.new) + len(self.kept.snapshot)
+        self.values |= new
+        assert all(hash_of(body) == name and len(body) <= VALUE_BYTES for name, body in new.items())
+        named = {name: self.values[name] for name in values_in(self.kept.snapshot)}
+        again = join(self.kept.snapshot, named)
+        assert again == self.kept and again.state == state
+        return self.kept
+
+
+def text(seed: int, size: int) -> str:
+    return random.Random(seed).randbytes(size // 2).hex()
+
+
+def dumped(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+# --- what comes out is what went in ------------------------------------------------------------
+@given(st.lists(JSON, min_size=1, max_size=6), st.integers(0, 3))
+def test_states_come_back_byte_for_byte(parts: list[Any], blow: int) -> None:
+    """Any JSON, keys that look like a reference among it, below the threshold and above, changed in any place."""
+    shelf = Shelf()
+    state: dict[str, Any] = {"pad": text(1, WHOLE_BELOW * blow)}
+    for n, part in enumerate(parts):
+        state[f"f{n % 3}"] = part
+        state["list"] = [*state.get("list", []), part]
+        shelf.keep(dumped(state))
+
+
+@given(st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 6_000), st.binary(max_size=6_000)), max_size=12))
+def test_any_edit_of_any_bytes(edits: list[tuple[int, int, bytes]]) -> None:
+    """Insertions, deletions and replacements anywhere; JSON or not."""
+    shelf = Shelf()
+    state = random.Random(2).randbytes(40_000)
+    shelf.keep(state)
+    for at, gone, put in edits:
+        state = state[:at] + put + state[at + gone :]
+        shelf.keep(state)
+
+
+@pytest.mark.parametrize("state", [b"{}", b'"@"', b"[" + b"1," * 1_500 + b"1]"])
+def test_a_small_state_is_its_own_snapshot(state: bytes) -> None:
+    assert split(state, None) == (Kept(state, state, ()), {})
+    assert join(state, {}).state is state and values_in(state) == ()
+
+
+def test_a_state_that_becomes_small_and_large_again() -> None:
+    shelf = Shelf()
+    large = dumped({"a": text(1, 50_000)})
+    first = shelf.keep(large)
+    assert shelf.keep(b"{}").snapshot == b"{}"
+    assert shelf.keep(large).snapshot == first.snapshot and not shelf.new
+
+
+# --- what is written ---------------------------------------------------------------------------
+def test_an_unchanged_field_is_not_written_again() -> None:
+    """A counter before it and a log after it change; 390 KB between them do not."""
+    shelf = Shelf()
+    state: dict[str, Any] = {"n": 0, "cargo": [text(i, 39_000) for i in range(10)], "log": []}
+    shelf.keep(dumped(state))
+    first = shelf.written
+    assert first < 1.02 * 390_000
+    for n in range(200):
+        state["n"] = n
+        state["log"].append(f"step {n}")
+        shelf.keep(dumped(state))
+    assert shelf.written - first < 200 * (INLINE_MAX + 1_500)
+    assert sum(map(len, shelf.values.values())) < 410_000
+
+
+def test_one_field_of_many_changes() -> None:
+    shelf = Shelf()
+    state = {f"field {i}": text(i, 40_000) for i in range(10)}
+    shelf.keep(dumped(state))
+    first = shelf.written
+    state["field 4"] = text(99, 40_000)
+    shelf.keep(dumped(state))
+    assert 40_000 <= shelf.written - first < 43_000
+
+
+def test_a_field_goes_and_the_rest_moves_up() -> None:
+    shelf = Shelf()
+    first, second = text(1, 100_000), text(2, 100_000)
+    shelf.keep(dumped({"a": first, "n": 1, "b": second}))
+    shelf.keep(dumped({"n": 1, "b": second}))
+    assert not shelf.new
+
+
+def test_a_growing_list_is_written_a_few_times_not_each_time() -> None:
+    """2 KB are appended in each of 500 steps: linear, with few values to read at the end."""
+    shelf = Shelf()
+    state: dict[str, Any] = {"n": 0, "items": []}
+    half = 0
+    for n in range(500):
+        state["n"] = n
+        state["items"].append({"id": n, "what": text(n, 2_000)})
+        shelf.keep(dumped(state))
+        half = shelf.written if n == 249 else half
+    assert shelf.kept is not None
+    cargo = len(shelf.kept.state)
+    assert cargo > 1_000_000
+    assert shelf.written < 5 * cargo, "each item once as it comes, once in a piece of its own size, and the snapshots"
+    assert shelf.written < 2.6 * half, "quadratic would be 4"
+    assert len(values_in(shelf.kept.snapshot)) < 32 + 2 * (cargo // VALUE_BYTES) + 2
+
+
+def test_edits_in_many_places_cost_what_they_change() -> None:
+    shelf = Shelf()
+    dice = random.Random(3)
+    items = [{"id": i, "what": text(i, 1_000), "status": "open"} for i in range(390)]
+    shelf.keep(dumped(items))
+    first = shelf.written
+    for _ in range(50):
+        for _ in range(20):
+            dice.choice(items)["status"] = dice.choice(["open", "won", "lost"])
+        shelf.keep(dumped(items))
+    assert shelf.written - first < 50 * 20_000
+
+
+def test_what_was_written_before_is_named_again_by_its_hash() -> None:
+    """A value that an earlier state held has the same name: who writes it asks the store for it."""
+    one, two = dumped({"a": text(1, 60_000)}), dumped({"a": text(2, 60_000)})
+    shelf = Shelf()
+    shelf.keep(one)
+    shelf.keep(two)
+    shelf.keep(one)
+    assert not shelf.new
+
+
+def test_a_state_that_is_all_new_each_time_costs_no_second() -> None:
+    """The search for what is the same gives up: not by a clock, by how many bytes it has looked at."""
+    looked: list[int] = []
+
+    class Counting(bytes):
+        def find(self, needle: bytes, start: int, end: int) -> int:  # type: ignore[override]
+            looked.append(end - start)
+            return super().find(needle, start, end)
+
+    old, new = (random.Random(seed).randbytes(4_000_000) for seed in (1, 2))
+    kept, _ = split(old, None)
+    split(Counting(new), kept)
+    assert 0 < sum(looked) <= diet.SEARCH_BYTES + len(new)
+
+
+def test_the_largest_state_has_a_snapshot_that_fits_a_row() -> None:
+    kept, new = split(random.Random(1).randbytes(STATE_BYTES_MAX), None)
+    assert len(kept.snapshot) < 16_000 and len(new) == STATE_BYTES_MAX // VALUE_BYTES
+
+
+# --- packing and what is broken ------------------------------------------------------------------
+def test_packed_where_it_pays() -> None:
+    words = ("so it goes, " * 5_000).encode()
+    packed, body = pack(words)
+    assert packed == diet.ZLIB and len(body) < len(words) // 10
+    assert unpack(packed, body, hash_of(words)) == words
+    noise = random.Random(1).randbytes(50_000)
+    assert pack(noise) == (diet.PLAIN, noise)
+    assert unpack(diet.PLAIN, noise, hash_of(noise)) == noise
+
+
+@given(st.binary(max_size=10_000))
+def test_any_value_comes_back(value: bytes) -> None:
+    assert unpack(*pack(value), hash_of(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("packed", "body"), [(0, b"another"), (1, b"no zlib"), (7, b"value")], ids=["changed", "cut", "unknown"]
+)
+def test_a_value_that_is_not_its_hash(packed: int, body: bytes) -> None:
+    with pytest.raises(Corrupt):
+        unpack(packed, body, hash_of(b"value"))
+
+
+def test_a_snapshot_whose_parts_are_missing_or_do_not_fit() -> None:
+    kept, values = split(dumped({"a": text(1, 50_000)}), None)
+    head, bytes_ = kept.snapshot.split(b"\n", 1)
+    said = json.loads(head[1:])
+    with pytest.raises(Corrupt, match="not there"):
+        join(kept.snapshot, {})
+    for change in ({"size": 1}, {"parts": []}, {"parts": [[9, 0, 5]]}, {"parts": [0]}, {"values": 3}, {"parts": [[0]]}):
+        with pytest.raises(Corrupt):
+            join(b"@" + json.dumps({**said, **change}).encode() + b"\n" + bytes_, values)
+    for broken in (b"@", b"@{}", b"@\n", kept.snapshot + b"x", kept.snapshot[:-1] if bytes_ else b"@{"):
+        with pytest.raises(Corrupt):
+            join(broken, values)
