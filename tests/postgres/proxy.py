@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 Cut = Literal["", "before", "after"]
 COMMIT = b"COMMIT\0"
+OF_AUTHORS = b"COMMIT;\0"  # as asyncpg ends the transactions of authors
 
 
 class Wire:
@@ -21,6 +22,7 @@ class Wire:
         self._parts = parts
         self.cut_next: Cut = ""
         self.cuts = 0
+        self.only = COMMIT  # which COMMITs are meant
         self.silent = False  # nothing comes back any more, and nothing is closed
         self.hush_next = False  # fall silent with the next COMMIT that passes
         self.connections = 0  # ever made
@@ -48,13 +50,17 @@ class Wire:
             writer.transport.abort()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(*self._target)
+        try:
+            there, back = await asyncio.open_connection(*self._target)
+        except OSError:  # the server is away: so is the wire
+            writer.transport.abort()
+            return
         self._writers |= {writer, back}
         self.connections += 1
         try:
             await asyncio.gather(self._up(reader, back, writer), self._down(there, writer))
-        except (ConnectionError, OSError, asyncio.IncompleteReadError):
-            pass  # that is what it is for
+        except (ConnectionError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # that is what it is for; cancelled: the wire is closed
         finally:
             self._writers -= {writer, back}
             writer.transport.abort()
@@ -62,7 +68,7 @@ class Wire:
 
     async def _up(self, reader: asyncio.StreamReader, out: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
         while data := await reader.read(65_536):
-            cut = self.cut_next if COMMIT in data else ""
+            cut = self.cut_next if self.only in data else ""
             if cut:
                 self.cut_next = ""
                 self.cuts += 1

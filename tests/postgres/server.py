@@ -26,8 +26,9 @@ START_S = 30.0
 class Server:
     """A server of our own in a temporary folder; as root it runs under `nobody`, which PostgreSQL asks for."""
 
-    def __init__(self, **settings: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="outlast-pg-"))
+    def __init__(self, inside: str | None = None, **settings: str) -> None:
+        """`inside`: the folder to make its own in; else the machine's for temporary files."""
+        self.folder = Path(tempfile.mkdtemp(prefix="outlast-pg-", dir=inside))
         self.port = _free_port()
         self._bin = _binaries(self.folder)
         self._user: dict[str, Any] = {}

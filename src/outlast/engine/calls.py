@@ -31,6 +31,7 @@ class Attempt(NamedTuple):
     timeout_ms: int
     permit: Permit | None
     label: str
+    connection: Any = None  # the open transaction it writes in, if it has one
 
 
 class _TooLate(Exception):
@@ -69,6 +70,12 @@ class Caller:
             return Maybe("timeout", str(error), abandoned=True)
         except Exception as error:  # whatever the author's function raised is judged, not raised
             return judge(error, self._clock.wall())
+
+    async def inside(self, attempt: Attempt) -> Answered:
+        """Make an attempt whose writes a transaction holds back: raises what it raised, TimeoutError after its time."""
+        call = self._call(attempt)
+        current_call.set(call)
+        return Answered(await self._run(attempt), stated_id(call))
 
     async def look_up(self, attempt: Attempt) -> Any:
         """Run a lookup and answer its value; raises what it raised, TimeoutError after its timeout."""
@@ -127,6 +134,7 @@ class Caller:
             run_id=attempt.run_id,
             attempt=attempt.number,
             deadline=datetime.fromtimestamp(ends / 1000, UTC),
+            _connection=attempt.connection,
             _left=lambda: (ends_mono - self._clock.mono()) / 1000,
         )
 

@@ -11,13 +11,14 @@ from typing import Any
 from outlast.core import compensation as core
 from outlast.core import ledger as moves
 from outlast.core.codec import digest
-from outlast.core.commit import Commit, Instant
+from outlast.core.commit import Commit, Instant, Put
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Attention
 from outlast.core.rows import USED, Effect
 from outlast.engine.ledger import EffectKey
 from outlast.engine.permission import Permission
 from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
+from outlast.engine.transactions import Inside
 from outlast.engine.walk import Walk
 from outlast.engine.write import CANCELLED, EXHAUSTED, Next, Write
 from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
@@ -148,7 +149,8 @@ def _prepared(walk: Walk, original: Effect, row: Effect | None) -> "_Undoing | t
         return "undo_gone", f"{activity.title} has no undo any more"
     key = core.undo_ident(original)[1]
     call = BoundCall((done, *args), kwargs, key, original.args, digest("undo", original.key, original.digest))
-    return _Undoing(walk, activity.undoing, call, original)
+    undoing = _UndoingInside if activity.undoing.transaction else _Undoing
+    return undoing(walk, activity.undoing, call, original)
 
 
 def kept_by_others(original: Effect) -> str:
@@ -201,6 +203,17 @@ class _Undoing(Write):
 
     def _call_person(self, effect: Effect) -> None:
         self.walk.call_person(undo_failed(self.walk, effect))
+
+
+class _UndoingInside(Inside, _Undoing):
+    """The undo of one effect in a transaction: what it undoes is undone by the same COMMIT."""
+
+    @property
+    def _original(self) -> Effect:
+        """As the intent leaves it, which has not landed yet."""
+        puts = [write for write in (self._begun.writes if self._begun else ()) if isinstance(write, Put)]
+        rows = [put.row for put in puts if isinstance(put.row, Effect) and (put.row.visit, put.row.key) == self._of]
+        return rows[0] if rows else super()._original
 
 
 def undo_failed(walk: Walk, undo: Effect) -> Attention:

@@ -5,9 +5,9 @@ from typing import Any
 from outlast.core.machine import EffectStatus
 from outlast.engine.conflict import contradiction, recorded_call, under_way, uses_recorded
 from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of, uncertain
-from outlast.engine.shared import SharedWrite, answer
+from outlast.engine.shared import answer
+from outlast.engine.transactions import write_of
 from outlast.engine.walk import Walk
-from outlast.engine.write import Write
 from outlast.flow.activity import Activity, BoundCall
 
 
@@ -28,11 +28,11 @@ async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> 
     if first != call.digest and not (ident in walk.flights and uses_recorded(walk, ident, call.digest)):
         walk.call_person(under_way(walk, activity, call, ident))
         await walk.hang()
+    make = write_of(walk, activity, call, ident)
     if activity.scope == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
-        return await walk.share(ident, lambda: answer(walk, activity, call))
+        return await walk.share(ident, lambda: answer(walk, activity, call, make))
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
-        write = SharedWrite if activity.scope == "tenant" else Write
-        return await walk.share(ident, lambda: write(walk, activity, call, ident).drive())
+        return await walk.share(ident, lambda: make().drive())
     if effect.status is EffectStatus.DONE:
         return activity.response_codec.load(effect.response or b"null")
     if effect.status is EffectStatus.UNCERTAIN:

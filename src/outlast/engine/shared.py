@@ -1,5 +1,6 @@
 """Effects that all runs of a tenant share: whose work it is, who waits for it, who takes its answer (S-18)."""
 
+from collections.abc import Callable
 from typing import Any
 
 from outlast.core import sharing
@@ -40,8 +41,8 @@ class SharedWrite(Write):
         return super()._intended(what, previous, allowed, ordinal, now)
 
 
-async def answer(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """The answer of a shared write that this run has not made itself: another run's, or made now.
+async def answer(walk: Walk, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], Write]) -> Any:
+    """The answer of a shared write that this run has not made itself: another run's, or made now by `make`.
 
     Raises ActivityFailed for a recorded no, Unresolved where this walk gives no answer.
     """
@@ -50,14 +51,14 @@ async def answer(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> A
     if effect is None or effect.shared != USED or call.key not in ledger.noted:  # else it was used by this run before
         effect = await _look(walk, call.key)
     if effect is None or effect.status is EffectStatus.UNDONE:
-        return await SharedWrite(walk, activity, call, (0, call.key)).drive()
+        return await make().drive()
     if effect.digest != call.digest and (
         effect.activity != activity.name or not uses_recorded(walk, (0, call.key), call.digest)
     ):
         walk.call_person(contradiction(walk, activity, call, effect))
         raise Unresolved
     if is_reopened(effect):
-        return await SharedWrite(walk, activity, call, (0, call.key)).drive()
+        return await make().drive()
     if effect.status is EffectStatus.REFUSED:
         raise EffectRefused(refusal_of(effect), (0, call.key))
     if not sharing.is_usable(effect):

@@ -34,6 +34,7 @@ from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
 from outlast.engine.outage import Outage
 from outlast.engine.pool import DaemonPool
+from outlast.engine.transactions import check_served
 from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
@@ -83,6 +84,7 @@ class WorkerProcess:
         self.live = (live or Liveness()).checked()
         self.id = worker
         self.budget = budget_of([workflow.validate() for workflow in workflows], self.live)
+        check_served(store, workflows)
         self._store = store
         self._workflows = {workflow.lane: workflow for workflow in workflows}
         self._clock = clock

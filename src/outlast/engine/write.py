@@ -130,6 +130,18 @@ class Write:
         return self._doubt(effect, "approval_lapsed", why)
 
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
+        ledger = self.ledger
+        commit = self._prepared(previous, allowed)
+        submitted = read(self.walk.around.clock)
+        done = await ledger.land(commit)
+        effect = moves.intended(commit)
+        self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
+        if ledger.mail_moved:
+            await self._heed_cancel(effect)
+        return effect
+
+    def _prepared(self, previous: Effect | None, allowed: Permission) -> Commit:
+        """The intent, where the slice has room for an attempt."""
         ledger, run, live = self.ledger, self.ledger.run, self.walk.around.live
         now = ledger.now
         room = (run.due_at or 0) - self.times.timeout - now.real
@@ -153,14 +165,7 @@ class Write:
             first_at=ledger.store.mapping().real(run.created_at) if run.restored else 0,
         )
         ordinal = previous.ordinal if previous else ledger.next_ordinal()
-        commit = self._intended(intent, previous, allowed, ordinal, now)
-        submitted = read(self.walk.around.clock)
-        done = await ledger.land(commit)
-        effect = moves.intended(commit)
-        self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
-        if ledger.mail_moved:
-            await self._heed_cancel(effect)
-        return effect
+        return self._intended(intent, previous, allowed, ordinal, now)
 
     def _intended(
         self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
@@ -200,8 +205,7 @@ class Write:
 
     # --- the call --------------------------------------------------------------------------------
     async def _attempt(self, effect: Effect) -> tuple[Outcome, Effect]:
-        attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
-        outcome = await self.walk.around.caller.attempt(attempt._replace(permit=self._permit))
+        outcome = await self._make(effect)
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
             effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
         breakers, run, provider = self.walk.around.breakers, self.ledger.run, self.callee.provider
@@ -211,6 +215,11 @@ class Write:
         elif not breakers.is_calm(run.tenant, provider, outcome):
             self._watches = await breakers.heard(run.tenant, provider, run.run, outcome)
         return outcome, effect
+
+    async def _make(self, effect: Effect) -> Outcome:
+        """The call itself."""
+        attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit))
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):

@@ -10,7 +10,7 @@ from outlast.core.keys import Scope
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import refuse_bare_call
-from outlast.flow.declared import NoUndo, Repeat, Retry, positive
+from outlast.flow.declared import NoUndo, Repeat, Retry, Transaction, positive, transaction_of
 from outlast.flow.outcomes import CannotTell, Found, NotFound
 from outlast.flow.plan import Plan
 from outlast.flow.registry import ACTIVITIES
@@ -58,6 +58,9 @@ class Activity(Generic[P, R_co]):
         self.paid: Final = options.paid
         self.keep: Final = positive(f"keep of {self.title}", options.keep, where=self.where)
         self.provider: Final = options.provider or self.name
+        self.transaction: Final = transaction_of(
+            self.title, fn, options.transaction, options.on_doubt, where=self.where
+        )
         self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
         self.quiet: timedelta | None = None
         self.undo_fn: Callable[..., Awaitable[Any]] | None = None
@@ -176,6 +179,13 @@ class Effectful(Activity[P, R_co]):
 
         def decorate(fn: Any) -> Any:
             _check_companion(self, "reconcile", fn, self.reconcile_fn, [])
+            if self.transaction:
+                raise DefinitionError(
+                    f"{self.title} has a reconcile",
+                    "it runs in a transaction: what became of it is never in doubt",
+                    "take the reconcile away",
+                    where=self.where,
+                )
             self.reconcile_fn, self.quiet = fn, quiet
             return fn
 
@@ -195,6 +205,7 @@ class Effectful(Activity[P, R_co]):
         retry: Retry | None = None,
         reconcile: Callable[Concatenate[R_co, P], Awaitable[Found[object] | NotFound | CannotTell]] | None = None,
         quiet: timedelta | None = None,
+        transaction: Transaction = False,
     ) -> DecoratesUndo[P, R_co]: ...
     def undo(
         self,
@@ -206,12 +217,14 @@ class Effectful(Activity[P, R_co]):
         retry: Retry | None = None,
         reconcile: Callable[..., Awaitable[Any]] | None = None,
         quiet: timedelta | None = None,
+        transaction: Transaction = False,
     ) -> Any:
         """Declares how a done call is undone: takes the recorded response, then the same parameters.
 
         It is called at most once per effect, as a write of its own, and doubted on its own terms: `on_doubt` is "ask"
         (a person) or `repeat(window=…)`; `reconcile` asks the receiver whether the undo happened, with the same
-        parameters as the undo, and comes before either; `quiet` as for `.reconcile`. Raises DefinitionError.
+        parameters as the undo, and comes before either; `quiet` as for `.reconcile`; `transaction` as for `@activity`.
+        Raises DefinitionError.
         """
 
         def decorate(fn: Any) -> Any:
@@ -229,6 +242,7 @@ class Effectful(Activity[P, R_co]):
                 reconcile=reconcile,
                 quiet=quiet,
                 provider=self.provider,
+                transaction=transaction,
             )
             self.undo_fn = fn
             self._checked = False
@@ -269,6 +283,7 @@ class _Options(NamedTuple):
     paid: bool = False
     keep: timedelta | None = None
     provider: str = ""
+    transaction: Transaction = False
 
 
 def activity(
@@ -282,6 +297,7 @@ def activity(
     name: str = "",
     keep: timedelta | None = None,
     provider: str = "",
+    transaction: Transaction = False,
 ) -> _Decorates:
     """Declares a write: a function that changes the world, done at most once per key in its scope.
 
@@ -290,10 +306,24 @@ def activity(
     its settling and the runs that used it (default: for ever). `on_doubt` decides when a call perhaps happened: "ask"
     a person, or `repeat(window=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
     120 s). `name` (default: the function's) is what is stored; it has to stay when the function is renamed or moved.
-    `provider` (default: the name): activities that name the same one share a circuit breaker. Raises DefinitionError.
+    `provider` (default: the name): activities that name the same one share a circuit breaker. `transaction`: what it
+    writes through `this_call().transaction` commits together with its effect, once; `"serializable"` isolates it so.
+    Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _Options("@activity", name, key, scope, on_doubt, undo, timeout, retry, keep=keep, provider=provider)
+    options = _Options(
+        "@activity",
+        name,
+        key,
+        scope,
+        on_doubt,
+        undo,
+        timeout,
+        retry,
+        keep=keep,
+        provider=provider,
+        transaction=transaction,
+    )
     return cast(_Decorates, lambda fn: Effectful(fn, options, names))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from outlast.flow.declared import Repeat, Retry
+from outlast.flow.declared import Repeat, Retry, Transaction
 
 
 class Callee(Protocol):
@@ -18,6 +18,11 @@ class Callee(Protocol):
     @property
     def provider(self) -> str:
         """Whose outage stops it."""
+        ...
+
+    @property
+    def limit(self) -> Limit | None:
+        """What its provider bears, of all workers together."""
         ...
 
     @property
@@ -58,6 +63,11 @@ class Callee(Protocol):
     @property
     def quiet(self) -> timedelta | None:
         """How long a call can be under way, where that is longer than the deployment says."""
+        ...
+
+    @property
+    def transaction(self) -> Transaction:
+        """Whether it writes in a transaction of the store's database, which lands its effect as well."""
         ...
 
     @property

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from outlast.core.limits import KEY_BYTES_MAX
 from outlast.errors import Misplaced
+
+if TYPE_CHECKING:
+    import asyncpg  # the extra `postgres`: who has it may call `transaction`
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,27 @@ class Call:
     """True inside a reconcile function: it asks about the call, and makes none."""
     evidence: tuple[LateAnswer, ...] = ()
     """For a reconcile function: what replaced workers were told of this very call, read just before it was asked."""
+    _connection: Any = field(default=None, repr=False, compare=False)
     _left: Callable[[], float] = field(default=lambda: math.inf, repr=False, compare=False)
     _stated: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def seconds_left(self) -> float:
         """How long the engine still waits for the answer; below 0 once it does not; infinite in a unit test."""
         return self._left()
+
+    @property
+    def transaction(self) -> "asyncpg.Connection[Any]":
+        """The open transaction of an activity declared with `transaction=True`: what is written through this
+        connection commits together with the effect, or not at all. It is of use until the body returns; the body
+        neither commits nor rolls back (a nested `async with …transaction()` is a savepoint). Raises Misplaced.
+        """
+        if self._connection is None:
+            raise Misplaced(
+                "this_call().transaction in a call without one",
+                f"the activity of {self.key} is not declared so",
+                "write @activity(…, transaction=True)",
+            )
+        return self._connection  # type: ignore[no-any-return]
 
     def set_external_id(self, external_id: str) -> None:
         """State the receiver's own id of what this call did: it is kept with the effect, whatever follows.

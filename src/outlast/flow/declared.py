@@ -1,13 +1,17 @@
 """What a declaration says of an activity besides its function: doubt, retries, and why there is no undo."""
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from outlast.core.limits import ATTEMPTS_MAX
 from outlast.errors import DefinitionError
 
 Span = TypeVar("Span", timedelta, timedelta | None)
+Transaction: TypeAlias = Literal[False, True, "serializable"]
+"""Does a body write through the store's own database, and how are its transactions isolated (True: read committed)?"""
 
 
 def positive(what: str, value: Span, *, where: str = "") -> Span:
@@ -64,6 +68,33 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What a receiver bears, of all workers of a store together: so many calls at once, so many begun in a second.
+
+    0 is no bound. Calls of activities that name the same `provider` are counted together, over all tenants. A call
+    that finds no room waits, its run visibly so; it uses up no attempt. Raises DefinitionError.
+    """
+
+    concurrent: int = 0
+    per_second: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.concurrent < 0 or self.per_second < 0 or not (self.concurrent or self.per_second):
+            raise DefinitionError(
+                f"Limit(concurrent={self.concurrent}, per_second={self.per_second:g})",
+                "at least one of the two bounds has to be above zero, and neither below",
+                "write e.g. Limit(concurrent=5, per_second=10)",
+            )
+
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        bounds = [f"{self.concurrent} at once"] if self.concurrent else []
+        bounds += [f"{self.per_second:g} a second"] if self.per_second else []
+        return ", ".join(bounds)
+
+
+@dataclass(frozen=True)
 class NoUndo:
     """Said in place of an undo: why none exists. Raises DefinitionError when the reason is empty."""
 
@@ -76,3 +107,19 @@ class NoUndo:
                 "people who cancel a run will read it",
                 'say why nothing can be undone: NoUndo("an e-mail cannot be unsent")',
             )
+
+
+def transaction_of(
+    title: str, fn: Callable[..., Any], said: Transaction, on_doubt: "Literal['ask'] | Repeat", *, where: str
+) -> Transaction:
+    """`said`, if a call of this function can be made in a transaction. Raises DefinitionError."""
+    given: object = said  # whoever runs no type checker is told as well
+    if given not in (False, True, "serializable"):
+        why, reason, fix = f"transaction={given!r}", "there are True and serializable", "say transaction=True"
+    elif said and not inspect.iscoroutinefunction(fn):
+        why, reason, fix = "transaction= and is def", "its connection is awaited", "write it as async def"
+    elif said and on_doubt != "ask":
+        why, reason, fix = "transaction= and on_doubt=", "what became of it is never in doubt", "leave on_doubt out"
+    else:
+        return said
+    raise DefinitionError(f"{title} has {why}", reason, fix, where=where)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from outlast.errors import DefinitionError
-from outlast.flow.declared import Repeat, Retry, positive
+from outlast.flow.declared import Repeat, Retry, Transaction, positive, transaction_of
 from outlast.flow.outcomes import CannotTell, Found, NotFound
 
 P = ParamSpec("P")
@@ -42,6 +42,7 @@ class UndoTerms:
         reconcile: Callable[..., Awaitable[Any]] | None,
         quiet: timedelta | None,
         provider: str,
+        transaction: Transaction = False,
     ) -> None:
         """`name`, `provider`, `title` and `where` are the activity's. Raises DefinitionError."""
         given: object = on_doubt  # whoever runs no type checker is told as well
@@ -59,6 +60,14 @@ class UndoTerms:
                 "name the function that asks the receiver: reconcile=…",
                 where=where,
             )
+        if transaction and reconcile is not None:
+            raise DefinitionError(
+                f"undo of {title} has transaction= and reconcile=",
+                "what became of it is never in doubt",
+                "take reconcile= away",
+                where=where,
+            )
+        self.transaction: Final = transaction_of(f"undo of {title}", fn, transaction, on_doubt, where=where)
         self.name: Final = name
         self.provider: Final = provider
         self.fn: Final = fn

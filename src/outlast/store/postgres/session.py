@@ -29,7 +29,7 @@ RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
 ASK_AGAIN_S: Final = 0.2
 
 
-class _Mismatch(Exception):
+class Mismatch(Exception):
     """A bulk write met a row of another version: everything is judged again, with every row read first."""
 
 
@@ -88,13 +88,13 @@ class Session:
         for optimistic in (True, False):
             try:
                 return await self._retried(tickets, optimistic)
-            except (_Mismatch, asyncpg.PostgresError):
+            except (Mismatch, asyncpg.PostgresError):
                 pass  # one of them is at fault: which one, the next round tells
         held: list[Ticket] = []
         for ticket in tickets:
             try:
                 held += await self._retried((ticket,), False)
-            except (_Mismatch, asyncpg.PostgresError) as error:
+            except (Mismatch, asyncpg.PostgresError) as error:
                 refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
         return held
 
@@ -253,7 +253,7 @@ class Session:
     async def _write(
         self, db: "asyncpg.Connection[Any]", batch: Batch, labels: Sequence[str], *, notify: bool = False
     ) -> None:
-        """Write what a batch leaves with its receipt, and COMMIT. Raises _Mismatch, Unavailable, Uncertain."""
+        """Write what a batch leaves with its receipt, and COMMIT. Raises Mismatch, Unavailable, Uncertain."""
         forms: list[Form] = []
         arrays: list[tuple[Any, ...]] = []
         counts: list[int] = []
@@ -276,7 +276,7 @@ class Session:
             raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
                               "start this process again")  # fmt: skip
         if list(written[1 : 1 + len(counts)]) != counts:
-            raise _Mismatch
+            raise Mismatch
         points.point("store.batch:inside", labels)
         await self._commit(db)
         points.point("store.batch:after", labels)

@@ -1,0 +1,30 @@
+"""A worker of the bank that kills itself at a place: `python -m tests.postgres.teller URL PLACE`."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from outlast.core import points
+from outlast.core.budget import Liveness
+from outlast.runtime.open import open_store
+from outlast.runtime.serve import worker_of
+from tests.postgres import bank
+
+LIVE = Liveness(heartbeat_window=1_500, heartbeat_every=400, attempt_timeout=8_000)
+
+
+async def serve(url: str, place: str) -> None:
+    """Serve until the place is reached by the credit."""
+
+    def die(name: str, labels: Sequence[str]) -> None:
+        if name == place and any(label.endswith("credit/alice") for label in labels):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    points.hook = die
+    await worker_of(await open_store(url), [bank.credit_runs], live=LIVE).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1], sys.argv[2]))
