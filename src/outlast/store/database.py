@@ -155,9 +155,10 @@ class Database:
 
         A commit into blocks that are there costs half of one that makes the file grow (docs/decisions). SQLite reads
         nothing after the last frame whose salt and checksum are right, and overwrites from the start after a reset.
+        A store that does not sync gains nothing from it.
         """
         size = self.wal_bytes()
-        if 0 < size < LOG_BYTES:
+        if self.synchronous == FULL and 0 < size < LOG_BYTES:
             log = os.open(f"{self.path}-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.pwrite(log, bytes(LOG_BYTES - size), size)
