@@ -1,0 +1,171 @@
+"""The people and programs of a round, in a process of their own, who write down what each answer said.
+
+    python -m tests.chaos.client STORE WORLD HISTORY SEED RATE
+
+Three values: `ok` (acknowledged), `no` (told that nothing was done), `unknown`. It starts runs until its input ends,
+and decides, signals and answers attention until it is killed.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from outlast.core.machine import ApprovalStatus, Choice, Reason
+from outlast.core.overlay import attention_of
+from outlast.core.rows import Approval, Run
+from outlast.errors import OutlastError, StoreError, Uncertain
+from outlast.flow.people import EVERY_ROLE
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from tests.chaos import flows
+
+LOOK_S = 0.5
+MIX = ("errand", "errand", "errand", "gate", "saga", "saga")
+LEAD = Actor("lead", EVERY_ROLE)
+
+
+class Client:
+    """One caller over the whole round."""
+
+    def __init__(self, operations: Operations, world: str, history: Path, seed: int, rate: float) -> None:
+        self._ops = operations
+        self._http = httpx.AsyncClient(base_url=world, trust_env=False)
+        self._file = os.open(history, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._dice = random.Random(seed)
+        self._rate = rate
+        self._more = True
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def say(self, op: str, act: Awaitable[Any], **about: Any) -> str:
+        """Do it, and write down what was heard."""
+        why = ""
+        try:
+            await act
+            heard = "ok"
+        except Uncertain as error:
+            heard, why = "unknown", str(error)
+        except StoreError as error:
+            heard, why = ("no" if error.landed is False else "unknown"), str(error)
+        except OutlastError as error:
+            heard, why = "refused", str(error)
+        line = {"op": op, "heard": heard, "why": why, "at": time.time_ns() // 1_000_000, **about}
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+        return heard
+
+    # --- starting ---------------------------------------------------------------------------------------
+    async def start_runs(self) -> None:
+        """At a rate, each in a task of its own, until told to stop."""
+        n = 0
+        while self._more:
+            n += 1
+            task = asyncio.create_task(self._one(n, self._dice.choice(MIX)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(self._dice.expovariate(self._rate))
+
+    async def _one(self, n: int, workflow: str) -> None:
+        run = f"{workflow}-{n}"
+        begun = self._ops.start(workflow, {"n": n}, run_id=run, idempotency_key=run)
+        if await self.say("start", begun, run=run) == "no":
+            return  # nothing was done: its id is never used again, so that the store can be held to it
+        if workflow == "gate":
+            for sid in (f"word-{n}", f"word-{n}"):  # said twice, under one id
+                told = self._ops.signal(run, "word", {"text": f"word {n}"}, signal_id=sid)
+                await self.say("signal", told, run=run, id=sid)
+        elif self._dice.random() < 0.1:
+            await asyncio.sleep(self._dice.random() * 3)
+            await self.say("cancel", self._ops.cancel(run, reason="called off"), run=run)
+
+    def no_more(self) -> None:
+        """Start nothing further."""
+        self._more = False
+
+    # --- people -------------------------------------------------------------------------------------------
+    async def decide(self) -> None:
+        """Every approval that waits."""
+        pending, _ = await self._ops.approvals(status=ApprovalStatus.PENDING.value, limit=200)
+        await asyncio.gather(*(self._decide(row) for row in pending))
+
+    async def _decide(self, row: Approval) -> None:
+        if self._dice.random() < 0.8:
+            await self.say("approve", self._ops.approve(row.id, reason="fine"), run=row.run, id=row.id)
+        else:
+            await self.say("reject", self._ops.reject(row.id, reason="no"), run=row.run, id=row.id)
+
+    async def look_after(self) -> None:
+        """Every run that needs a person, who looks at the world and answers."""
+        cursor = ""
+        while True:
+            runs, cursor = await self._ops.flagged(cursor=cursor)
+            await asyncio.gather(*(self._answer(run) for run in runs))
+            if not cursor:
+                return
+
+    async def _answer(self, run: Run) -> None:
+        for entry in attention_of(run):
+            about = {"run": run.run, "reason": entry.reason.value, "key": entry.key}
+            if entry.reason is Reason.EFFECT_UNCERTAIN:
+                await self._settle(run, entry.key, about)
+            elif entry.reason is Reason.RETRIES_EXHAUSTED:
+                await self.say("retry", self._retry(run, Choice.RETRY, entry.key), **about)
+            elif entry.reason in (Reason.EXCEPTION, Reason.POISONED):
+                await self.say("continue", self._retry(run, Choice.CONTINUE, entry.key), **about)
+            elif entry.reason is Reason.UNDO_FAILED:
+                await self.say("retry", self._retry(run, Choice.RETRY, entry.key), **about)
+
+    async def _retry(self, run: Run, choice: Choice, key: str) -> None:
+        (reason,) = [a.reason for a in attention_of(run) if a.key == key][:1]
+        await self._ops.answer(run.run, reason, choice, text="try again", key=key)
+
+    async def _settle(self, run: Run, key: str, about: dict[str, Any]) -> None:
+        """What a person does who can look: «it happened», or «it did not», which is taken once nothing can land."""
+        doubt = await self._ops.effect(run.run, key)
+        kind, n = doubt.effect.activity, json.loads(doubt.effect.args)["n"]
+        path = {"asked": "ask", "book": "book", "release": "release"}.get(kind, kind)
+        seen = (await self._http.get(f"/{path}/{n}")).status_code == 200
+        response = None if kind == "release" else f"/{path}/{n}"
+        if seen:
+            act = self._ops.resolve_effect(run.run, key, "happened", reason="seen", response=response)
+        else:
+            act = self._ops.resolve_effect(run.run, key, "did_not_happen", reason="not seen")
+        await self.say("happened" if seen else "did_not_happen", act, path=f"/{path}/{n}", **about)
+
+    async def again_and_again(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Look, act, look again; a store or a world that is away is looked for later."""
+        while True:
+            with contextlib.suppress(OutlastError, httpx.HTTPError):
+                await act()
+            await asyncio.sleep(LOOK_S)
+
+
+async def main(store: str, world: str, history: Path, seed: int, rate: float) -> None:
+    """Until killed."""
+    opened = await open_store(store)
+    workflows = {each.name: each for each in (flows.errand, flows.gate, flows.saga, flows.slow)}
+    client = Client(Operations(opened, tenant="default", actor=LEAD, workflows=workflows), world, history, seed, rate)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), client.no_more)  # its end: nothing further is to be started
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    started = asyncio.create_task(client.start_runs())
+    people = [asyncio.create_task(client.again_and_again(each)) for each in (client.decide, client.look_after)]
+    await started
+    loop.remove_reader(sys.stdin.fileno())
+    while client._tasks:
+        await asyncio.wait(client._tasks)
+    await asyncio.gather(*people)
+
+
+if __name__ == "__main__":
+    STORE, WORLD, HISTORY, SEED, RATE = sys.argv[1:]
+    asyncio.run(main(STORE, WORLD, Path(HISTORY), int(SEED), float(RATE)))

@@ -1,0 +1,162 @@
+"""The processes of a round: the world, the client, the workers, each behind a wire of its own where there is one."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from tests.chaos.flows import WORLD
+from tests.postgres.proxy import Wire
+
+ROOT = Path(__file__).parents[2]
+START_S = 60.0
+AWAY = 7  # the exit code of a command whose store cannot be opened
+LIVE = (
+    *("--heartbeat-window", "3s", "--heartbeat-every", "1s", "--attempt-timeout", "5s", "--start-budget", "1s"),
+    *("--quiet-margin", "5s", "--drain-grace", "10s", "--backoff-ceiling", "2s", "--checkpoint-write", "1s"),
+)
+"""A freeze of up to attempt timeout + quiet margin is what the semantics promise to stand (SEMANTICS, what is left)."""
+SKEWS_S = (-7200.0, 7200.0, -30.0, 30.0)
+
+
+class Worker:
+    """One worker process, and when it was killed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], wire: Wire | None) -> None:
+        self.process = process
+        self.wire = wire
+        self.frozen = False
+
+    @property
+    def pid(self) -> int:
+        """Of the process; a worker's id holds it."""
+        return self.process.pid
+
+
+class Fleet:
+    """All processes of one round in one folder."""
+
+    def __init__(
+        self, folder: Path, store: str, wires: bool, live: tuple[str, ...] = LIVE, concurrency: int = 30
+    ) -> None:
+        self.folder, self.store, self.wires = folder, store, wires
+        self.workers: list[Worker] = []
+        self.kills: dict[int, int] = {}  # pid → ms
+        self._live, self._concurrency = live, concurrency
+        self._hired = 0
+        self._others: list[subprocess.Popen[bytes]] = []
+        self.world = ""
+
+    def through(self, wire: Wire | None) -> str:
+        """The store's address, by way of a wire."""
+        if wire is None:
+            return self.store
+        return wire.url + "?" + self.store.partition("?")[2]
+
+    def wire(self) -> Wire | None:
+        """A new one, where the store can be reached by one."""
+        return Wire(self.store.partition("?")[0]) if self.wires else None
+
+    def _spawn(self, name: str, *args: str, pipe: bool = False) -> subprocess.Popen[bytes]:
+        env = {
+            **os.environ,
+            WORLD: self.world,
+            "PYTHONPATH": os.pathsep.join((f"{ROOT}", os.environ.get("PYTHONPATH", ""))),
+        }
+        out: IO[bytes]
+        with (self.folder / f"{name}.log").open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, "-m", *args],
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.PIPE if pipe else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipe else out,
+                stderr=out,
+            )
+
+    def open_world(self, seed: int) -> None:
+        """The world, first of all."""
+        process = self._spawn("world", "tests.chaos.world", f"{self.folder / 'world'}", str(seed), pipe=True)
+        self._others.append(process)
+        assert process.stdout is not None
+        self.world = process.stdout.readline().decode().strip()
+
+    def open_client(self, seed: int, rate: float, wire: Wire | None) -> subprocess.Popen[bytes]:
+        """The client; the end of its input tells it to start nothing further."""
+        args = (self.through(wire), self.world, f"{self.folder / 'history'}", str(seed), str(rate))
+        process = self._spawn("client", "tests.chaos.client", *args, pipe=True)
+        self._others.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n", (self.folder / "client.log").read_text()
+        return process
+
+    def hire(self, dice: random.Random, skew: bool = False, module: str = "tests.chaos.flows") -> Worker:
+        """One more worker; `skew`: its wall clock is wrong."""
+        self._hired += 1
+        wire = self.wire()
+        command = ["tests.chaos.skewed", str(dice.choice(SKEWS_S) if skew else 0)]
+        options = ("--store", self.through(wire), "worker", module, "-c", str(self._concurrency), *self._live)
+        worker = Worker(self._spawn(f"worker-{self._hired}", *command, *options), wire)
+        self.workers.append(worker)
+        return worker
+
+    def await_serving(self) -> None:
+        """Return once every worker hired so far has said what it serves."""
+        until = time.monotonic() + START_S
+        while not all(b" serves " in path.read_bytes() for path in self.folder.glob("worker-*.log")):
+            assert time.monotonic() < until, "\n".join(path.read_text() for path in self.folder.glob("worker-*.log"))
+            time.sleep(0.1)
+
+    def replace_ended(self, dice: random.Random) -> int:
+        """As a supervisor would: start anew what could not reach its store when it began. How many there were."""
+        ended = [worker for worker in self.workers if worker.process.poll() is not None]
+        for worker in ended:
+            assert worker.process.returncode == AWAY, (worker.pid, worker.process.returncode)
+            self.workers.remove(worker)
+            if worker.wire is not None:
+                worker.wire.close()
+            self.hire(dice)
+        return len(ended)
+
+    def kill(self, worker: Worker) -> None:
+        """SIGKILL, and the moment of it."""
+        self.kills[worker.pid] = time.time_ns() // 1_000_000
+        worker.process.kill()
+        worker.process.wait()
+        self.workers.remove(worker)
+        if worker.wire is not None:
+            worker.wire.close()
+
+    def drain(self) -> list[int]:
+        """SIGTERM to all workers; their exit codes."""
+        for worker in self.workers:
+            with suppress(ProcessLookupError):
+                worker.process.send_signal(signal.SIGCONT)
+                worker.process.terminate()
+        codes = [worker.process.wait(START_S) for worker in self.workers]
+        self._forget()
+        return codes
+
+    def _forget(self) -> None:
+        for worker in self.workers:
+            if worker.wire is not None:
+                worker.wire.close()
+        self.workers.clear()
+
+    def close(self) -> None:
+        """End what is left."""
+        for worker in self.workers:
+            worker.process.kill()
+            worker.process.wait()
+        self._forget()
+        for process in self._others:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()

@@ -1,0 +1,158 @@
+"""What the workers of a round serve: writes of every kind of doubt, an approval, signals, a sleep, and undo."""
+
+import os
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import CannotTell, Context, Failed, Found, NotFound, NoUndo, Retry, Workflow, activity, repeat, role
+from outlast.http import AsyncClient
+
+WORLD = "CHAOS_WORLD"
+STAYS = NoUndo("what was told stays told")
+PATIENT = Retry(attempts=8, total_wait=timedelta(minutes=5))
+
+
+class Job(BaseModel):
+    """One job: its number names everything it does in the world."""
+
+    n: int
+    said: list[str] = []
+
+
+class Word(BaseModel):
+    """What a signal says."""
+
+    text: str
+
+
+async def _post(path: str) -> str:
+    async with AsyncClient(base_url=os.environ[WORLD], trust_env=False) as http:
+        return (await http.post(path)).text
+
+
+async def _find(path: str) -> Found[str] | NotFound | CannotTell:
+    async with AsyncClient(base_url=os.environ[WORLD], trust_env=False) as http:
+        answer = await http.get(path)
+    if answer.status_code == 200:
+        return Found(answer.text)
+    return NotFound() if answer.status_code == 404 else CannotTell()
+
+
+# --- the three modes, without undo -----------------------------------------------------------------
+@activity(key="repeat/{n}", on_doubt=repeat(window=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
+async def repeated(n: int) -> str:
+    """The receiver remembers keys."""
+    return await _post(f"/repeat/{n}")
+
+
+@activity(key="reconcile/{n}", undo=STAYS, retry=PATIENT)
+async def reconciled(n: int) -> str:
+    """The receiver acts each time it is asked, and can be asked what it did."""
+    return await _post(f"/reconcile/{n}")
+
+
+@reconciled.reconcile
+async def was_reconciled(n: int) -> Found[str] | NotFound | CannotTell:
+    """What it did."""
+    return await _find(f"/reconcile/{n}")
+
+
+@activity(key="ask/{n}", on_doubt="ask", undo=STAYS, retry=PATIENT)
+async def asked(n: int) -> str:
+    """The receiver acts each time, and only a person can find out."""
+    return await _post(f"/ask/{n}")
+
+
+# --- with undo -----------------------------------------------------------------------------------------
+@activity(key="room/{n}", scope="run", retry=PATIENT)
+async def book(n: int) -> str:
+    """A room, to be released."""
+    return await _post(f"/book/{n}")
+
+
+@book.reconcile
+async def was_booked(n: int) -> Found[str] | NotFound | CannotTell:
+    """Whether it is."""
+    return await _find(f"/book/{n}")
+
+
+async def was_released(done: str, n: int) -> Found[None] | NotFound | CannotTell:
+    """Whether it is free again."""
+    found = await _find(f"/release/{n}")
+    return Found(None) if isinstance(found, Found) else found
+
+
+@book.undo(reconcile=was_released, retry=PATIENT)
+async def release(done: str, n: int) -> None:
+    """The room is free again."""
+    await _post(f"/release/{n}")
+
+
+# --- workflows -------------------------------------------------------------------------------------------
+errand = Workflow("errand", state=Job, version=1)
+gate = Workflow("gate", state=Job, version=1)
+saga = Workflow("saga", state=Job, version=1)
+slow = Workflow("slow", state=Job, version=1)
+
+
+@errand.node(start=True)
+async def first(ctx: Context[Job]) -> Literal["second"]:
+    """Two writes in one visit."""
+    ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
+    ctx.state.said.append(await ctx.do(reconciled, ctx.state.n))
+    return "second"
+
+
+@errand.node
+async def second(ctx: Context[Job]) -> None:
+    """A short sleep, and a write that a person may have to answer for."""
+    await ctx.sleep("breath", until=timedelta(seconds=1))
+    ctx.state.said.append(await ctx.do(asked, ctx.state.n))
+
+
+@gate.node(start=True)
+async def permit(ctx: Context[Job]) -> Literal["hear"]:
+    """A write that needs a person's approval."""
+    decision = await ctx.approval(
+        reconciled.plan(ctx.state.n), summary=f"job {ctx.state.n}", by=role("lead"), within=timedelta(hours=4)
+    )
+    if decision.chosen is not None:
+        ctx.state.said.append(await ctx.do_plan(decision.chosen))
+    return "hear"
+
+
+@gate.node
+async def hear(ctx: Context[Job]) -> None:
+    """A signal, and a write after it."""
+    word = await ctx.receive("word", Word)
+    ctx.state.said.append(word.text)
+    ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
+
+
+@saga.node(start=True)
+async def reserve(ctx: Context[Job]) -> Literal["settle"]:
+    """What may have to be undone."""
+    ctx.state.said.append(await ctx.do(book, ctx.state.n))
+    return "settle"
+
+
+@saga.node
+async def settle(ctx: Context[Job]) -> None:
+    """Every third job fails here, and its room is released."""
+    ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
+    if ctx.state.n % 3 == 0:
+        raise Failed("the conference was called off")
+
+
+@activity(key="slow/{n}", on_doubt=repeat(window=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
+async def slowly(n: int) -> str:
+    """A call that takes as long as the world wants."""
+    return await _post(f"/slow/{n}")
+
+
+@slow.node(start=True)
+async def linger(ctx: Context[Job]) -> None:
+    """In flight for long."""
+    ctx.state.said.append(await ctx.do(slowly, ctx.state.n))

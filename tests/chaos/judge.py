@@ -1,0 +1,221 @@
+"""What a round has to show: nothing acknowledged lost, nothing done twice, nothing left behind."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outlast.core.events import EventType
+from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
+from outlast.core.overlay import attention_of
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    RUN,
+    SLOT,
+    STORE,
+    TOKEN,
+    WORKER,
+    Approval,
+    Effect,
+    Event,
+    Run,
+    Slot,
+    Worker,
+    is_over,
+)
+from outlast.runtime.open import open_store
+from outlast.store.port import Store
+
+TENANT = "default"
+PLACES = {"repeated": "repeat", "reconciled": "reconcile", "asked": "ask", "slowly": "slow"}
+
+
+class Verdict(NamedTuple):
+    """Figures, and a sentence for everything that must not be."""
+
+    figures: dict[str, Any]
+    wrong: list[str]
+
+
+class Rows(NamedTuple):
+    """The store, whole."""
+
+    runs: dict[str, Run]
+    effects: list[Effect]
+    events: dict[str, list[Event]]
+    approvals: dict[str, Approval]
+    tokens: set[str]  # run/key
+    slots: list[Slot]
+    workers: list[Worker]
+
+
+async def _all(store: Store, kind: Any, prefix: tuple[str, ...]) -> list[Any]:
+    found: list[Any] = []
+    after: Any = ()
+    while page := await store.rows(kind, prefix, after=after):
+        found += page
+        after = tuple(page[-1])[: kind.key]
+    return found
+
+
+async def rows_of(url: str) -> Rows:
+    """Everything there is of the tenant."""
+    store = await open_store(url)
+    try:
+        events: dict[str, list[Event]] = {}
+        for event in await _all(store, EVENT, (TENANT,)):
+            events.setdefault(event.run, []).append(event)
+        return Rows(
+            {run.run: run for run in await _all(store, RUN, (TENANT,))},
+            await _all(store, EFFECT, (TENANT,)),
+            events,
+            {row.id: row for row in await _all(store, APPROVAL, (TENANT,))},
+            {f"{row.run}/{row.key}" for row in await _all(store, TOKEN, (TENANT,))},
+            await _all(store, SLOT, (TENANT,)),
+            await _all(store, WORKER, (STORE,)),
+        )
+    finally:
+        await store.close()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """A file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def judge(url: str, folder: Path, kills: dict[int, int]) -> Verdict:
+    """Of a round whose workers have been drained."""
+    rows = asyncio.run(rows_of(url))
+    history, world = lines(folder / "history"), lines(folder / "world")
+    wrong: list[str] = []
+    figures: dict[str, Any] = {
+        "runs": len(rows.runs),
+        "runs_by_status": dict(Counter(run.status.value for run in rows.runs.values())),
+        "events": sum(map(len, rows.events.values())),
+        "effects": len(rows.effects),
+        "client": {
+            op: dict(Counter(h["heard"] for h in history if h["op"] == op)) for op in {h["op"] for h in history}
+        },
+    }
+    _fsck(url, figures, wrong)
+    _acknowledged(rows, history, figures, wrong)
+    _world(rows, history, world, figures, wrong)
+    _left(rows, figures, wrong)
+    figures["takeover"] = takeovers(rows, kills)
+    return Verdict(figures, wrong)
+
+
+def _fsck(url: str, figures: dict[str, Any], wrong: list[str]) -> None:
+    command = [sys.executable, "-m", "outlast", "--store", url, "fsck", "--chain", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    if not done.stdout:
+        wrong.append(f"fsck said nothing: {done.stderr[-500:]}")
+        return
+    looked = json.loads(done.stdout)
+    figures["fsck"] = {"violations": len(looked["violations"]), "ms": looked["ms"]}
+    wrong += [f"fsck: {v['check']} {v['kind']} {v['key']}: {v['what']}" for v in looked["violations"][:20]]
+
+
+def _acknowledged(rows: Rows, history: list[dict[str, Any]], figures: dict[str, Any], wrong: list[str]) -> None:
+    """Every `ok` is there, every `no` is not."""
+    lost: list[str] = []
+    ghosts: list[str] = []
+    for h in history:
+        op, run, ok, no = h["op"], h["run"], h["heard"] == "ok", h["heard"] == "no"
+        if op == "start":
+            there = run in rows.runs
+        elif op == "signal":
+            there = f"{run}/signal/{h['id']}" in rows.tokens
+            no = False  # said twice under one id
+        elif op in ("approve", "reject"):
+            row = rows.approvals.get(h["id"])
+            there = row is not None and (
+                row.decided_by == "lead"
+                and (
+                    row.consumed_by != ""
+                    or row.status.value.startswith(op[:6])
+                    or row.status is ApprovalStatus.WITHDRAWN
+                )
+            )
+            no = False  # asked again until it is decided
+        elif op == "cancel":
+            end = rows.runs.get(run)
+            there = end is not None and is_over(end)
+            no = False  # a cancel is several commits
+        else:
+            continue
+        if ok and not there:
+            lost.append(f"{op} of {run} was acknowledged and is not in the store")
+        if no and there:
+            ghosts.append(f"{op} of {run} was told not to be done, and is in the store")
+    figures["acknowledged_lost"], figures["refused_yet_there"] = len(lost), len(ghosts)
+    wrong += lost[:10] + ghosts[:10]
+
+
+def _world(
+    rows: Rows, history: list[dict[str, Any]], world: list[dict[str, Any]], figures: dict[str, Any], wrong: list[str]
+) -> None:
+    """Nothing was done twice without a person's word, and what the ledger calls done was done."""
+    did = Counter(line["path"] for line in world if line["what"] == "did")
+    told = Counter(h["path"] for h in history if h["op"] == "did_not_happen" and h["heard"] in ("ok", "unknown"))
+    twice = [
+        f"{path} was executed {n} times, {told[path]} times on a person's word"
+        for path, n in did.items()
+        if n > 1 + told[path]
+    ]
+    never: list[str] = []
+    for effect in rows.effects:
+        n = json.loads(effect.args)["n"]
+        path = f"/{PLACES.get(effect.activity, effect.activity)}/{n}"
+        if effect.status in (EffectStatus.DONE, EffectStatus.UNDONE) and not did[path] and effect.settled_by != "lead":
+            never.append(f"{effect.run} {effect.key} is {effect.status.value}, and the world never did {path}")
+    figures["requests"] = sum(line["what"] == "asked" for line in world)
+    figures["executed"] = sum(did.values())
+    figures["executed_twice"] = len(twice)
+    figures["decided_by_a_person"] = dict(
+        Counter(h["op"] for h in history if h["op"] in ("happened", "did_not_happen") and h["heard"] == "ok")
+    )
+    wrong += twice[:10] + never[:10]
+
+
+def _left(rows: Rows, figures: dict[str, Any], wrong: list[str]) -> None:
+    """Every run has ended or waits for a person by name; nobody holds anything."""
+    waiting = [run for run in rows.runs.values() if not is_over(run)]
+    for_people = [run for run in waiting if attention_of(run)]
+    figures["waiting_for_a_person"] = dict(Counter(a.reason.value for run in for_people for a in attention_of(run)))
+    stuck = [run for run in waiting if not attention_of(run)]
+    figures["stuck"] = len(stuck)
+    wrong += [
+        f"{run.run} is {run.status.value} in {run.node} of {run.owner or 'nobody'}, waits for {run.waiting_for}"
+        for run in stuck[:10]
+    ]
+    wrong += [f"{run.run} is owned by {run.owner}" for run in waiting if run.owner][:10]
+    wrong += [f"slot {s.i} is held by {s.holder}" for s in rows.slots if s.holder and is_over(rows.runs[s.holder])][:10]
+    wrong += [f"worker {w.id} left its lease open" for w in rows.workers if w.status is LeaseStatus.ALIVE][:10]
+    figures["workers_ever"] = len(rows.workers)
+
+
+def takeovers(rows: Rows, kills: dict[int, int]) -> dict[str, Any]:
+    """From the kill of a worker to the next walk of each run it held, in ms."""
+    took: list[int] = []
+    for events in rows.events.values():
+        for event in events:
+            if event.type == EventType.TAKEN_OVER.value:
+                pid = int(json.loads(event.body)["data"]["from"].split("-")[1])
+                if pid in kills:
+                    took.append(event.at - kills[pid])
+    took.sort()
+    if not took:
+        return {"runs": 0}
+    return {
+        "runs": len(took),
+        "p50_ms": took[len(took) // 2],
+        "p99_ms": took[int(len(took) * 0.99)],
+        "max_ms": took[-1],
+    }

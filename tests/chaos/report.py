@@ -1,0 +1,31 @@
+"""The report of rounds: JSON for programs, a summary in Markdown for people."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def summary(report: dict[str, Any]) -> str:
+    """A few lines of Markdown."""
+    took, wrong = report["takeover"], len(report["wrong"])
+    lines = [
+        f"## {report['store']}, seed {report['seed']}, {report['seconds']:g} s, {report['workers']} workers",
+        "",
+        f"- verdict: **{f'{wrong} things wrong' if wrong else 'nothing wrong'}**",
+        f"- nemeses: {', '.join(f'{name} {n}' for name, n in sorted(report['nemeses'].items()))}",
+        f"- runs {report['runs']:,} ({', '.join(f'{k} {v}' for k, v in sorted(report['runs_by_status'].items()))}), "
+        f"{report['effects']:,} effects, {report['requests']:,} requests, {report['executed']:,} acts",
+        f"- executed twice without a decision: {report['executed_twice']}; acknowledged and lost: "
+        f"{report['acknowledged_lost']}; refused and yet there: {report['refused_yet_there']}; "
+        f"stuck: {report['stuck']}",
+        f"- takeover after SIGKILL: {took['runs']} runs"
+        + (f", p50 {took['p50_ms']} ms, p99 {took['p99_ms']} ms (heartbeat window 3 s)" if took["runs"] else ""),
+        f"- settled {report['settled_s']} s after the last nemesis; fsck {report.get('fsck')}",
+    ]
+    return "\n".join([*lines, *(f"- WRONG: {each}" for each in report["wrong"]), ""])
+
+
+def write(path: Path, reports: list[dict[str, Any]]) -> None:
+    """PATH as JSON, and the summary beside it."""
+    path.write_text(json.dumps(reports, indent=1) + "\n")
+    path.with_suffix(".md").write_text("# Chaos\n\n" + "\n".join(summary(each) for each in reports))

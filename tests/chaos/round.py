@@ -1,0 +1,105 @@
+"""One round: processes, load, enemies, quiet, judgement."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outlast.core.overlay import attention_of
+from outlast.core.rows import RUN, Run, is_over
+from outlast.runtime.open import open_store
+from tests.chaos.fleet import Fleet
+from tests.chaos.judge import TENANT, Verdict, _all, judge
+from tests.chaos.nemesis import Nemesis
+from tests.postgres.server import Server
+
+QUIET_S = 240.0  # nothing is done any more: by then everything has ended
+SCHEMA = "chaos"
+
+
+class Plan(NamedTuple):
+    """What is asked of a round."""
+
+    store: str  # postgres or sqlite
+    seed: int
+    seconds: float
+    workers: int = 8
+    rate: float = 4.0  # runs started in a second
+    say: Callable[[str], None] = lambda text: None
+    keep: Path | None = None  # folder of the round, kept
+
+
+async def _unsettled(url: str) -> list[Run]:
+    store = await open_store(url)
+    try:
+        runs: list[Run] = await _all(store, RUN, (TENANT,))
+        return [run for run in runs if not is_over(run)]
+    finally:
+        await store.close()
+
+
+def quiet(url: str, say: Callable[[str], None], seconds: float = QUIET_S) -> float:
+    """Wait until every run has ended or stands before a person for good; how long that took."""
+    began = time.monotonic()
+    unchanged, since = None, began
+    while time.monotonic() - began < seconds:
+        left = asyncio.run(_unsettled(url))
+        say(f"{len(left)} runs have not ended")
+        now = sorted((run.run, run.version) for run in left)
+        if now != unchanged:
+            unchanged, since = now, time.monotonic()
+        if not left or (all(attention_of(run) for run in left) and time.monotonic() - since > 20):
+            break
+        time.sleep(1)
+    return time.monotonic() - began
+
+
+def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+    """Play it; its report, and what was wrong."""
+    with ExitStack() as stack:
+        folder = plan.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-chaos-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        server = Server(fsync="on") if plan.store == "postgres" else None
+        if server is not None:
+            stack.callback(server.close)
+        url = f"{server.url}?schema={SCHEMA}" if server is not None else f"sqlite:{folder / 'chaos.db'}"
+        fleet = Fleet(folder, url, wires=server is not None)
+        stack.callback(fleet.close)
+        fleet.open_world(plan.seed)
+        wire = fleet.wire()
+        if wire is not None:
+            stack.callback(wire.close)
+        client = fleet.open_client(plan.seed, plan.rate, wire)
+        nemesis = Nemesis(fleet, server, wire, plan.seed)
+        for _ in range(plan.workers):
+            fleet.hire(nemesis.dice)
+        fleet.await_serving()
+        began = time.time()
+
+        def tick() -> None:
+            if ended := fleet.replace_ended(nemesis.dice):
+                nemesis.fired["store_away_at_start"] += ended
+            plan.say(f"{time.time() - began:5.0f} s  {dict(nemesis.fired)}")
+
+        nemesis.go(plan.seconds, tick)
+        assert client.stdin is not None and client.stdout is not None
+        client.stdin.close()
+        fleet.replace_ended(nemesis.dice)
+        settled_s = quiet(url, plan.say)
+        codes = fleet.drain()
+        verdict: Verdict = judge(url, folder, fleet.kills)
+        wrong = verdict.wrong + ([f"workers ended with {codes}"] if any(codes) else [])
+        report = {
+            "store": plan.store,
+            "seed": plan.seed,
+            "seconds": plan.seconds,
+            "workers": plan.workers,
+            "nemeses": dict(nemesis.fired),
+            "settled_s": round(settled_s, 1),
+            **verdict.figures,
+            "wrong": wrong,
+        }
+        return report, wrong

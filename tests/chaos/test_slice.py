@@ -1,0 +1,19 @@
+"""A short slice of a round on each store; `scripts/chaos` plays long ones."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.report import summary
+from tests.chaos.round import Plan, play
+
+IDS = ("REC-1", "REC-3", "REC-4", "REC-5", "RUN-3", "EFF-1", "EFF-2", "FAIL-3", "FAIL-6", "FAIL-12")
+
+
+@pytest.mark.req(*IDS)
+@pytest.mark.parametrize("store", ["postgres", "sqlite"])
+def test_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path, store: str) -> None:
+    """Workers killed and frozen; on PostgreSQL, connections cut around COMMIT, a partition, a crash of the server."""
+    report, wrong = play(Plan(store, seed=5, seconds=12, workers=3, rate=2, keep=tmp_path))
+    assert wrong == [], summary(report)
+    assert sum(report["nemeses"].values()) >= 3 and report["runs"] >= 5, summary(report)
