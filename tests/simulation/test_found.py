@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from outlast.core.rows import SLOT, Slot
-from outlast.flow import Context, Perhaps, repeat
+from outlast.core.rows import EFFECT, SLOT, Effect, Slot
+from outlast.flow import Context, NoUndo, Perhaps, Workflow, activity, repeat
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
 
@@ -73,5 +73,41 @@ def test_a_cancel_between_two_attempts_does_not_deny_the_first() -> None:
         await world.start(flow)
         await world.pass_(10 * MINUTE)
         assert world.effect("order/a").status.value != "refused"
+
+    played(test)
+
+
+@pytest.mark.req("EFF-1", "EFF-8")
+def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
+    """The advance was submitted before anybody knew; it must not pass over the open effect (S-7)."""
+
+    async def test(world: World) -> None:
+        calls: list[int] = []
+        flow = Workflow("two-nodes", state=State)
+
+        @activity(key="order/{what}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("a test"))
+        async def order(what: str) -> str:
+            calls.append(1)
+            if len(calls) == 1:  # somebody writes the row meanwhile: the record will name a version that is gone
+                (row,) = world.core.shelf.under(EFFECT, ("t", "r1"))
+                assert isinstance(row, Effect)
+                world.core.shelf.put(EFFECT, row[:4], row._replace(version=row.version + 1))
+            return "done"
+
+        @flow.node(start=True)
+        async def one(ctx: Context[State]) -> Literal["two"]:
+            ctx.state.said = [await ctx.do(order, "a")]
+            return "two"
+
+        @flow.node
+        async def two(ctx: Context[State]) -> None:
+            await ctx.sleep("while", until=timedelta(minutes=1))
+
+        world.worker(flow.validate())
+        await world.start(flow, "r1")
+        await world.pass_(10 * MINUTE)
+        assert world.status("r1") == "completed"
+        (row,) = world.core.shelf.under(EFFECT, ("t", "r1"))
+        assert isinstance(row, Effect) and row.status.value == "done"
 
     played(test)

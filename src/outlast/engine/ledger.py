@@ -43,9 +43,6 @@ class StoreAway(Exception):
     def __init__(self, reason: str = "the store was away") -> None:
         super().__init__(reason)
 
-    def __init__(self, reason: str = "the store was away") -> None:
-        super().__init__(reason)
-
 
 LOST: Final = frozenset({"epoch", "missing"})
 RETRY_STORE_S: Final = STORE_RETRY / SECOND
@@ -175,39 +172,6 @@ class Ledger:
         if isinstance(error, StoreError):
             raise self.why(error) from error
         self._learn(entry.result())
-
-    async def land_within(self, transaction: Transaction, commits: Sequence[Commit]) -> None:
-        """Land commits in a transaction that the author's code has written in. Raises as `land`.
-
-        All that was submitted before has landed by then. What another call of this walk submits meanwhile does not
-        build on it, and the lock of the run's row orders the two.
-        """
-        await self._caught_up()
-        try:
-            done = await transaction.land(commits)
-        except Uncertain as error:  # who takes the run next has to lock its row, which this transaction may hold yet
-            raise Lost from error
-        except StoreError as error:
-            why = self.why(error)
-            if not (isinstance(why, Moved) and why.reason == MAIL):  # that one is tried again with what has come
-                self._chain.broken = True
-            raise why from error
-        self._learn(done)
-        for commit in commits:
-            self._apply(commit)
-            if (settled := settled_shared(commit)) is not None:
-                self._tell(settled)
-        self.commits += 1
-
-    async def _caught_up(self) -> None:
-        """Wait until the chain has landed as far as it goes. Raises what refused a commit of it."""
-        await self.entered()
-        if waiting := [future for _, future in self._open if not future.done()]:
-            self.store.hasten()
-            await asyncio.wait(waiting)
-        for _, future in self._open:
-            if isinstance(error := future.exception(), StoreError):
-                raise self.why(error) from error
 
     async def land_within(self, transaction: Transaction, commits: Sequence[Commit]) -> None:
         """Land commits in a transaction that the author's code has written in. Raises as `land`.
