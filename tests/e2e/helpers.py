@@ -129,8 +129,8 @@ def looking(url: str) -> Iterator[Look]:
 class Stand(Look):
     """A store, its receiver, and the worker processes on it."""
 
-    def __init__(self, folder: Path, receiver: Receiver) -> None:
-        super().__init__(f"sqlite:{folder / 'outlast.db'}")
+    def __init__(self, folder: Path, receiver: Receiver, url: str = "") -> None:
+        super().__init__(url or f"sqlite:{folder / 'outlast.db'}")
         self.folder = folder
         self.receiver = receiver
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -177,9 +177,10 @@ class Stand(Look):
 
 
 @contextlib.contextmanager
-def stand(folder: Path) -> Iterator[Stand]:
+def stand(folder: Path, url: str = "") -> Iterator[Stand]:
+    """`url`: of the store; else a file in the folder."""
     receiver = Receiver()
-    held = Stand(folder, receiver)
+    held = Stand(folder, receiver, url)
     try:
         yield held
     finally:
