@@ -113,17 +113,20 @@ def test_the_whole_of_a_run_as_json(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("APP-2")
-def test_a_cancelled_run_names_the_effects_that_stand(outlast: Terminal) -> None:
+def test_a_cancelled_run_is_undone_and_names_the_effects_that_stand(outlast: Terminal) -> None:
     outlast.start(order_id="wait-1")
     outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
     outlast.serve("r1", waits_for("signal"))
     answer = outlast("runs", "cancel", "r1", "--reason", "customer kept it", stdin="y\n")
-    assert answer.code == 0 and "done, and stays done: issue_refund refund/wait-1" in answer.err
+    assert answer.code == 0 and "is undone: issue_refund refund/wait-1" in answer.err
+    assert "is done, and stays done: open_case check/wait-1: " in answer.err
     outlast.serve("r1", is_over)
     page = outlast("runs", "show", "r1").out
-    assert "stands       issue_refund refund/wait-1" in page and "undo by hand" in page
+    assert "stands       open_case check/wait-1: " in page and "1 undone" in page
     assert "customer kept it" in page
-    assert outlast.see()["standing"] == ["issue_refund refund/wait-1"]
+    (stands,) = outlast.see()["standing"]
+    assert stands.startswith("open_case check/wait-1: ")
+    assert "undone" in outlast("runs", "effects", "r1").row("refund/wait-1")
 
 
 def test_an_exception_is_shown_with_user_frames_and_continued(
