@@ -1,6 +1,6 @@
 """The people and programs of a round, in a process of their own, who write down what each answer said.
 
-    python -m tests.chaos.client STORE WORLD HISTORY SEED RATE
+    python -m tests.chaos.client STORE WORLD HISTORY SEED RATE WITHOUT
 
 Three values: `ok` (acknowledged), `no` (told that nothing was done), `unknown`. It starts runs until its input ends,
 and decides, signals and answers attention until it is killed.
@@ -167,5 +167,9 @@ async def main(store: str, world: str, history: Path, seed: int, rate: float) ->
 
 
 if __name__ == "__main__":
-    STORE, WORLD, HISTORY, SEED, RATE = sys.argv[1:]
+    STORE, WORLD, HISTORY, SEED, RATE, WITHOUT = sys.argv[1:]
+    if WITHOUT:
+        from tests.chaos.without import remove
+
+        remove(WITHOUT)
     asyncio.run(main(STORE, WORLD, Path(HISTORY), int(SEED), float(RATE)))

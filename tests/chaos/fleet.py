@@ -51,6 +51,7 @@ class Fleet:
         self._hired = 0
         self._others: list[subprocess.Popen[bytes]] = []
         self.world = ""
+        self.without = ""  # a safeguard that every process does without
 
     def through(self, wire: Wire | None) -> str:
         """The store's address, by way of a wire."""
@@ -88,7 +89,7 @@ class Fleet:
 
     def open_client(self, seed: int, rate: float, wire: Wire | None) -> subprocess.Popen[bytes]:
         """The client; the end of its input tells it to start nothing further."""
-        args = (self.through(wire), self.world, f"{self.folder / 'history'}", str(seed), str(rate))
+        args = (self.through(wire), self.world, f"{self.folder / 'history'}", str(seed), str(rate), self.without)
         process = self._spawn("client", "tests.chaos.client", *args, pipe=True)
         self._others.append(process)
         assert process.stdout is not None
@@ -99,7 +100,7 @@ class Fleet:
         """One more worker; `skew`: its wall clock is wrong."""
         self._hired += 1
         wire = self.wire()
-        command = ["tests.chaos.skewed", str(dice.choice(SKEWS_S) if skew else 0)]
+        command = ["tests.chaos.skewed", str(dice.choice(SKEWS_S) if skew else 0), self.without]
         options = ("--store", self.through(wire), "worker", module, "-c", str(self._concurrency), *self._live)
         worker = Worker(self._spawn(f"worker-{self._hired}", *command, *options), wire)
         self.workers.append(worker)

@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     workers: int = 8
     rate: float = 4.0  # runs started in a second
     say: Callable[[str], None] = lambda text: None
+    without: str = ""  # a safeguard removed: the round should turn red
     keep: Path | None = None  # folder of the round, kept
 
 
@@ -68,6 +69,7 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         url = f"{server.url}?schema={SCHEMA}" if server is not None else f"sqlite:{folder / 'chaos.db'}"
         fleet = Fleet(folder, url, wires=server is not None)
         stack.callback(fleet.close)
+        fleet.without = plan.without
         fleet.open_world(plan.seed)
         wire = fleet.wire()
         if wire is not None:
@@ -97,6 +99,7 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
             "seed": plan.seed,
             "seconds": plan.seconds,
             "workers": plan.workers,
+            "without": plan.without,
             "nemeses": dict(nemesis.fired),
             "settled_s": round(settled_s, 1),
             **verdict.figures,

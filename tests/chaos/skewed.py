@@ -1,6 +1,6 @@
-"""`outlast`, in a process whose wall clock is wrong: seconds, then the command line (REC-6).
+"""`outlast`, in a process whose wall clock is wrong: seconds, a safeguard to remove or "", the command line (REC-6).
 
-python -m tests.chaos.skewed -7200 worker flows.py
+python -m tests.chaos.skewed -7200 "" worker flows.py
 """
 
 import sys
@@ -12,10 +12,15 @@ from outlast.runtime.clocks import SystemClock
 def main() -> None:
     """Skew, then be the command line."""
     skew_ms = int(float(sys.argv.pop(1)) * 1_000)
+    without = sys.argv.pop(1)
     sys.argv[0] = "outlast"
     SystemClock.wall = lambda self: time.time_ns() // 1_000_000 + skew_ms  # type: ignore[method-assign]
     from outlast.cli import cli
 
+    if without:
+        from tests.chaos.without import remove
+
+        remove(without)
     cli()
 
 

@@ -1,0 +1,77 @@
+"""A database that is away for longer than the heartbeat window ends no worker: each says so once, and all serve again."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outlast.core.machine import ApprovalStatus
+from outlast.errors import OutlastError
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from tests.chaos import flows
+from tests.chaos.fleet import START_S, Fleet
+from tests.postgres.server import Server
+
+WINDOW_S = 3.0  # of chaos.fleet.LIVE
+
+
+def when(holds: Callable[[], object], said: Callable[[], str]) -> None:
+    give_up = time.monotonic() + START_S
+    while not holds():
+        assert time.monotonic() < give_up, said()
+        time.sleep(0.1)
+
+
+@pytest.mark.req("REC-3", "REC-5", "RT-5")
+def test_every_worker_comes_back_after_a_long_outage_and_said_so_once(tmp_path: Path) -> None:
+    server = Server(fsync="on")
+    fleet = Fleet(tmp_path, f"{server.url}?schema=away", wires=False)
+    try:
+        for _ in range(2):
+            fleet.hire(random.Random(0))
+        fleet.await_serving()
+        server.kill()
+
+        def logs() -> list[str]:
+            return [path.read_text() for path in sorted(tmp_path.glob("worker-*.log"))]
+
+        def said() -> str:
+            return "\n\n".join(logs())
+
+        when(lambda: all("it goes on trying" in log for log in logs()), said)
+        time.sleep(WINDOW_S + 1)  # the condition is the length of the outage itself
+        server.start()
+        when(lambda: all("answers again" in log or "goes on as" in log for log in logs()), said)
+        assert asyncio.run(_serve_again(fleet.store)) == 2
+        assert [log.count("it goes on trying") for log in logs()] == [1, 1], said()
+        assert "Traceback" not in said()
+        assert fleet.drain() == [0, 0]
+    finally:
+        fleet.close()
+        server.close()
+
+
+async def _serve_again(url: str) -> int:
+    """A run is walked up to its approval; how many workers serve."""
+    store = await open_store(url)
+    try:
+        ops = Operations(store, tenant="default", actor=Actor("me"), workflows={"gate": flows.gate})
+        await ops.start("gate", {"n": 1}, run_id="g1")
+        give_up = time.monotonic() + START_S
+        while time.monotonic() < give_up:
+            pending, _ = await ops.approvals(status=ApprovalStatus.PENDING.value)
+            rows, now = await ops.workers(), (await store.now()).real
+            alive = [row for row in rows if row.status.value == "alive" and row.lease_until > now]
+            if pending and len(alive) == 2:
+                return len(alive)
+            await asyncio.sleep(0.2)
+        return -1
+    except OutlastError as error:
+        raise AssertionError(str(error)) from error
+    finally:
+        await store.close()

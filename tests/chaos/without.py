@@ -1,0 +1,43 @@
+"""Safeguards removed in every process of a round, by name: the round has to turn red.
+
+Those of the engine are the simulation's; here are those that only a real database shows.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from outlast.errors import Unavailable
+from outlast.store.postgres import session
+from outlast.store.postgres.session import Session
+from tests.simulation.mutants import MUTANTS as OF_THE_ENGINE
+
+
+def receipts() -> None:
+    """A COMMIT whose answer was lost is asked after; without that it is taken for not done, and done again."""
+
+    async def forget(self: Session, error: BaseException) -> None:
+        raise Unavailable("the store does not answer", str(error))
+
+    Session._resolve = forget  # type: ignore[method-assign]
+
+
+def durability() -> None:
+    """What is acknowledged is on the disk."""
+    kept = session.connect
+
+    async def careless(*args: Any, **kwargs: Any) -> Any:
+        db = await kept(*args, **kwargs)
+        await db.execute("SET synchronous_commit = off")
+        return db
+
+    session.connect = careless
+
+
+OF_THE_STORE: Final[dict[str, Callable[[], None]]] = {each.__name__: each for each in (receipts, durability)}
+NAMES: Final = (*OF_THE_STORE, *OF_THE_ENGINE)
+
+
+def remove(name: str) -> None:
+    """Remove one; '' removes none."""
+    if name:
+        (OF_THE_STORE.get(name) or OF_THE_ENGINE[name])()
