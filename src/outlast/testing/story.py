@@ -144,11 +144,11 @@ class Teller:
             return Action("work", at=state.at + PAST_LEASE_MS)  # its holder died: the lease runs out
         if seen.run["due_at"] is not None and seen.run["due_at"] <= state.at:
             return Action("work")
-        answer = self._resolve(seen, state) if seen.attention else self._answer(seen, state)
+        answer = (self._resolve(seen, state) if seen.attention else None) or self._answer(seen, state)
         if answer is not None:
             return answer
         if seen.run["due_at"] is None:
-            raise Broken(f"nothing will ever move it: {_stands(seen)}")
+            raise Broken(_stuck(seen))
         return Action("work", at=seen.run["due_at"] + 1)
 
     def _answer(self, seen: Look, state: State) -> Action | None:
@@ -180,8 +180,6 @@ class Teller:
         if said is not None:
             given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
             return Action("answer", given, at=uncertain[0]["quiet_until"] + 1 if uncertain else 0)
-        if seen.run["due_at"] is None:
-            raise Broken(f"it needs a person for {entry['reason']}: {detail}; {_stands(seen)}")
         return None
 
     def _settle(self, effect: dict[str, Any], state: State) -> Action:
@@ -215,6 +213,12 @@ def _as_asked(life: Life, cell: Cell | None, at: Any, error: str) -> None:
         raise kind(f"{cell.label} {cell.point} did not fire: the process ended with {life.died} {error}")
     if cell.act == "stop" and not (life.stopped and there):
         raise Broken(f"{cell} did not stop it: died {life.died} {error}")
+
+
+def _stuck(seen: Look) -> str:
+    for entry in seen.attention:
+        return f"it needs a person for {entry['reason']}: {entry.get('detail', '')}; {_stands(seen)}"
+    return f"nothing will ever move it: {_stands(seen)}"
 
 
 def _stands(seen: Look) -> str:
