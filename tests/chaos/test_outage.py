@@ -1,4 +1,4 @@
-"""A database that is away for longer than the heartbeat window ends no worker: each says so once, and all serve again."""
+"""A database that is away for longer than the heartbeat window ends no worker: each says so once, and serves again."""
 
 import asyncio
 import random
