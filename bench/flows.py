@@ -60,7 +60,7 @@ long_readonly = Workflow("bench-long-readonly", state=Count)
 asking = Workflow("bench-asking", state=Count)
 waiting = Workflow("bench-waiting", state=Count)
 holding = Workflow("bench-holding", state=Count)
-cargo = Workflow("bench-cargo", state=Cargo)
+cargo = Workflow("bench-cargo", state=Cargo, outcome=lambda state: state.n)
 WARMED = (effectful, readonly, long_effectful, long_readonly)
 """Those that a worker may walk in memory before it is measured: their runs come to their end by themselves."""
 
