@@ -20,7 +20,9 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, run_view
 from outlast.runtime.words import ATTENTION
 
-KINDS = ("timer", "signal", "approval", "effect", "retry", "quiet", "slot", "worker", "child", "hold", "attention")
+KINDS = (
+    "timer", "signal", "approval", "effect", "retry", "quiet", "slot", "worker", "child", "hold", "limit", "attention",
+)  # fmt: skip
 
 
 @click.group(cls=Group)

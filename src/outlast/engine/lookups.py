@@ -12,6 +12,7 @@ from outlast.engine.conflict import contradiction, uses_recorded
 from outlast.engine.inquiry import durations, millis
 from outlast.engine.ledger import EffectKey
 from outlast.engine.outcome import asked_to_wait, is_transient
+from outlast.engine.room import room
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
@@ -87,6 +88,7 @@ async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> An
             permit=None,
             label=f"{run.run} lookup {call.key}",
         )
+        place = await room(walk, activity)
         try:
             return await walk.around.caller.look_up(attempt)
         except asyncio.CancelledError:
@@ -95,6 +97,9 @@ async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> An
             asked = asked_to_wait(error, walk.around.clock.wall())
             if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
                 raise
+        finally:
+            if place is not None:
+                place.leave()
         wait = wait_before(number + 1, walk.around.chance(), first_ms=millis(retry.first), factor=retry.factor)
         await walk.around.clock.sleep(max(wait, asked))
     raise AssertionError("the last attempt returns or raises")

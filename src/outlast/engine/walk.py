@@ -21,6 +21,7 @@ from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
+from outlast.engine.throttle import Throttle
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import walking
@@ -41,6 +42,7 @@ class Surroundings(NamedTuple):
     held: Callable[[str, Sequence[str]], Awaitable[Hold | None]]
     """The stop sign that is up for a tenant under one of these keys, if any; raises StoreError."""
     breakers: Breakers
+    throttle: Throttle
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
     counted: Callable[[str], None]

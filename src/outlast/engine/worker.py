@@ -34,6 +34,7 @@ from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
 from outlast.engine.outage import Outage
 from outlast.engine.pool import DaemonPool
+from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
 from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
@@ -110,6 +111,7 @@ class WorkerProcess:
             notify=self._notices.send,
             held=self._holds.first,
             breakers=Breakers(store, self._holds, self.live),
+            throttle=Throttle(store, clock, self._lease, chance),
             chance=chance,
             counted=self.counters.add,
         )
@@ -173,6 +175,7 @@ class WorkerProcess:
         if self._lonely is not None:  # never begun: no death of ours is its doing
             await self._give_back([self._lonely.run], "the worker drains")
         await self._notices.flush()
+        await self._around.throttle.close()
         await self._heartbeat.close()
         self._pool.close()
 

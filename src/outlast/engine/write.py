@@ -20,6 +20,8 @@ from outlast.engine.ledger import EffectKey, Lost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
 from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
+from outlast.engine.room import room
+from outlast.engine.throttle import Place
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Unresolved, Walk
 from outlast.errors import LimitExceeded, NotStorable
@@ -52,6 +54,7 @@ class Write:
         self.call = call
         self.ident = ident
         self.times = durations(walk, callee)
+        self._place: Place | None = None  # the right to call, where the receiver bears only so many
         self._probe: Hold | None = None  # the right to try a provider that was away
         self._watches = False  # put a breaker up, or tried in vain: looks again as soon as one may try
         self._perhaps_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
@@ -78,6 +81,19 @@ class Write:
 
     # --- before the call -----------------------------------------------------------------------
     async def _intend(self) -> Effect:
+        self._may_begin()
+        self._place = await room(self.walk, self.callee)
+        try:
+            return await self._intend_inside()
+        except BaseException:  # whatever keeps it from being called, somebody else may call
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        if self._place is not None:
+            self._place.leave()
+
+    async def _intend_inside(self) -> Effect:
         self._may_begin()
         await self._heed_hold()
         self._may_begin()
@@ -205,7 +221,10 @@ class Write:
 
     # --- the call --------------------------------------------------------------------------------
     async def _attempt(self, effect: Effect) -> tuple[Outcome, Effect]:
-        outcome = await self._make(effect)
+        try:
+            outcome = await self._make(effect)
+        finally:
+            self._leave()
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
             effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
         breakers, run, provider = self.walk.around.breakers, self.ledger.run, self.callee.provider

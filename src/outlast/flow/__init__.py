@@ -6,7 +6,7 @@ Boundary: this room declares and checks; it moves nothing. `Context` is an inter
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.calls import Call, this_call
 from outlast.flow.context import Context
-from outlast.flow.declared import NoUndo, Repeat, Retry, repeat
+from outlast.flow.declared import Limit, NoUndo, Repeat, Retry, repeat
 from outlast.flow.node import Node
 from outlast.flow.outcomes import (
     ActivityFailed,
@@ -41,6 +41,7 @@ __all__ = [
     "Effectful",
     "Failed",
     "Found",
+    "Limit",
     "NeedsApproval",
     "NoUndo",
     "Node",

@@ -10,7 +10,7 @@ from outlast.core.keys import Scope
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import refuse_bare_call
-from outlast.flow.declared import NoUndo, Repeat, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import Limit, NoUndo, Repeat, Retry, Transaction, positive, transaction_of
 from outlast.flow.outcomes import CannotTell, Found, NotFound
 from outlast.flow.plan import Plan
 from outlast.flow.registry import ACTIVITIES
@@ -58,6 +58,7 @@ class Activity(Generic[P, R_co]):
         self.paid: Final = options.paid
         self.keep: Final = positive(f"keep of {self.title}", options.keep, where=self.where)
         self.provider: Final = options.provider or self.name
+        self.limit: Final = options.limit
         self.transaction: Final = transaction_of(
             self.title, fn, options.transaction, options.on_doubt, where=self.where
         )
@@ -242,6 +243,7 @@ class Effectful(Activity[P, R_co]):
                 reconcile=reconcile,
                 quiet=quiet,
                 provider=self.provider,
+                limit=self.limit,
                 transaction=transaction,
             )
             self.undo_fn = fn
@@ -283,6 +285,7 @@ class _Options(NamedTuple):
     paid: bool = False
     keep: timedelta | None = None
     provider: str = ""
+    limit: Limit | None = None
     transaction: Transaction = False
 
 
@@ -297,6 +300,7 @@ def activity(
     name: str = "",
     keep: timedelta | None = None,
     provider: str = "",
+    limit: Limit | None = None,
     transaction: Transaction = False,
 ) -> _Decorates:
     """Declares a write: a function that changes the world, done at most once per key in its scope.
@@ -306,7 +310,8 @@ def activity(
     its settling and the runs that used it (default: for ever). `on_doubt` decides when a call perhaps happened: "ask"
     a person, or `repeat(window=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
     120 s). `name` (default: the function's) is what is stored; it has to stay when the function is renamed or moved.
-    `provider` (default: the name): activities that name the same one share a circuit breaker. `transaction`: what it
+    `provider` (default: the name): activities that name the same one share a circuit breaker, and the room of
+    their `limit`: how many calls of all workers it bears at once, or a second. `transaction`: what it
     writes through `this_call().transaction` commits together with its effect, once; `"serializable"` isolates it so.
     Raises DefinitionError.
     """
@@ -322,6 +327,7 @@ def activity(
         retry,
         keep=keep,
         provider=provider,
+        limit=limit,
         transaction=transaction,
     )
     return cast(_Decorates, lambda fn: Effectful(fn, options, names))
@@ -335,14 +341,19 @@ def lookup(
     retry: Retry | None = None,
     paid: bool = False,
     name: str = "",
+    provider: str = "",
+    limit: Limit | None = None,
 ) -> _DecoratesLookup:
     """Declares a lookup: a function that changes nothing and whose answer is remembered in its scope.
 
     `key` defaults to the name and a hash of the arguments. `paid=True`: the answer costs money and is made durable
-    before it is used. Raises DefinitionError.
+    before it is used. `provider` and `limit` as for `@activity`; no circuit breaker stops a lookup. Raises
+    DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _Options("@lookup", name, key, scope, timeout=timeout, retry=retry, paid=paid)
+    options = _Options(
+        "@lookup", name, key, scope, timeout=timeout, retry=retry, paid=paid, provider=provider, limit=limit
+    )
     return cast(_DecoratesLookup, lambda fn: Activity(fn, options, names))
 
 
@@ -377,6 +388,8 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         raise wrong(
             f"has provider {options.provider!r}", "1 to 100 letters, digits, dots, dashes, underscores", "e.g. erp"
         )
+    if options.limit is not None and not isinstance(options.limit, Limit):
+        raise wrong(f"has limit={options.limit!r}", "a limit says what its receiver bears", "Limit(concurrent=5)")
     if options.on_doubt != "ask" and not isinstance(options.on_doubt, Repeat):
         raise wrong(
             f"has on_doubt={options.on_doubt!r}",

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from outlast.flow.declared import Repeat, Retry, Transaction
+from outlast.flow.declared import Limit, Repeat, Retry, Transaction
 
 
 class Callee(Protocol):

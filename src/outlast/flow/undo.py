@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from outlast.errors import DefinitionError
-from outlast.flow.declared import Repeat, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import Limit, Repeat, Retry, Transaction, positive, transaction_of
 from outlast.flow.outcomes import CannotTell, Found, NotFound
 
 P = ParamSpec("P")
@@ -42,9 +42,10 @@ class UndoTerms:
         reconcile: Callable[..., Awaitable[Any]] | None,
         quiet: timedelta | None,
         provider: str,
+        limit: Limit | None = None,
         transaction: Transaction = False,
     ) -> None:
-        """`name`, `provider`, `title` and `where` are the activity's. Raises DefinitionError."""
+        """`name`, `provider`, `limit`, `title` and `where` are the activity's. Raises DefinitionError."""
         given: object = on_doubt  # whoever runs no type checker is told as well
         if given != "ask" and not isinstance(given, Repeat):
             raise DefinitionError(
@@ -70,6 +71,7 @@ class UndoTerms:
         self.transaction: Final = transaction_of(f"undo of {title}", fn, transaction, on_doubt, where=where)
         self.name: Final = name
         self.provider: Final = provider
+        self.limit: Final = limit
         self.fn: Final = fn
         self.on_doubt: Final = on_doubt
         self.timeout: Final = positive(f"timeout of the undo of {title}", timeout, where=where)

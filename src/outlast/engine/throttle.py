@@ -1,0 +1,210 @@
+"""Limits on calls, kept by all workers of a store together: so many at once, so many a second (S-23).
+
+An activity that declares none never comes here. One row of the store is the door: a worker's waiting calls pass it
+together, by one compare-and-set, so its cost is a commit or two for each batch of calls, not for each call.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from outlast.core.budget import INLINE_WAIT_MAX, SECOND
+from outlast.core.clock import Clock
+from outlast.core.commit import Commit, Put
+from outlast.core.machine import LeaseStatus
+from outlast.core.overlay import Armed, WaitingFor
+from outlast.core.rows import META, STORE, WORKER, Meta, Worker
+from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
+from outlast.engine.guard import Lease
+from outlast.engine.verdict import Parked
+from outlast.errors import Stale, StoreError
+from outlast.flow.declared import Limit
+from outlast.store.port import Store
+
+log = logging.getLogger("outlast.engine")
+LOOK_MS: Final = 20  # a full door is looked at again so soon; doubled up to the next
+LOOK_MAX_MS: Final = 500
+USUAL_MS: Final = SECOND  # how long a call takes, until one was seen
+
+
+class _Line:
+    """Those of this worker that wait at one door, and those that are inside."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.inside = 0
+        self.told = 0  # how many the row says are inside
+        self.version = 0
+        self.usual_ms = float(USUAL_MS)
+        self.parked_until = 0  # the last of those that have parked looks again then
+        self.moved = asyncio.Event()
+        self.keeper: asyncio.Task[None] | None = None
+
+
+class Throttle:
+    """The limits of one worker."""
+
+    def __init__(self, store: Store, clock: Clock, lease: Lease, chance: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lease = lease
+        self._chance = chance
+        self._lines: dict[str, _Line] = {}
+
+    async def enter(self, name: str, limit: Limit) -> "Place | None":
+        """The right to make one call; None when none came within the time that a run waits while it is held."""
+        line = self._lines.setdefault(name, _Line())
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.waiting.append(turn)
+        self._keep(name, line, limit)
+        sleeper = asyncio.ensure_future(self._clock.sleep(INLINE_WAIT_MAX))
+        try:
+            await asyncio.wait([turn, sleeper], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            if not turn.done():
+                line.waiting.remove(turn)
+            elif asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                self._leave(name, line, limit, 0.0)
+        return Place(self, name, line, limit, self._clock.mono()) if turn.done() else None
+
+    def wait(self, name: str, limit: Limit, now_real: int) -> tuple[WaitingFor, int]:
+        """What a run that found it full waits for, and when it looks again: one by one, as places come free."""
+        line = self._lines.setdefault(name, _Line())
+        gaps = [line.usual_ms / limit.concurrent if limit.concurrent else 0.0]
+        gaps += [SECOND / limit.per_second if limit.per_second else 0.0]
+        line.parked_until = round(max(line.parked_until, now_real + INLINE_WAIT_MAX) + max(gaps))
+        return WaitingFor("limit", f"{name}: {limit.words}", then="calls as soon as there is room"), line.parked_until
+
+    def _keep(self, name: str, line: _Line, limit: Limit) -> None:
+        """Have somebody at the door while anybody waits, or the row says more than is true."""
+        line.moved.set()
+        if line.keeper is None or line.keeper.done():
+            line.keeper = asyncio.create_task(self._keeper(name, line, limit))
+
+    def _leave(self, name: str, line: _Line, limit: Limit, took_ms: float) -> None:
+        assert line.inside > 0, "nobody leaves who is not inside"
+        line.inside -= 1
+        if took_ms:
+            line.usual_ms += (took_ms - line.usual_ms) / 4
+        if limit.concurrent:
+            self._keep(name, line, limit)
+
+    # --- the door ------------------------------------------------------------------------
+    async def _keeper(self, name: str, line: _Line, limit: Limit) -> None:
+        """Let in who waits here, as there is room; ends when nobody waits and the row is true."""
+        pause = LOOK_MS
+        while line.waiting or (limit.concurrent and line.told != line.inside):
+            line.moved.clear()
+            try:
+                entered = await self._pass(name, line, limit)
+            except StoreError as error:
+                log.warning("the limit of %s cannot be looked at: %s", name, error)
+                entered = None
+            if entered is not None and entered.n:
+                pause = LOOK_MS
+                await self._let_in(line, entered)
+                if entered.door.wanting:  # another worker waits as well: whoever looks first comes in first
+                    await self._clock.sleep(round(LOOK_MS * 2 * self._chance()))
+            elif line.waiting or entered is None:
+                await self._sleep(line, round(pause * (0.5 + self._chance())))
+                pause = min(pause * 2, LOOK_MAX_MS)
+
+    async def _pass(self, name: str, line: _Line, limit: Limit) -> Entry | None:
+        """One change of the row. None when somebody else was first. Raises StoreError."""
+        row = await self._store.load(META, limit_row(name))
+        door, now, worker = door_of(row), (await self._store.now()).real, self._lease.worker
+        version = row.version if isinstance(row, Meta) else 0
+
+        def entry(living: set[str] | None = None) -> Entry:
+            return enter(
+                door,
+                worker,
+                line.inside,
+                len(line.waiting),
+                concurrent=limit.concurrent,
+                per_second=limit.per_second,
+                now=now,
+                living=living,
+            )
+
+        found = entry()
+        if not found.n and line.waiting and len(door.inside) > (worker in door.inside):
+            found = entry(await self._living())
+        if not found.n and line.inside == door.inside.get(worker, 0) and not self._says_more(found.door, door, now):
+            line.told = line.inside
+            return found
+        try:
+            await self._store.commit(
+                Commit((Put(META, found.door.row(name, version + 1), version),), label=f"limit {name}")
+            )
+        except Stale:
+            return None
+        line.told = line.inside + found.n
+        line.inside += found.n
+        return found
+
+    def _says_more(self, after: Door, before: Door, now: int) -> bool:
+        """Would writing it tell others that we want in, who do not know it (or will soon have forgotten)?"""
+        me = self._lease.worker
+        return me in after.wanting and before.wanting.get(me, 0) - now < SECOND
+
+    async def _living(self) -> set[str]:
+        rows = await self._store.rows(WORKER, (STORE,))
+        return {row.id for row in rows if isinstance(row, Worker) and row.status is LeaseStatus.ALIVE}
+
+    async def _let_in(self, line: _Line, entered: Entry) -> None:
+        """Each at its turn; a turn that nobody waits for any more is lost, its place is not."""
+        begun = self._clock.mono()
+        ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
+        for n in range(entered.n):
+            left = ahead + n * entered.gap_ms - (self._clock.mono() - begun)
+            if left > 0:
+                await self._clock.sleep(round(left))
+            if line.waiting:
+                line.waiting.popleft().set_result(None)
+            else:
+                line.inside -= 1
+
+    async def _sleep(self, line: _Line, ms: int) -> None:
+        """Until a call of ours has ended, or for so long."""
+        sleeper = asyncio.ensure_future(self._clock.sleep(ms))
+        mover = asyncio.ensure_future(line.moved.wait())
+        try:
+            await asyncio.wait([sleeper, mover], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            mover.cancel()
+
+    async def close(self) -> None:
+        """The worker stops: its places are free as soon as its row is closed."""
+        keepers = [line.keeper for line in self._lines.values() if line.keeper is not None]
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+
+class Place:
+    """The right to make one call, until it is left."""
+
+    def __init__(self, throttle: Throttle, name: str, line: _Line, limit: Limit, since: int) -> None:
+        self._throttle = throttle
+        self._name = name
+        self._line = line
+        self._limit = limit
+        self._since = since
+        self._left = False
+
+    def leave(self) -> None:
+        """The call has ended, or is not made. A second time changes nothing."""
+        if not self._left:
+            self._left = True
+            took = self._throttle._clock.mono() - self._since
+            self._throttle._leave(self._name, self._line, self._limit, max(took, 1))
+
+
+def at_the_limit(waiting: WaitingFor, at_real: int, since: int, until: int) -> Parked:
+    """Waiting for room under a limit."""
+    return Parked("park", waiting._replace(since=since, until=until), Armed(waiting.what, at_real, real=True))

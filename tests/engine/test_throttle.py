@@ -1,0 +1,179 @@
+"""Limits on calls hold over all workers together, visibly, and cost those nothing who declare none (S-23)."""
+
+from typing import Any
+
+import pytest
+
+from outlast.core.overlay import waiting_of
+from outlast.core.rows import META, Meta
+from outlast.core.throttle import door_of, enter, limit_row
+from outlast.errors import DefinitionError
+from outlast.flow import Limit, NoUndo, activity, lookup
+from tests.engine.world import SECOND, World, ordering
+
+pytestmark = pytest.mark.req("RUN-6")
+
+
+class Gauge:
+    """A receiver that counts how many calls it has at once, and when each began."""
+
+    def __init__(self, world: World, ms: int) -> None:
+        self.world = world
+        self.ms = ms
+        self.now = 0
+        self.most = 0
+        self.begun: list[int] = []
+
+    async def call(self) -> str:
+        self.begun.append(self.world.time.wall())
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.world.time.sleep(self.ms)
+        finally:
+            self.now -= 1
+        return "done"
+
+    def most_within(self, ms: int) -> int:
+        return max(sum(at <= other < at + ms for other in self.begun) for at in self.begun)
+
+
+def limited(gauge: Gauge, limit: Limit | None, name: str = "order", provider: str = "erp") -> Any:
+    @activity(key=name + "/{what}", name=name, provider=provider, limit=limit, undo=NoUndo("a test undoes nothing"))
+    async def act(what: str) -> str:
+        return await gauge.call()
+
+    return act
+
+
+async def runs(world: World, flow: Any, n: int) -> list[str]:
+    names = [f"r{i:03}" for i in range(n)]
+    for name in names:
+        await world.start(flow, name)
+    return names
+
+
+def door(world: World, name: str = "provider/erp") -> Any:
+    row = world.core.shelf.get(META, limit_row(name))
+    return door_of(row if isinstance(row, Meta) else None)
+
+
+async def test_two_workers_together_make_so_many_calls_at_once_and_no_more(world: World) -> None:
+    gauge = Gauge(world, SECOND)
+    flow = ordering(limited(gauge, Limit(concurrent=3)), "a")
+    world.worker(flow, concurrency=20)
+    world.worker(flow, concurrency=20)
+    names = await runs(world, flow, 40)
+    await world.pass_(60 * SECOND)
+    assert {world.status(name) for name in names} == {"completed"}
+    assert gauge.most == 3 and len(gauge.begun) == 40
+    assert gauge.begun[-1] - gauge.begun[0] < 3 * 40 * SECOND // 3, "the room is used"
+    assert door(world).inside == {}, "who has left is not counted"
+
+
+async def test_two_workers_together_begin_so_many_calls_a_second(world: World) -> None:
+    gauge = Gauge(world, 10)
+    flow = ordering(limited(gauge, Limit(per_second=10)), "a")
+    world.worker(flow, concurrency=30)
+    world.worker(flow, concurrency=30)
+    names = await runs(world, flow, 60)
+    await world.pass_(60 * SECOND)
+    assert {world.status(name) for name in names} == {"completed"}
+    assert gauge.most_within(SECOND) <= 11
+    assert gauge.begun[-1] - gauge.begun[0] < 20 * SECOND
+
+
+async def test_activities_of_one_provider_share_its_room(world: World) -> None:
+    gauge, limit = Gauge(world, SECOND), Limit(concurrent=2)
+    flows = [ordering(limited(gauge, limit, name), "a", name=name) for name in ("order", "refund")]
+    world.worker(*flows)
+    for flow in flows:
+        for i in range(4):
+            await world.start(flow, f"{flow.name}{i}")
+    await world.pass_(30 * SECOND)
+    assert gauge.most == 2 and len(gauge.begun) == 8
+
+
+async def test_a_run_that_waits_says_so_and_uses_up_no_attempt(world: World) -> None:
+    gauge = Gauge(world, 30 * SECOND)
+    flow = ordering(limited(gauge, Limit(concurrent=1)), "a")
+    world.worker(flow)
+    names = await runs(world, flow, 3)
+    await world.pass_(10 * SECOND)
+    waiting = [name for name in names if waiting_of(world.run(name))]
+    assert len(waiting) == 2 and gauge.now == 1
+    for name in waiting:
+        (wait,) = waiting_of(world.run(name))
+        assert (wait.kind, wait.what) == ("limit", "provider/erp: 1 at once")
+        assert world.run(name).owner == "" and wait.until is not None
+        assert world.effects(name) == [], "nothing is intended while there is no room"
+    await world.pass_(200 * SECOND)
+    assert {world.status(name) for name in names} == {"completed"}
+    assert gauge.most == 1 and {world.effect("order/a", name).attempts for name in names} == {1}
+
+
+async def test_the_places_of_a_dead_worker_are_free_once_it_is_known_to_be_dead(world: World) -> None:
+    gauge = Gauge(world, 2_000 * SECOND)
+    flow = ordering(limited(gauge, Limit(concurrent=1)), "a")
+    first = world.worker(flow, concurrency=1)
+    await runs(world, flow, 1)
+    await world.pass_(SECOND)
+    assert len(gauge.begun) == 1
+    gauge.ms = 10
+    other = ordering(limited(gauge, Limit(concurrent=1), "other"), "a", name="other")
+    world.worker(other)
+    await world.start(other, "next")
+    first.kill()
+    await world.pass_(10 * SECOND)
+    assert len(gauge.begun) == 1, "its lease runs, and its call may"
+    await world.pass_(50 * SECOND)
+    assert world.status("next") == "completed"
+
+
+async def test_lookups_wait_for_room_too(world: World) -> None:
+    gauge = Gauge(world, SECOND)
+
+    @lookup(provider="erp", limit=Limit(concurrent=2))
+    async def price(what: str) -> str:
+        return await gauge.call()
+
+    flow = ordering(price, "a")
+    world.worker(flow)
+    names = await runs(world, flow, 8)
+    await world.pass_(30 * SECOND)
+    assert gauge.most == 2 and {world.status(name) for name in names} == {"completed"}
+
+
+async def test_without_a_limit_nothing_is_asked(world: World) -> None:
+    gauge = Gauge(world, 10)
+    flow = ordering(limited(gauge, None), "a")
+    world.worker(flow)
+    await runs(world, flow, 20)
+    await world.pass_(5 * SECOND)
+    assert gauge.most == 20 and not [row for row in world.core.shelf.under(META, ()) if "limit" in str(row)]
+
+
+def test_a_door_lets_in_as_many_as_there_is_room_for() -> None:
+    empty = door_of(None)
+    first = enter(empty, "a", 0, 5, concurrent=3, per_second=0, now=0)
+    assert (first.n, first.door.inside, set(first.door.wanting)) == (3, {"a": 3}, {"a"})
+    second = enter(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0)
+    assert (second.n, set(second.door.wanting)) == (0, {"a", "b"})
+    assert enter(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0, living={"b"}).n == 1, "a is dead"
+    left = enter(first.door, "a", 1, 0, concurrent=3, per_second=0, now=0)
+    assert enter(left.door, "b", 0, 5, concurrent=3, per_second=0, now=0).n == 2
+
+
+def test_turns_lie_apart_whoever_books_them() -> None:
+    first = enter(door_of(None), "a", 0, 9, concurrent=0, per_second=10, now=1_000)
+    assert (first.n, first.first_at, first.gap_ms, first.door.next_at) == (2, 1_000, 100, 1_200)
+    second = enter(first.door, "b", 0, 1, concurrent=0, per_second=10, now=1_010)
+    assert (second.n, second.first_at, second.door.next_at) == (1, 1_200, 1_300)
+    back = enter(first.door._replace(next_at=10**12), "b", 0, 1, concurrent=0, per_second=10, now=1_010)
+    assert back.first_at == 1_010, "a clock that was set back closes no door"
+
+
+@pytest.mark.parametrize("wrong", [{}, {"concurrent": -1}, {"per_second": -0.5}, {"concurrent": 5, "per_second": -1}])
+def test_a_limit_has_a_bound(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match="above zero"):
+        Limit(**wrong)
