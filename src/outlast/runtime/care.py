@@ -1,5 +1,6 @@
 """What is done to a store as a whole, of all tenants: recover it after a restore, forget what is old."""
 
+import asyncio
 from typing import NamedTuple
 
 from outlast.core.budget import CHECKPOINTS_KEPT, LEDGER_KEPT
@@ -10,7 +11,8 @@ from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 
 PAGE = 500
-PURGED_AT_ONCE = 200  # runs forgotten in one transaction: no worker waits for long
+PURGED_AT_ONCE = 20  # runs forgotten in one transaction: some 500 rows, for which a worker waits a few milliseconds
+PAUSE_PER_WORK = 1.0  # and a pause as long as the work was, in which others write
 KEPT = max(CHECKPOINTS_KEPT, LEDGER_KEPT)
 """How long a run is kept after its end, in business time: what of it is kept longest decides (CKP-7)."""
 
@@ -44,6 +46,10 @@ async def purge(ops: Operations, *, older_ms: int = KEPT) -> Purged:
     """
     before = (await ops.store.now()).business - older_ms
     runs = 0
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
     while n := await ops.store.purge(before, PURGED_AT_ONCE):
         runs += n
+        await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
+        begun = loop.time()
     return Purged(runs, before)

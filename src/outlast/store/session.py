@@ -121,12 +121,15 @@ class Session:
         """A transaction of its own for anything else, with its receipt. Raises StoreError or sqlite3.Error."""
         with self.database.turn:
             batch = self.begin()
+            before = self.db.total_changes
             try:
                 answer = work(self, batch)
                 self._apply(batch)
+                changed = self.db.total_changes - before
                 self._land_receipt((label,))
             finally:
                 self._roll_back()
+            self.written += PAGES_PER_BATCH + PAGES_PER_ROW * changed
             self._cache.clear()
             self._seen = -1
             self.woken = True
