@@ -1,4 +1,4 @@
-"""`scripts/crash`: every crash cell of the refund and of the auction, and pairs of them; a table, exit 1 on failure."""
+"""`scripts/crash`: every crash cell of the refund, the trip and the auction, and pairs; a table, exit 1 on failure."""
 
 import argparse
 import contextlib
@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outlast.core.points import POINTS
 from outlast.testing.cells import Tally, dice, pair, reference, single
@@ -21,7 +22,10 @@ from outlast.testing.story import Teller
 from tests.crash.bazaar import bazaar
 from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, refund_story, trip_story
 
-STORIES = ("refund", "refund-batched", "trip", "auction", "auction-batched", "auction-mute")
+ROOT: Final = Path(__file__).resolve().parents[2]
+STORIES = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
+ALL: Final = -1  # of the pairs
+EVERY_LIFE: Final = 10**6
 OURS = ("call:flight", "call:inside")
 
 
@@ -62,8 +66,8 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     forking = stack.enter_context(forker(CODE))
     if part.story.startswith("refund"):
         workflow = refund_story()
-    elif part.story == "trip":
-        workflow = trip_story()
+    elif part.story.startswith("trip"):
+        workflow = trip_story("booked" if part.story.endswith("booked") else "failed")
     else:
         is_mute = part.story.endswith("mute")
         market = stack.enter_context(bazaar(mute() if is_mute else calm()))
@@ -72,6 +76,10 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     told = reference(teller, folder / "told")
     tally = Tally(listed=len(told.places))
     places = [place for place in told.places if part.only in place.name]
+    if part.pairs == ALL:
+        for n, place in enumerate(places[part.part :: part.parts]):
+            pair(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
+        return tally
     if part.pairs:
         for n in range(part.pairs):
             drawn = (part.seed, part.story, part.part, n)
@@ -87,7 +95,7 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
 
 def _all_parts(story: str, given: argparse.Namespace) -> Tally:
     """Each part in a process of its own, which answers with one JSON line."""
-    share = -(-given.pairs // given.jobs)
+    share = given.pairs if given.pairs == ALL else -(-given.pairs // given.jobs)
     command = [sys.executable, "-m", "tests.crash", "--part"]
     parts = [Part(story, n, given.jobs, given.rounds, share, given.seed, given.only) for n in range(given.jobs)]
     running = [subprocess.Popen([*command, json.dumps(part)], stdout=subprocess.PIPE) for part in parts]
@@ -111,17 +119,41 @@ def main() -> int:
     say(HEAD)
     failures: list[str] = []
     reached: Counter[str] = Counter()
+    rows: dict[str, Any] = {}
     for story in stories:
         began = time.monotonic()
         tally = _all_parts(story, given)
-        _print(story, tally, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        _print(story, tally, seconds)
+        rows[story] = {**vars(tally), "seconds": round(seconds)}
         failures += [f"{story}: {text}" for text in tally.failures]
         reached += tally.reached
     if not (given.only or given.pairs):
         failures += [f"{point} was never reached" for point in (*POINTS, *OURS) if not reached[point]]
+    if given.json:
+        _write(given, rows)
     for text in failures:
         say(f"FAILED {text[:3000]}")
     return 1 if failures else 0
+
+
+def _write(given: argparse.Namespace, rows: dict[str, Any]) -> None:
+    """The figures, with what they were measured on, for scripts/reliability."""
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    about = {
+        "what": "single cells" if not given.pairs else "all pairs" if given.pairs == ALL else "sampled pairs",
+        "command": "scripts/crash " + " ".join(sys.argv[1:]),
+        "commit": subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": sys.version.split()[0],
+        "seed": given.seed,
+        "stories": rows,
+    }
+    Path(given.json).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _pairs(text: str) -> int:
+    return ALL if text == "all" else int(text)
 
 
 def _print(story: str, tally: Tally, seconds: float) -> None:
@@ -139,7 +171,10 @@ def _arguments() -> argparse.Namespace:
     cli.add_argument("--story", action="append", choices=STORIES, help="only this one; may be given again")
     cli.add_argument("--only", default="", help="only cells whose name holds this text")
     cli.add_argument("--rounds", type=int, default=5, help="of the auction [5]")
-    cli.add_argument("--pairs", type=int, default=0, help="so many pairs of each story instead of all single cells")
+    cli.add_argument(
+        "--pairs", type=_pairs, default=0, metavar="N|all", help="so many pairs of each story instead of single cells"
+    )
+    cli.add_argument("--json", default="", metavar="FILE", help="write the figures into this file")
     cli.add_argument("--seed", type=int, default=0, help="of the choice of pairs [0]")
     cli.add_argument("--part", default="", help=argparse.SUPPRESS)
     cli.add_argument("--jobs", type=int, default=2, help="processes [2]")

@@ -58,8 +58,8 @@ def _refund_answer(state: State, effect: dict[str, Any]) -> Any:
     return (said,) if said else None
 
 
-def trip_story() -> Story:
-    """The trip that is called off: everything done is undone, the latest first; undo calls are acts of their own."""
+def trip_story(ends: str = "failed") -> Story:
+    """The trip. One that is called off is undone, the latest first; undo calls are acts of their own."""
     here: list[State] = []
 
     def decide(asked: Asked) -> Answer | None:
@@ -71,7 +71,7 @@ def trip_story() -> Story:
 
     return Story(
         name="trip",
-        input={"traveller": "ana", "ends": "failed"},
+        input={"traveller": "ana", "ends": ends},
         decide=decide,
         enter=here.append,
         env=lambda state: {world.FILE: str(state.world)},

@@ -203,10 +203,10 @@ def single(teller: Teller, place: Place, told: Reference, folder: Path, tally: T
     return found
 
 
-def seconds(teller: Teller, place: Place, folder: Path) -> list[Place]:
-    """The places of the recovery from a death at this place: it has some that the story has not."""
+def seconds(teller: Teller, place: Place, folder: Path, lives: int = SECOND_LIVES) -> list[Place]:
+    """The places of the recovery from a death at this place, in so many lives: it has some that the story has not."""
     state = crash(teller, place, folder / "died")
-    return list(_walked(teller, state, folder, SECOND_LIVES, place.name))
+    return list(_walked(teller, state, folder, lives, place.name))
 
 
 def pair(
@@ -217,12 +217,13 @@ def pair(
     tally: Tally,
     chosen: Callable[[list[Place]], list[Place]],
     judge: Judge = _content,
+    lives: int = SECOND_LIVES,
 ) -> list[Cut]:
     """Die at this place, then again somewhere in the recovery, then recover: once for each second place `chosen`."""
     teller.resolved = []
     found: list[Cut] = []
     try:
-        for n, second in enumerate(chosen(seconds(teller, place, folder))):
+        for n, second in enumerate(chosen(seconds(teller, place, folder, lives))):
             found.append(single(teller, second, told, folder / f"second-{n}", tally, judge))
     except Broken as broken:
         failed = Cut(place.name, place.cell.point, error=str(broken))
