@@ -340,6 +340,8 @@ def test_a_holder_that_was_replaced_while_the_body_ran_commits_nothing(url: str)
             assert (await here.ended()).status is RunStatus.COMPLETED
             assert (await here.run()).epoch > old.epoch
             assert (zombies.calls, bank.books.calls) == (1, 1)
+            (effect,) = await here.effects()
+            assert effect.epoch > old.epoch, "it is the successor's"
             assert await the_bank() == (10, 1)
 
     asyncio.run(live())
