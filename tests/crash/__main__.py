@@ -11,12 +11,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from outlast.core.points import POINTS
-from outlast.testing.cells import Tally, dice, pair, reference, single
+from outlast.testing.cells import Place, Tally, dice, pair, reference, single
 from outlast.testing.forker import forker
 from outlast.testing.story import Teller
 from tests.crash.bazaar import bazaar
@@ -26,6 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 STORIES = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
 ALL: Final = -1  # of the pairs
 EVERY_LIFE: Final = 10**6
+SECONDS_EACH: Final = 4  # sampled second deaths for one first death
 OURS = ("call:flight", "call:inside")
 
 
@@ -80,17 +82,29 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         for n, place in enumerate(places[part.part :: part.parts]):
             pair(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
         return tally
+    n = 0
+    while tally.run < part.pairs:
+        drawn = (part.seed, part.story, part.part, n)
+        (first,) = dice(*drawn, "first")(places)
+        pair(teller, first, told, folder / f"pair-{n}", tally, _some(drawn, part.pairs - tally.run))
+        n += 1
     if part.pairs:
-        for n in range(part.pairs):
-            drawn = (part.seed, part.story, part.part, n)
-            (first,) = dice(*drawn, "first")(places)
-            pair(teller, first, told, folder / f"pair-{n}", tally, dice(*drawn, "second"))
         return tally
     if part.story.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
         places = [place for place in places if MUTE_SUPPLIER in place.cell.label]
     for n, place in enumerate(places[part.part :: part.parts]):
         single(teller, place, told, folder / f"cell-{n}", tally)
     return tally
+
+
+def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[Place]], list[Place]]:
+    """Some second places for one first: finding them costs as much as a pair."""
+
+    def choose(places: list[Place]) -> list[Place]:
+        found = [dice(*drawn, m)(places) for m in range(min(most, SECONDS_EACH))]
+        return list({place.name: place for some in found for place in some}.values())
+
+    return choose
 
 
 def _all_parts(story: str, given: argparse.Namespace) -> Tally:
