@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from outlast.errors import StoreUnusable
+from outlast.errors import StoreUnusable, Unavailable
 
 SCHEMES: Final = ("postgresql", "postgres")
 SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -43,9 +43,18 @@ AWAY: Final = (
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
     asyncpg.InternalClientError,
+    asyncpg.PostgresSystemError,  # its disk does not read or write
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary that has become one
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
 )
 """The server did not answer, or will not now: nothing is wrong with what was asked."""
-AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+AGAIN: Final = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.InvalidCachedStatementError,  # a migration of another process came between
+)
 """The transaction lost a race and is safe to repeat as a whole."""
 
 
@@ -94,6 +103,17 @@ async def connect(address: Address, *, writes: bool, answer_s: float | None = AN
     )
 
 
+async def reconnect(address: Address, *, writes: bool, answer_s: float | None = ANSWER_S) -> "asyncpg.Connection[Any]":
+    """`connect`, for a store that is open: a server that turns us away now (a password that was changed, a database
+    that is being restored) is away, and refuses no commit. Raises Unavailable, AWAY."""
+    try:
+        return await connect(address, writes=writes, answer_s=answer_s)
+    except AWAY:
+        raise
+    except asyncpg.PostgresError as error:
+        raise Unavailable("the store lets nobody in", f"{type(error).__name__}: {error}") from error
+
+
 async def insist_on_durability(db: "asyncpg.Connection[Any]", address: Address) -> None:
     """Read back what makes an acknowledged commit survive. Raises StoreUnusable."""
     found = {name: await db.fetchval(f"SHOW {name}") for name in ("fsync", "full_page_writes", "synchronous_commit")}
@@ -117,6 +137,12 @@ def unusable(address: Address, error: BaseException) -> StoreUnusable:
             f"the store {address.shown} may not be set up by this user",
             str(error),
             f"GRANT CREATE ON DATABASE … TO …, or have its owner run: CREATE SCHEMA {address.schema} AUTHORIZATION …",
+        )
+    if isinstance(error, asyncpg.DuplicatePreparedStatementError | asyncpg.InvalidSQLStatementNameError):
+        return StoreUnusable(
+            f"the store {address.shown} is behind a pooler that gives each statement another session",
+            str(error),
+            "connect directly, or set the pooler to session mode",
         )
     if isinstance(error, AWAY):
         said = str(error) or type(error).__name__

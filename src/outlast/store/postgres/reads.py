@@ -30,7 +30,7 @@ from outlast.store import sql
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import Page, RunRows, gather_rows
 from outlast.store.postgres import statements
-from outlast.store.postgres.connect import AGAIN, AWAY, Address, connect
+from outlast.store.postgres.connect import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, numbered
 from outlast.store.sql import DECODE
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
@@ -71,7 +71,9 @@ class Reads:
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[asyncpg.Connection[Any]]":
         async with self._room:
-            db = self._idle.pop() if self._idle else await connect(self._address, writes=False)
+            while self._idle and self._idle[-1].is_closed():  # by a server that went
+                self._idle.pop()
+            db = self._idle.pop() if self._idle else await reconnect(self._address, writes=False)
             try:
                 yield db
             except BaseException:  # a connection left in the middle of an answer is of no use to the next read

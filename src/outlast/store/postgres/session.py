@@ -15,7 +15,7 @@ from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.postgres import statements
-from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, connect
+from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, reconnect
 from outlast.store.postgres.named import Named, named
 from outlast.store.postgres.statements import Form, numbered
 from outlast.store.sql import DECODE, SQL
@@ -60,7 +60,7 @@ class Session:
     async def db(self) -> "asyncpg.Connection[Any]":
         """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
         if self._db is None or self._db.is_closed():
-            db = await connect(self._address, writes=True, answer_s=self._answer_s)
+            db = await reconnect(self._address, writes=True, answer_s=self._answer_s)
             self._session = tuple(await db.fetchrow(statements.SESSION) or ())
             self._db = db
         return self._db
@@ -303,7 +303,7 @@ class Session:
                 if old and not await db.fetch(statements.END, *old):
                     record = await db.fetchrow(numbered(SQL[WRITER.name].select), STORE, self._writer)
                     break
-            except (*AWAY, asyncpg.PostgresError):
+            except (*AWAY, asyncpg.PostgresError, Unavailable):
                 await self.drop()
             await asyncio.sleep(ASK_AGAIN_S)
         else:
