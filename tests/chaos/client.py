@@ -79,9 +79,11 @@ class Client:
         if await self.say("start", begun, run=run) == "no":
             return  # nothing was done: its id is never used again, so that the store can be held to it
         if workflow == "gate":
-            for sid in (f"word-{n}", f"word-{n}"):  # said twice, under one id
+            sid, heard = f"word-{n}", 0
+            while heard < 2:  # said twice, under one id; what was not heard is said again, as a program would
                 told = self._ops.signal(run, "word", {"text": f"word {n}"}, signal_id=sid)
-                await self.say("signal", told, run=run, id=sid)
+                heard += await self.say("signal", told, run=run, id=sid) in ("ok", "refused")
+                await asyncio.sleep(LOOK_S)
         elif self._dice.random() < 0.1:
             await asyncio.sleep(self._dice.random() * 3)
             await self.say("cancel", self._ops.cancel(run, reason="called off"), run=run)

@@ -27,10 +27,10 @@ SKEWS_S = (-7200.0, 7200.0, -30.0, 30.0)
 class Worker:
     """One worker process, and when it was killed."""
 
-    def __init__(self, process: subprocess.Popen[bytes], wire: Wire | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], wire: Wire | None, log: Path) -> None:
         self.process = process
+        self.log = log
         self.wire = wire
-        self.frozen = False
 
     @property
     def pid(self) -> int:
@@ -42,7 +42,7 @@ class Fleet:
     """All processes of one round in one folder."""
 
     def __init__(
-        self, folder: Path, store: str, wires: bool, live: tuple[str, ...] = LIVE, concurrency: int = 30
+        self, folder: Path, store: str, wires: bool, live: tuple[str, ...] = LIVE, concurrency: int = 100
     ) -> None:
         self.folder, self.store, self.wires = folder, store, wires
         self.workers: list[Worker] = []
@@ -102,14 +102,15 @@ class Fleet:
         wire = self.wire()
         command = ["tests.chaos.skewed", str(dice.choice(SKEWS_S) if skew else 0), self.without]
         options = ("--store", self.through(wire), "worker", module, "-c", str(self._concurrency), *self._live)
-        worker = Worker(self._spawn(f"worker-{self._hired}", *command, *options), wire)
+        name = f"worker-{self._hired}"
+        worker = Worker(self._spawn(name, *command, *options), wire, self.folder / f"{name}.log")
         self.workers.append(worker)
         return worker
 
     def await_serving(self) -> None:
         """Return once every worker hired so far has said what it serves."""
         until = time.monotonic() + START_S
-        while not all(b" serves " in path.read_bytes() for path in self.folder.glob("worker-*.log")):
+        while not all(b" serves " in worker.log.read_bytes() for worker in self.workers):
             assert time.monotonic() < until, "\n".join(path.read_text() for path in self.folder.glob("worker-*.log"))
             time.sleep(0.1)
 

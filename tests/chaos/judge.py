@@ -208,7 +208,7 @@ def takeovers(rows: Rows, kills: dict[int, int]) -> dict[str, Any]:
         for event in events:
             if event.type == EventType.TAKEN_OVER.value:
                 pid = int(json.loads(event.body)["data"]["from"].split("-")[1])
-                if pid in kills:
+                if pid in kills and event.at >= kills[pid]:  # else it had been replaced before it was killed
                     took.append(event.at - kills[pid])
     took.sort()
     if not took:

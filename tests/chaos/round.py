@@ -42,11 +42,12 @@ async def _unsettled(url: str) -> list[Run]:
         await store.close()
 
 
-def quiet(url: str, say: Callable[[str], None], seconds: float = QUIET_S) -> float:
+def quiet(url: str, say: Callable[[str], None], care: Callable[[], object]) -> float:
     """Wait until every run has ended or stands before a person for good; how long that took."""
     began = time.monotonic()
     unchanged, since = None, began
-    while time.monotonic() - began < seconds:
+    while time.monotonic() - began < QUIET_S:
+        care()
         left = asyncio.run(_unsettled(url))
         say(f"{len(left)} runs have not ended")
         now = sorted((run.run, run.version) for run in left)
@@ -89,8 +90,8 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         nemesis.go(plan.seconds, tick)
         assert client.stdin is not None and client.stdout is not None
         client.stdin.close()
-        fleet.replace_ended(nemesis.dice)
-        settled_s = quiet(url, plan.say)
+        settled_s = quiet(url, plan.say, lambda: fleet.replace_ended(nemesis.dice))
+        fleet.await_serving()
         codes = fleet.drain()
         verdict: Verdict = judge(url, folder, fleet.kills)
         wrong = verdict.wrong + ([f"workers ended with {codes}"] if any(codes) else [])
