@@ -178,6 +178,7 @@ class Teller:
         detail = str(entry.get("detail", ""))
         said = answer_of(self.story.decide, _asked(seen, "attention", entry["reason"], summary=detail))
         if said is not None:
+            self.resolved += [e["key"] for e in uncertain[:1]]
             given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
             return Action("answer", given, at=uncertain[0]["quiet_until"] + 1 if uncertain else 0)
         return None
