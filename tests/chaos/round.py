@@ -16,7 +16,7 @@ from tests.chaos.judge import TENANT, Verdict, _all, judge
 from tests.chaos.nemesis import Nemesis
 from tests.postgres.server import Server
 
-QUIET_S = 240.0  # nothing is done any more: by then everything has ended
+QUIET_S = 600.0  # nothing is done any more: by then everything has ended
 SCHEMA = "chaos"
 
 
