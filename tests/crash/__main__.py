@@ -50,6 +50,15 @@ class Part(NamedTuple):
     pairs: int
     seed: int
     only: str
+    until: float  # by the machine's monotonic clock; 0: to the end
+
+
+def _may_go_on(part: Part, tally: Tally) -> bool:
+    """Is there time for another place? One that is passed over is counted."""
+    if not part.until or time.monotonic() < part.until:
+        return True
+    tally.left += 1
+    return False
 
 
 def tell(part: Part) -> Tally:
@@ -80,10 +89,11 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     places = [place for place in told.places if part.only in place.name]
     if part.pairs == ALL:
         for n, place in enumerate(places[part.part :: part.parts]):
-            pair(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
+            if _may_go_on(part, tally):
+                pair(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
         return tally
     n = 0
-    while tally.run < part.pairs:
+    while tally.run < part.pairs and _may_go_on(part, tally):
         drawn = (part.seed, part.story, part.part, n)
         (first,) = dice(*drawn, "first")(places)
         pair(teller, first, told, folder / f"pair-{n}", tally, _some(drawn, part.pairs - tally.run))
@@ -93,7 +103,8 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     if part.story.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
         places = [place for place in places if MUTE_SUPPLIER in place.cell.label]
     for n, place in enumerate(places[part.part :: part.parts]):
-        single(teller, place, told, folder / f"cell-{n}", tally)
+        if _may_go_on(part, tally):
+            single(teller, place, told, folder / f"cell-{n}", tally)
     return tally
 
 
@@ -111,7 +122,9 @@ def _all_parts(story: str, given: argparse.Namespace) -> Tally:
     """Each part in a process of its own, which answers with one JSON line."""
     share = given.pairs if given.pairs == ALL else -(-given.pairs // given.jobs)
     command = [sys.executable, "-m", "tests.crash", "--part"]
-    parts = [Part(story, n, given.jobs, given.rounds, share, given.seed, given.only) for n in range(given.jobs)]
+    until = time.monotonic() + given.minutes * 60 if given.minutes else 0
+    rest = (given.rounds, share, given.seed, given.only, until)
+    parts = [Part(story, n, given.jobs, *rest) for n in range(given.jobs)]
     running = [subprocess.Popen([*command, json.dumps(part)], stdout=subprocess.PIPE) for part in parts]
     tally = Tally()
     for process in running:
@@ -176,6 +189,8 @@ def _print(story: str, tally: Tally, seconds: float) -> None:
         f"{story:16} {tally.listed:7} {tally.run:6} {tally.killed:6} {tally.equal:6} {doubts:9} {tally.twice:6} "
         f"{seconds:6.0f} {tally.run / seconds:6.1f}"
     )
+    if tally.left:
+        say(f"{'':16} the time was up: {tally.left} places not gone to")
     for key, n in sorted(tally.uncertain.items()):
         say(f"{'':16} uncertain {n} times, resolved by what the receiver's record says: {key}")
 
@@ -190,6 +205,7 @@ def _arguments() -> argparse.Namespace:
     )
     cli.add_argument("--json", default="", metavar="FILE", help="write the figures into this file")
     cli.add_argument("--seed", type=int, default=0, help="of the choice of pairs [0]")
+    cli.add_argument("--minutes", type=float, default=0, help="of each story, then stop [to the end]")
     cli.add_argument("--part", default="", help=argparse.SUPPRESS)
     cli.add_argument("--jobs", type=int, default=2, help="processes [2]")
     return cli.parse_args()

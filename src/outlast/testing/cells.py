@@ -67,6 +67,7 @@ class Tally:
     killed: int = 0
     equal: int = 0
     twice: int = 0
+    left: int = 0  # places that nobody went to: the time was up
     uncertain: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)  # the points where a process was killed
     failures: list[str] = field(default_factory=list)
@@ -89,6 +90,7 @@ class Tally:
         self.killed += other.killed
         self.equal += other.equal
         self.twice += other.twice
+        self.left += other.left
         self.uncertain += Counter(other.uncertain)
         self.reached += Counter(other.reached)
         self.failures += other.failures
