@@ -21,7 +21,7 @@ SOON_S = 0.5
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    monkeypatch.setattr(reads, "connect", partial(connect, answer_s=SOON_S))
+    monkeypatch.setattr(reads, "reconnect", partial(connect, answer_s=SOON_S))
     monkeypatch.setattr(listen, "connect", partial(connect, answer_s=SOON_S))
     monkeypatch.setattr(listen, "PING_S", SOON_S)
     monkeypatch.setattr(store, "RENEWAL_S", SOON_S)
