@@ -168,42 +168,6 @@ class Transactions(Protocol):
         back where it did not `land`. Raises Unavailable."""
 
 
-class EndedByItself(Exception):
-    """The author's code has ended the transaction that it was given. `stands`: what it wrote may be committed."""
-
-    def __init__(self, *, stands: bool) -> None:
-        super().__init__("the activity has ended the transaction itself: it has to leave that to the engine")
-        self.stands = stands
-
-
-class Transaction(Protocol):
-    """An open transaction on the database of the store, for authors' rows and ours; of the loop that opened it."""
-
-    @property
-    def connection(self) -> Any:
-        """What authors write through: the driver's own."""
-        ...
-
-    async def land(self, commits: Sequence[Commit]) -> Done:
-        """Judge these commits in order under the locks of their rows, and COMMIT them with all that was written.
-
-        Raises Stale or Ended with the transaction still open, so that it may be tried with others; Unavailable
-        (nothing landed), Uncertain, EndedByItself, and what the database says of the author's rows (nothing landed).
-        """
-
-    def is_passing(self, error: BaseException) -> bool:
-        """Is it an error of the database that the same transaction may not meet again?"""
-
-
-@runtime_checkable
-class Transactions(Protocol):
-    """What a store can do besides whose database holds tables of authors too."""
-
-    def transaction(self, timeout_ms: int, *, serializable: bool = False) -> "AbstractAsyncContextManager[Transaction]":
-        """Begin one in the caller's loop, that the server ends by itself after `timeout_ms` without a word; rolled
-        back where it did not `land`. Raises Unavailable."""
-
-
 def gather_rows(
     run: Run, last: Event | None, rest: Sequence[Sequence[Row]], now: Instant, shared: Sequence[Row] = ()
 ) -> RunRows:
