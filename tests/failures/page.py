@@ -9,6 +9,7 @@ from tests.simulation.dice import FAULTS
 
 PAGE: Final = ROOT / "RELIABILITY.md"
 RESULTS: Final = ROOT / "tests" / "simulation" / "results"
+KILLS: Final = ROOT / "tests" / "crash" / "results"
 
 
 def results(name: str) -> dict[str, Any]:
@@ -17,9 +18,14 @@ def results(name: str) -> dict[str, Any]:
     return found
 
 
+def kills() -> list[dict[str, Any]]:
+    """What `scripts/crash --json` has written, a file for each time it was called."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(KILLS.glob("*.json"))]
+
+
 def page() -> str:
     """The whole page."""
-    return "\n".join([*_head(), *_failures(), *_safeguards(), *_seeds(), ""])
+    return "\n".join([*_head(), *_failures(), *_kills(), *_safeguards(), *_seeds(), ""])
 
 
 def _head() -> list[str]:
@@ -43,17 +49,51 @@ def _failures() -> list[str]:
     return [*lines, "", "Run one: `scripts/test FILE -k NAME`. All: `scripts/test -k fail`.", ""]
 
 
+def _kills() -> list[str]:
+    """A table for each call of the command."""
+    lines = [
+        "## Real kills",
+        "",
+        "A cell is a place where a process dies by SIGKILL: before, inside or after a commit, and before, during and",
+        "after a call. It was killed there (the dying process wrote down where), its successor went on, and the end",
+        "is compared with that of the run nobody killed. A pair dies once more in its recovery. An effect that was",
+        "left uncertain is one whose receiver neither dedupes nor can be asked; a person answered it from its record.",
+        "",
+    ]
+    for each in kills():
+        lines += [
+            f"{each['what'].capitalize()}, at {each['commit']} on {each['date']} with `{each['command']}`:",
+            "",
+            "| story | places | run | killed | equal | left uncertain, and where | done twice | s |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for name, row in each["stories"].items():
+            doubts = ", ".join(f"`{key}` {n:,}" for key, n in sorted(row["uncertain"].items())) or "none"
+            numbers = f"{row['listed']:,} | {row['run']:,} | {row['killed']:,} | {row['equal']:,}"
+            lines.append(f"| {name} | {numbers} | {doubts} | {row['twice']} | {row['seconds']:,} |")
+        lines += [
+            "",
+            *(f"- FAILED {name}: {text}" for name, row in each["stories"].items() for text in row["failures"]),
+        ]
+    return lines
+
+
 def _safeguards() -> list[str]:
     mutants = results("mutants")
+    removed = {path: removed_in(path) for path, _, _ in HARNESSES}
     lines = ["## Safeguards, removed one by one", ""]
+    lines += [
+        f"{sum(map(len, removed.values()))} in {len(HARNESSES)} harnesses; some are removed in more than one.",
+        "",
+    ]
     for path, what, command in HARNESSES:
         lines += [f"### {what}: `{path}`", "", f"`{command}` turns red without each of these."]
         died = mutants["mutants"] if path.startswith("tests/simulation") else {}
         if died:
             lines.append(f"Measured at {mutants['commit']} on {mutants['date']} with `{mutants['command']}`.")
-        lines += ["", "| removed | what it keeps |" + (" first seed | found |" if died else "")]
+        lines += ["", "| removed | what it keeps, or what breaks |" + (" first seed | found |" if died else "")]
         lines.append("|---|---|" + ("---|---|" if died else ""))
-        for name, text in removed_in(path):
+        for name, text in removed[path]:
             row = f"| `{name}` | {text} |"
             if died:
                 one = died.get(name, {"seed": -1, "found": "not measured"})

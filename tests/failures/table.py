@@ -1,6 +1,7 @@
 """FAIL-1 to FAIL-12: the test of each, the safeguard it rests on, and what shows that the safeguard is needed."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -9,6 +10,9 @@ E = "tests/engine/test_"
 S = E + "safeguards.py"
 SIM = "tests/simulation/mutants.py"
 CRASH = "tests/crash/mutants.py"
+STORE = "tests/store/test_safeguards.py"
+DISK = "tests/store/test_failing_disk.py"
+MODELS = "tests/models"
 
 
 class Failure(NamedTuple):
@@ -93,17 +97,46 @@ def functions(path: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def removed_in(path: str) -> list[tuple[str, str]]:
-    """The safeguards that a file removes: its mutants, or its tests that take one away; each with what it is."""
+    """The safeguards that a file (or the folder of the models) removes, each with what it is or what breaks."""
+    if path == MODELS:
+        return [each for rule in sorted((ROOT / MODELS).glob("s[0-9]*.py")) for each in _broken_variants(rule.stem)]
+    if path == STORE:
+        return _promises(path)
     found = []
     for name, node in functions(path).items():
         decorators = [ast.unparse(each) for each in node.decorator_list]
-        if "mutant" in decorators or name.startswith("test_without_the_"):
+        if "mutant" in decorators or name.startswith("test_without_") or name in ALSO:
             found.append((name, (ast.get_docstring(node) or "").splitlines()[0] if ast.get_docstring(node) else ""))
     return found
 
 
+def _broken_variants(rule: str) -> list[tuple[str, str]]:
+    variants = import_module(f"{MODELS.replace('/', '.')}.{rule}").VARIANTS
+    title = f"S-{int(rule[1:3])}"
+    return [(f"{title}: {each.name}", f"found: {each.breaks}") for each in variants if each.breaks]
+
+
+def _promises(path: str) -> list[tuple[str, str]]:
+    """Of CASES, a table of (what removes it, the promise that breaks, the stores)."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    broken: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Tuple(elts=[ast.Name(id=name), ast.Constant(value=str(promise)), ast.Name()]):
+                broken.setdefault(name, []).append(f"`{promise}`")
+    return [(name, f"breaks {', '.join(promises)}") for name, promises in broken.items()]
+
+
+ALSO: Final = ("test_a_plain_select_would_let_both_pass", "receipts", "durability")
 HARNESSES: Final = (
     (SIM, "seeded schedules", "scripts/simulate --mutants"),
     (CRASH, "real kills", "scripts/test tests/crash/test_mutants.py"),
-    (S, "the engine", "scripts/test tests/engine/test_safeguards.py"),
+    (S, "the engine", f"scripts/test {S}"),
+    (E + "compensation.py", "undo", f"scripts/test {E}compensation.py"),
+    (E + "state.py", "large states", f"scripts/test {E}state.py"),
+    (STORE, "the stores", f"scripts/test {STORE}"),
+    (DISK, "a disk that fails", f"scripts/test {DISK}"),
+    ("tests/postgres/test_commits.py", "PostgreSQL", "scripts/test tests/postgres/test_commits.py"),
+    ("tests/chaos/without.py", "a real database under fire", "scripts/chaos --without NAME"),
+    (MODELS, "models, by search over all orders", "scripts/models"),
 )

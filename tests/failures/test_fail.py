@@ -11,9 +11,10 @@ from outlast.engine import permission
 from outlast.engine.notices import Notices
 from outlast.flow import Allow
 from tests.conftest import REQUIREMENT_IDS
+from tests.crash.__main__ import STORIES
 from tests.engine import test_clocks, test_policy
 from tests.engine.world import World
-from tests.failures.page import PAGE, page, results
+from tests.failures.page import PAGE, kills, page, results
 from tests.failures.table import FAILURES, HARNESSES, Failure, functions, removed_in
 from tests.simulation.dice import FAULTS
 from tests.simulation.mutants import MUTANTS
@@ -63,8 +64,22 @@ def test_the_page_agrees_with_the_code() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run scripts/reliability"
 
 
+@pytest.mark.parametrize("path", [path for path, _, _ in HARNESSES])
+def test_each_harness_removes_some(path: str) -> None:
+    assert removed_in(path)
+
+
 def test_twenty_safeguards_are_removed_one_by_one() -> None:
     assert sum(len(removed_in(path)) for path, _, _ in HARNESSES) >= 20
+
+
+def test_every_kill_that_was_measured_ended_as_it_must() -> None:
+    told = [(each["what"], name, row) for each in kills() for name, row in each["stories"].items()]
+    for what, name, row in told:
+        assert row["run"] == row["killed"] == row["equal"] > 0, (what, name)
+        assert row["twice"] == 0 and row["failures"] == [], (what, name)
+    assert {name for what, name, _ in told if what == "single cells"} == set(STORIES)
+    assert {name for what, name, _ in told if what == "all pairs"} >= {"trip"}
 
 
 def test_the_figures_are_of_these_faults_and_mutants() -> None:
