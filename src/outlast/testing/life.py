@@ -131,7 +131,7 @@ def _name_claims(store: SqliteStore, trace: Trace) -> None:
 
 async def _idle(store: SqliteStore, worker: WorkerProcess) -> bool:
     """Is nothing left to do now: over, or given back and not due?"""
-    if worker.held:
+    if worker.held > 0:  # no need to ask the store
         return False
     run = await store.load(RUN, (TENANT, RUN_ID))
     assert isinstance(run, Run)
