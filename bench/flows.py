@@ -36,7 +36,7 @@ PARTS = 8
 
 
 def cargo_of(size: int) -> dict[str, str]:
-    """Fields of so many bytes together, which do not compress to nothing: random digits, the same each time."""
+    """Fields of so many bytes together: random hexadecimal digits, which compress to half, the same each time."""
     dice = random.Random(1)
     return {f"part{n}": dice.randbytes(size // PARTS // 2).hex() for n in range(PARTS)}
 
