@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core.rows import EFFECT, SLOT, Effect, Slot
+from outlast.core.rows import EFFECT, SLOT, Effect, Run, Slot
+from outlast.engine import slots
 from outlast.flow import Context, NoUndo, Perhaps, Workflow, activity, repeat
+from outlast.store.port import Store
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
 
@@ -109,5 +111,41 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
         assert world.status("r1") == "completed"
         (row,) = world.core.shelf.under(EFFECT, ("t", "r1"))
         assert isinstance(row, Effect) and row.status.value == "done"
+
+    played(test)
+
+
+@pytest.mark.req("RUN-6")
+def test_a_queued_run_that_ends_leaves_no_slot_it_was_handed_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run ends between its look at the slots and its own end, and hands it one."""
+    looked = slots.held_and_not
+
+    async def test(world: World) -> None:
+        world.add_slots("t", 1)
+        handed: list[int] = []
+
+        async def look_then_be_handed_one(store: Store, run: Run) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+            found = await looked(store, run)
+            if run.run == "r2" and not handed:
+                handed.append(1)
+                row = world.core.shelf.get(SLOT, ("t", 0))
+                assert isinstance(row, Slot)
+                world.core.shelf.put(SLOT, row[:2], row._replace(version=row.version + 1, holder="r2"))
+            return found
+
+        monkeypatch.setattr(slots, "held_and_not", look_then_be_handed_one)
+
+        async def body(ctx: Context[State]) -> None:
+            await ctx.receive("end", Go)
+
+        flow = one_node(body)
+        world.worker(flow)
+        await world.start(flow, "r1")
+        await world.start(flow, "r2")
+        assert world.status("r2") == "queued"
+        await world.cancel("r2")
+        await world.pass_(MINUTE)
+        assert handed and world.status("r2") == "cancelled"
+        assert all(slot.holder != "r2" for slot in world.slots("t"))
 
     played(test)

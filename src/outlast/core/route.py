@@ -119,9 +119,7 @@ def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Eff
     return WalkOn(tuple(left), tuple(answers))
 
 
-def _to_undo(
-    run: Run, ending: Ending, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]
-) -> Rest | Undo:
+def _to_undo(run: Run, ending: Ending, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> Rest | Undo:
     said = [(a, _answer_to(a, notes, effects)) for a in attention_of(run)]
     left = tuple(a for a, answer in said if answer is None)
     answers = tuple(answer for _, answer in said if answer is not None)

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 
 from outlast.core.admission import SlotChange, hand_over
 from outlast.core.budget import DEATHS_THEN_ALONE
-from outlast.core.commit import Commit, Instant, Mapping, Put
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.moves import Told, fence, give, move
 from outlast.core.overlay import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.people import withdraw
-from outlast.core.rows import EVENT, RUN, TOKEN, Approval, Run, Token, check_run, is_due
+from outlast.core.rows import EVENT, RUN, SLOT, TOKEN, Approval, Run, Slot, Token, check_run, is_due
 
 
 def moved(commit: Commit) -> Run:
@@ -229,10 +229,12 @@ def finish(
     slots: Sequence[SlotChange],
     now: Instant,
     told: Sequence[Told] = (),
+    seen: Sequence[Slot] = (),
 ) -> Commit:
     """End the run: slots go to the oldest queued run or become free, open approvals are withdrawn, in one commit.
 
-    `standing` names what it did and nobody undid, where the run ends failed or cancelled.
+    `standing` names what it did and nobody undid, where the run ends failed or cancelled. `seen`: the slots that a
+    run which is still queued does not hold; one that it was handed since refuses this (S-6).
     """
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "standing": list(standing)}
@@ -255,6 +257,7 @@ def finish(
         ended_at=max(now.business, 1),
     )
     freed, expects = hand_over(slots)
+    expects += tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)
     withdrawn = tuple(w for a in approvals if (w := withdraw(a, now)) is not None)
     return Commit(
         (*put, *freed, *withdrawn), fence(run, mail=mail), expects, label=f"{run.run} {verb} {run.node}#{run.visit}"

@@ -16,7 +16,7 @@ async def end(
     """One commit. `state`: None = as it was written last. Raises
     Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
     run = ledger.run
-    freed = await slots.held_by(ledger.store, run) if run.slots or run.queue else ()
+    freed, others = await slots.held_and_not(ledger.store, run) if run.slots or run.queue else ((), ())
     stands = [] if outcome is RunStatus.COMPLETED else names(standing(run, ledger.effects.values()))
     snapshot, values = (ledger.last.snapshot or b"{}", ()) if state is None else await ledger.to_keep(state)
     commit = finish(
@@ -31,5 +31,6 @@ async def end(
         slots=await slots.heirs(ledger.store, freed),
         now=ledger.now,
         told=told,
+        seen=others if run.queue else (),
     )
     await ledger.land(await ledger.with_values(commit, values))

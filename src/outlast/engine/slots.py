@@ -80,8 +80,15 @@ async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
 
 async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:
     """The slot rows that name this run, whether it has been admitted or only been handed them."""
-    limits = await limits_of(store, run.tenant)
-    return tuple(s for limit in limits for s in limit if (s.holder_tenant, s.holder) == (run.tenant, run.run))
+    mine, _ = await held_and_not(store, run)
+    return mine
+
+
+async def held_and_not(store: Store, run: Run) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+    """The slot rows of the run's limits that name it, and the others."""
+    rows = [slot for limit in await limits_of(store, run.tenant) for slot in limit]
+    mine = [s for s in rows if (s.holder_tenant, s.holder) == (run.tenant, run.run)]
+    return tuple(mine), tuple(s for s in rows if s not in mine)
 
 
 def _names(run: Run, slot: Slot) -> bool:

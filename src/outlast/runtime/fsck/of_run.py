@@ -54,8 +54,8 @@ def run_clocks(one: OneRun) -> Broken:
     asleep = run.due_at is None or run.due_at > one.rows.now.real
     if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in clocks):
         yield broken(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not armed")
-    if one.mapping is None or one.mapping.version != one.rows.now.mapping:
-        return
+    if not asleep or one.mapping is None or one.mapping.version != one.rows.now.mapping:
+        return  # one that is due stays so, whatever a skip makes of its clocks
     due = due_of(clocks, one.mapping)
     if due is not None and (run.due_at is None or run.due_at > due):
         yield broken(RUN, run, f"a clock is armed for {due}, but it is not due before {run.due_at}")
