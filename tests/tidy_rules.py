@@ -328,7 +328,8 @@ def code_from_data(source: Source) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
             continue
         name = source.dotted(node.func)
-        importing = name == "importlib.import_module" and not source.path.startswith(("outlast/cli/", "outlast/testing/"))
+        late = source.path.startswith(("outlast/cli/", "outlast/testing/"))
+        importing = name == "importlib.import_module" and not late
         constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
         if name in CODE_FROM_DATA or (importing and not constant):
             yield source.found(node, f"calls {name}: data must not become code")

@@ -348,7 +348,6 @@ def write(
             return await receiver.find()
 
     if undo:
-
         other = undo if isinstance(undo, Receiver) else receiver
         terms = dict(undo_terms or {})
         if terms.pop("asks", False):
