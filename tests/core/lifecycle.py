@@ -34,8 +34,8 @@ MACHINES: dict[type[StrEnum], tuple[str, str]] = {
     EffectStatus: (
         "Effect",
         "One row for each write on the world. `did_not_happen` and `reopen` leave a refusal that the next walk intends "
-        "anew. An undo is an effect of its own, and its record leads what it undoes to `undone`; `withhold` is an undo that "
-        "must not be called as things stand, `by_hand` one that a person did.",
+        "anew. An undo is an effect of its own, and its record leads what it undoes to `undone`; `withhold` is an undo "
+        "that must not be called as things stand, `by_hand` one that a person did.",
     ),
     WaitStatus: ("Wait", "Bound once, by one commit, to notes or to its deadline."),
     ApprovalStatus: ("Approval", "`consume` spends an approval on one effect; it stays approved and covers no other."),

@@ -292,8 +292,8 @@ def test_a_right_graph_is_read_from_its_annotations() -> None:
     assert shop.start.name == "plan"
     assert shop.nodes["plan"].exits == (("act", "plan"), True)
     assert shop.nodes["act"].exits == ((), True)
-    plan = topology_of(shop)["nodes"]["plan"]
-    assert (plan["to"], plan["ends"], plan["start"]) == (["act", "plan"], True, True)
+    drawn = topology_of(shop)["nodes"]["plan"]
+    assert (drawn["to"], drawn["ends"], drawn["start"]) == (["act", "plan"], True, True)
 
 
 @pytest.mark.req("RUN-1")
