@@ -271,7 +271,7 @@ def test_nobody_waits_while_another_has_two_turns(tmp_path: Path) -> None:
 
 
 def test_another_processs_note_wakes_within_a_moment(tmp_path: Path) -> None:
-    """A subscriber hears of a commit of another process within 50 ms, plus what a loaded machine adds."""
+    """A subscriber hears of a commit of another process within 20 ms, plus what a loaded machine adds."""
     path = tmp_path / "s.db"
 
     async def poster() -> None:

@@ -117,7 +117,7 @@ class Store(Protocol):
 
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` in the subscriber's event loop when a run may have become due, here or in another process
-        (SQLite: within 50 ms). Answers the function that ends the subscription."""
+        (SQLite: within 20 ms). Answers the function that ends the subscription."""
 
     async def purge(self, before: int, n: int) -> int:
         """Forget at most `n` runs that ended before a business instant, and all their rows but tokens; at most `n`
