@@ -71,6 +71,8 @@ def _kills() -> list[str]:
             doubts = ", ".join(f"`{key}` {n:,}" for key, n in sorted(row["uncertain"].items())) or "none"
             numbers = f"{row['listed']:,} | {row['run']:,} | {row['killed']:,} | {row['equal']:,}"
             lines.append(f"| {name} | {numbers} | {doubts} | {row['twice']} | {row['seconds']:,} |")
+        if passed_over := sum(row.get("left", 0) for row in each["stories"].values()):
+            lines += ["", f"The time was up before {passed_over} of the places had been gone to: not all."]
         lines += [
             "",
             *(f"- FAILED {name}: {text}" for name, row in each["stories"].items() for text in row["failures"]),
