@@ -167,6 +167,7 @@ class Write:
         if allowed.latest_real is not None and allowed.latest_real <= now.real:
             self.walk.walk_again("the approval lapsed at this very moment")
             raise Unresolved
+        allowed = self._within_the_window(previous, allowed, now.real)
         intent = moves.Intent(
             visit=self.ident[0],
             key=self.call.key,
@@ -182,6 +183,17 @@ class Write:
         )
         ordinal = previous.ordinal if previous else ledger.next_ordinal()
         return self._intended(intent, previous, allowed, ordinal, now)
+
+    def _within_the_window(self, previous: Effect | None, allowed: Permission, now_real: int) -> Permission:
+        """A repeat is sent while the receiver remembers the first attempt, however long this process stood still since
+        it looked (S-17)."""
+        doubt = self.callee.on_doubt
+        if previous is None or not self._perhaps_done or not isinstance(doubt, Repeat):
+            return allowed
+        closes = previous.first_at + millis(doubt.window) - self.times.timeout - self.times.quiet_margin
+        if closes <= now_real:
+            self._doubt(previous, "window_over", "the receiver may have forgotten the first attempt meanwhile")
+        return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
 
     def _intended(
         self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant

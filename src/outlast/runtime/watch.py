@@ -21,7 +21,8 @@ async def until(store: Store, look: Callable[[], Awaitable[T | None]], *, within
                 if (found := await look()) is not None:
                     return found
                 try:
-                    await asyncio.wait_for(changed.wait(), POLL_S)
+                    async with asyncio.timeout(POLL_S):  # wait_for of Python 3.11 can swallow a Ctrl-C at its end
+                        await changed.wait()
                 except TimeoutError:
                     pass  # nobody woke us: look again all the same
     except TimeoutError:

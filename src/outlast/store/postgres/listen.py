@@ -57,7 +57,8 @@ class Listener:
         self._wakes.fire()
         while not cut.is_set():
             try:
-                await asyncio.wait_for(cut.wait(), PING_S)
+                async with asyncio.timeout(PING_S):
+                    await cut.wait()
             except TimeoutError:
                 await db.execute("SELECT 1")
 
