@@ -246,7 +246,9 @@ class Watch:
             self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'nobody'}")
         if row.undoes:
             self._undo_sent(key, row)
-        if key in self._cancelled_first:
+        if (
+            key in self._cancelled_first and row.attempts == 1
+        ):  # a successor repeats what it finds open, to undo it (S-19)
             self.wrong("I35", f"{key} is sent though a cancel came before its intent")
         if json.loads(row.args) != args:
             self.wrong("I3", f"{key} is sent with {args}, intended with {row.args!r}")
