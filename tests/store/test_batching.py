@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core import points
 from outlast.core.commit import Chain, Commit, Put
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.rows import APPROVAL, EVENT, KINDS, MEMO, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
 from outlast.store.database import OFF, Database
 from outlast.store.sql import SQL
@@ -201,7 +201,7 @@ def test_the_plan_test_can_fail(tmp_path: Path) -> None:
     database.migrate()
     db = database.connect()
     assert "SCAN" in plan(db, sql.UNOWNED), "a change of the mapping may scan; nothing else does"
-    assert "TEMP B-TREE" in plan(db, sql.page(EFFECT, ("status",), after=False))
+    assert "TEMP B-TREE" in plan(db, sql.page(MEMO, ("activity",), after=False))
     db.execute("DROP INDEX run_due")
     assert "SCAN" in plan(db, sql.DUE)
     db.close()

@@ -20,12 +20,17 @@ async def until(store: Store, look: Callable[[], Awaitable[T | None]], *, within
                 changed.clear()
                 if (found := await look()) is not None:
                     return found
-                try:
-                    async with asyncio.timeout(POLL_S):  # wait_for of Python 3.11 can swallow a Ctrl-C at its end
-                        await changed.wait()
-                except TimeoutError:
-                    pass  # nobody woke us: look again all the same
+                await _told(changed)
     except TimeoutError:
         return None
     finally:
         unsubscribe()
+
+
+async def _told(changed: asyncio.Event) -> None:
+    """Wait until somebody wakes us, or it is time to look all the same."""
+    try:
+        async with asyncio.timeout(POLL_S):  # wait_for of Python 3.11 can swallow a Ctrl-C at its end
+            await changed.wait()
+    except TimeoutError:
+        pass  # nobody did
