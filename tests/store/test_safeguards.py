@@ -203,7 +203,7 @@ def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    for module in ("memory", "sqlite", "session"):
+    for module in ("memory", "desk", "judging"):
         patch.setattr(f"outlast.store.{module}.check", lambda commit: None)
 
 

@@ -10,19 +10,14 @@ from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.points import point
 from outlast.core.rows import (
-    APPROVAL,
     EFFECT,
     EVENT,
-    EVIDENCE,
     KINDS,
-    MEMO,
     META,
-    NOTE,
     RUN,
     STORE,
     TOKEN,
     USAGE,
-    WAIT,
     WRITER,
     Effect,
     Event,
@@ -41,7 +36,7 @@ from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
-from outlast.store.port import Page, RunRows, Step, gather_rows
+from outlast.store.port import OF_A_HOLDER, Page, RunRows, Step, gather_rows
 from outlast.store.shelf import Shelf
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of, mapping_row, successor
 from outlast.store.wakes import Wakes
@@ -240,7 +235,7 @@ class MemoryStore:
         assert isinstance(run, Run)
         check_run(run)
         events = [row for row in shelf.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
-        rest = [shelf.under(kind, key) for kind in (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)]
+        rest = [shelf.under(kind, key) for kind in OF_A_HOLDER]
         named = [shelf.get(EFFECT, (key[0], "", 0, row[2])) for row in shelf.under(USAGE, key)]
         shared = [effect for effect in named if effect is not None]
         for effect in (*rest[0], *shared):

@@ -7,10 +7,28 @@ and no verb. Every refused write answers "did it land?": Stale and Rejected: no;
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.rows import Approval, Effect, Event, Evidence, Key, Kind, Memo, Note, Row, Run, Wait
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVIDENCE,
+    MEMO,
+    NOTE,
+    WAIT,
+    Approval,
+    Effect,
+    Event,
+    Evidence,
+    Key,
+    Kind,
+    Memo,
+    Note,
+    Row,
+    Run,
+    Wait,
+)
 from outlast.errors import Corrupt
 
 R = TypeVar("R", bound=Row)
@@ -166,6 +184,9 @@ class Transactions(Protocol):
     def transaction(self, timeout_ms: int, *, serializable: bool = False) -> "AbstractAsyncContextManager[Transaction]":
         """Begin one in the caller's loop, that the server ends by itself after `timeout_ms` without a word; rolled
         back where it did not `land`. Raises Unavailable."""
+
+
+OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
 
 
 def gather_rows(

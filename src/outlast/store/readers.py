@@ -9,15 +9,10 @@ from typing import TypeVar
 
 from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import (
-    APPROVAL,
     EFFECT,
     EVENT,
-    EVIDENCE,
-    MEMO,
     META,
-    NOTE,
     RUN,
-    WAIT,
     Event,
     Key,
     Kind,
@@ -28,7 +23,7 @@ from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.database import Database, error_name
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import Page, RunRows, gather_rows
+from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.sql import DECODE, SQL
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 
@@ -36,7 +31,6 @@ T = TypeVar("T")
 
 THREADS = 2
 ALL_ROWS = -1  # SQLite: no limit
-OF_A_HOLDER = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
 
 
 class Readers:

@@ -5,19 +5,18 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from outlast.core import points
-from outlast.core.commit import IDENTITY, Commit
+from outlast.core.commit import IDENTITY
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Kind, Row, Run, Writer
-from outlast.errors import Corrupt, OutlastError, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
+from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.bounds import check
 from outlast.store.cache import Cache
 from outlast.store.database import Database, error_name
+from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.sql import DECODE, SQL
-from outlast.store.taking import candidates, most_of
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
-from outlast.store.tickets import Take, Task, Ticket
+from outlast.store.tickets import Take, Ticket
 
 T = TypeVar("T")
 
@@ -29,12 +28,10 @@ OUTAGES: Final = frozenset({
 # After these the connection itself is still good.
 PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 
-
 # About how many pages of the log a batch takes: a row's own, its index's, and the receipt's.
 PAGES_PER_ROW: Final = 2
 PAGES_PER_BATCH: Final = 2
 BUSY_BATCHES: Final = 20  # a writer that lands so many is worth a log laid out in advance
-
 
 UNHELD: Final = frozenset({"", ENDED})  # owners of a run that nobody walks
 
@@ -78,7 +75,7 @@ class Session:
         for ticket in tickets:
             error = self._attempt((ticket,), False)
             if error is not None:
-                self._refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
+                refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
 
     def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> sqlite3.Error | _Mismatch | None:
         """One transaction for these. Answers an error when it was rolled back because of one of them."""
@@ -86,14 +83,14 @@ class Session:
             with self.database.turn:
                 self._transact(tickets, optimistic)
         except StoreError as error:
-            self._refuse(tickets, error)
+            refuse(tickets, error)
         except StoreUnusable as error:
-            self._refuse(tickets, Unavailable(error.what, error.why, error.fix))
+            refuse(tickets, Unavailable(error.what, error.why, error.fix))
         except sqlite3.Error as error:
             name = error_name(error)
             if name not in OUTAGES:
                 return error
-            self._refuse(tickets, Unavailable(f"the store is not available: {name}", str(error)))
+            refuse(tickets, Unavailable(f"the store is not available: {name}", str(error)))
             if name not in PASSING:
                 self.drop()
         except _Mismatch as error:
@@ -105,7 +102,8 @@ class Session:
         batch = self.begin(optimistic=optimistic)
         try:
             for ticket in tickets:
-                ticket.answer = self._answer(ticket, batch)
+                work = ticket.work
+                ticket.answer = self._take(work, batch) if isinstance(work, Take) else judge(ticket, batch)
             rows = self._apply(batch)
             if not rows:
                 self.db.execute("ROLLBACK")
@@ -163,42 +161,14 @@ class Session:
                     self._cache.put(kind, key, row)
         return row
 
-    # --- judging -------------------------------------------------------------------------
-    def _answer(self, ticket: Ticket, batch: Batch) -> object:
-        work = ticket.work
-        assert not isinstance(work, Task), "a task has a transaction of its own"
-        try:
-            if isinstance(work, Take):
-                return self._take(work, batch)
-            if ticket.out_of_bounds is not None:
-                raise ticket.out_of_bounds
-            return batch.land(work, ticket.chain)
-        except (StoreError, Corrupt) as error:
-            if ticket.chain is not None:
-                batch.broken.add(ticket.chain)
-            return error if isinstance(error, StoreError) else Rejected(str(error))
-
+    # --- taking --------------------------------------------------------------------------
     def _take(self, take: Take, batch: Batch) -> object:
         offered = self._candidates(take, batch)
         try:
             moves = [(run, take.step(run, batch.now, self.mapping)) for run in offered]
         except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
             return error
-        taken: list[Run] = []
-        for run, commit in moves:
-            if commit is not None and self._moves(commit, batch):
-                left = batch.row(RUN, run[:2])
-                assert isinstance(left, Run)
-                taken.append(left)
-        return tuple(taken)
-
-    def _moves(self, commit: Commit, batch: Batch) -> bool:
-        try:
-            check(commit)
-            batch.land(commit)
-        except Stale:
-            return False  # another row it names has moved on: this run is not taken now
-        return True
+        return taken(moves, batch)
 
     def _candidates(self, take: Take, batch: Batch) -> list[Run]:
         """The runs to move, as earlier commits of the batch leave them."""
@@ -306,12 +276,6 @@ class Session:
                     else:
                         self._cache.put(kind, key, row)
         self.written += PAGES_PER_BATCH + PAGES_PER_ROW * rows
-
-    def _refuse(self, tickets: Sequence[Ticket], error: StoreError) -> None:
-        for ticket in tickets:
-            ticket.answer = error
-            if ticket.chain is not None:
-                ticket.chain.broken = True
 
     def drop(self) -> None:
         """Give the connection up; what it had open is rolled back."""

@@ -4,35 +4,34 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 from outlast.core.clock import Clock
-from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import STORE, Key, Kind, Row, Run
-from outlast.errors import OutlastError, Rejected, StoreUnusable, Unavailable
+from outlast.errors import OutlastError, StoreUnusable
 from outlast.store import chores, sql
-from outlast.store.bounds import check
 from outlast.store.database import FULL, OFF, Database, unusable
-from outlast.store.port import Page, RunRows, Step
+from outlast.store.desk import Desk
+from outlast.store.port import Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
 from outlast.store.session import Session
 from outlast.store.ticker import Ticker
-from outlast.store.tickets import Take, Task, Ticket
+from outlast.store.tickets import Ticket
 from outlast.store.wakes import Wakes
 from outlast.store.writer import Writer
 
-URGENT_WAIT_S = 60.0
 
-
-class SqliteStore:
+class SqliteStore(Desk):
     """Promises what store/port.py says. Opened with `open_sqlite`; of use only in the process that opened it."""
 
+    not_inherited = "SQLite's locks do not pass to a child"
+
     def __init__(self, database: Database, writer: str, clock: Clock) -> None:
+        super().__init__()
         self.url = f"sqlite:{database.path}"
         self.writer = writer
-        self._process = os.getpid()
         self._database = database
         self._ticker = Ticker(clock)
         self._wakes = Wakes()
@@ -40,7 +39,6 @@ class SqliteStore:
         self._register(writer)
         self._readers = Readers(database, self._ticker)
         self._thread = Writer(self._session, self._wakes)
-        self._closed = False
 
     def _register(self, writer: str) -> None:
         try:
@@ -50,72 +48,16 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise unusable(self._database.path, error) from error
 
-    def _check_process(self) -> None:
-        if self._closed:
-            raise Unavailable("the store is closed")
-        if os.getpid() != self._process:
-            raise Unavailable("this process was forked from the one that opened the store",
-                              "SQLite's locks do not pass to a child", "open the store after the fork")  # fmt: skip
+    def _send(self, tickets: list[Ticket]) -> None:
+        self._thread.submit(tickets)
 
-    # --- writing -------------------------------------------------------------------------
-    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        """See the port."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Done] = loop.create_future()
-        ticket = Ticket(commit, future, loop, chain, linger)
-        try:
-            check(commit)
-        except Rejected as error:
-            ticket.out_of_bounds = error
-        try:
-            self._check_process()
-        except Unavailable as error:
-            if chain is not None:
-                chain.broken = True
-            future.set_exception(error)
-            future.exception()  # read: a refused commit that nobody awaits is no mistake
-        else:
-            self._thread.submit(ticket)
-        return future
+    def _send_first(self, ticket: Ticket) -> None:
+        self._thread.submit_first(ticket)
 
-    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """See the port."""
-        return await self.submit(commit, chain=chain)
-
-    def hasten(self) -> None:
-        """See the port."""
+    def _hasten(self) -> None:
         self._thread.hasten()
 
-    async def urgent(self, commit: Commit) -> Done:
-        """See the port."""
-        check(commit)
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Done] = loop.create_future()
-        self._thread.submit_first(Ticket(commit, future, loop))
-        return await future
-
-    def urgent_sync(self, commit: Commit) -> Done:
-        """See the port. Raises Unavailable when the writer's thread is stuck for a minute."""
-        check(commit)
-        self._check_process()
-        future: Future[Done] = Future()
-        self._thread.submit_first(Ticket(commit, future, None))
-        try:
-            return future.result(URGENT_WAIT_S)
-        except TimeoutError as error:
-            if future.cancel():
-                raise Unavailable("the store's writer does not answer") from error
-            return future.result()
-
-    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
-        """See the port."""
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Run, ...]] = loop.create_future()
-        self._thread.submit(Ticket(Take(lanes, n, step, owners), future, loop))
-        return await future
-
+    # --- chores --------------------------------------------------------------------------
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """See the port."""
 
@@ -124,23 +66,13 @@ class SqliteStore:
             session.mapping = stored
             return stored
 
-        stored = await self._alone(work, "set_mapping")
-        assert isinstance(stored, Mapping)
+        stored: Mapping = await self._alone(work, "set_mapping")
         return stored
 
     async def purge(self, before: int, n: int) -> int:
         """See the port."""
-        count = await self._alone(lambda s: s.alone(lambda s, b: chores.purge(s, b, before, n), "purge"), "purge")
-        assert isinstance(count, int)
+        count: int = await self._alone(lambda s: s.alone(lambda s, b: chores.purge(s, b, before, n), "purge"), "purge")
         return count
-
-    async def _alone(self, run: Callable[[Session], object], label: str) -> object:
-        """Have the writer's thread do something in a transaction of its own, in order with the commits."""
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[object] = loop.create_future()
-        self._thread.submit(Ticket(Task(run, label), future, loop))
-        return await future
 
     # --- reading -------------------------------------------------------------------------
     async def load(self, kind: Kind, key: Key) -> Row | None:
@@ -227,6 +159,7 @@ class SqliteStore:
             await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self._hand_over_all()
         self._thread.close()
         self._readers.close()
         try:

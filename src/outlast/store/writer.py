@@ -1,6 +1,5 @@
 """The one thread that writes: it gathers what is pending, has it landed together, and sends the answers back."""
 
-import asyncio
 import sqlite3
 import threading
 from collections import deque
@@ -9,6 +8,7 @@ from typing import Final
 
 from outlast.core.budget import CHANGE_POLL, SECOND
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
+from outlast.store.judging import refuse
 from outlast.store.session import Session
 from outlast.store.tickets import Task, Ticket, deliver
 from outlast.store.wakes import Wakes
@@ -28,41 +28,21 @@ class Writer:
         self._session = session
         self._wakes = wakes
         self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()  # None: look at what is urgent, or at closing
-        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
-        self._lock = threading.Lock()
         self._urgent: deque[Ticket] = deque()
         self._closing = threading.Event()
         self._hurry = False  # somebody awaits what lingers
         self._thread = threading.Thread(target=self._run, name="outlast-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, ticket: Ticket) -> None:
-        """Put a ticket at the end of the queue, together with all that its loop submits in this turn.
-
-        A thread that was woken by the first would take the interpreter from the loop again and again, for a commit or
-        two each time: a quarter of all CPU (docs/performance.md).
-        """
-        loop = ticket.loop
-        assert loop is not None, "only what is urgent comes without a loop"
-        with self._lock:
-            turn = self._turns.setdefault(loop, [])
-            turn.append(ticket)
-        if len(turn) == 1:
-            loop.call_soon(self._hand_over, loop)
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            turn = self._turns.pop(loop, [])
-        for at in range(0, len(turn), TURN_MAX):
-            self._queue.put(turn[at : at + TURN_MAX])
+    def submit(self, tickets: list[Ticket]) -> None:
+        """Put the tickets of one turn of a loop at the end of the queue."""
+        for at in range(0, len(tickets), TURN_MAX):
+            self._queue.put(tickets[at : at + TURN_MAX])
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
 
     def hasten(self) -> None:
-        """Land what lingers: now, or, if it is only about to be handed over, with the loop's other commits."""
-        asyncio.get_running_loop().call_soon(self._hasten)
-
-    def _hasten(self) -> None:
+        """Somebody awaits what lingers."""
         self._hurry = True
         self._queue.put([])
 
@@ -80,8 +60,6 @@ class Writer:
     def close(self) -> None:
         """Land what was submitted before, then end the thread; blocks until it has."""
         self._closing.set()
-        for loop in list(self._turns):
-            self._hand_over(loop)
         self._queue.put(None)
         self._thread.join()
         self._answer_rest()
@@ -167,10 +145,7 @@ class Writer:
 
     def _give_up(self, tickets: list[Ticket], error: Exception) -> None:
         self._session.drop()
-        for ticket in tickets:
-            if ticket.chain is not None:
-                ticket.chain.broken = True
-            ticket.answer = error if isinstance(error, StoreError) else Uncertain("the writer failed", repr(error))
+        refuse(tickets, error if isinstance(error, StoreError) else Uncertain("the writer failed", repr(error)))
 
     def _after(self) -> None:
         """What a batch leaves to do: wake who waits for due runs, and keep the log short."""
@@ -207,8 +182,5 @@ class Writer:
                 rest += self._queue.get_nowait() or ()
             except Empty:
                 break
-        for ticket in rest:
-            ticket.answer = Unavailable("the store is closed")
-            if ticket.chain is not None:
-                ticket.chain.broken = True
+        refuse(rest, Unavailable("the store is closed"))
         deliver(rest)

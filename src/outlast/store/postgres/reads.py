@@ -9,15 +9,10 @@ import asyncpg
 
 from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import (
-    APPROVAL,
     EFFECT,
     EVENT,
-    EVIDENCE,
-    MEMO,
     META,
-    NOTE,
     RUN,
-    WAIT,
     Event,
     Key,
     Kind,
@@ -28,7 +23,7 @@ from outlast.core.rows import (
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import Page, RunRows, gather_rows
+from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.postgres import statements
 from outlast.store.postgres.connect import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, numbered
@@ -39,7 +34,6 @@ T = TypeVar("T")
 
 CONNECTIONS: Final = 3
 TRIES: Final = 3  # a read over a connection that was cut is made again
-OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
 _PAIRS: Final = "unnest($1::text[], $2::text[]) AS k(tenant, run)"
 _LAST: Final = (
     f"SELECT e.* FROM {_PAIRS} CROSS JOIN LATERAL (SELECT {COLUMNS[EVENT.name]} FROM event "

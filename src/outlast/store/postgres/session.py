@@ -10,16 +10,15 @@ from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Row, Run, Writer
-from outlast.errors import Corrupt, Rejected, Stale, StoreError, StoreUnusable, Unavailable, Uncertain
+from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.bounds import check
+from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.postgres import statements
 from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, reconnect
 from outlast.store.postgres.named import Named, named
 from outlast.store.postgres.statements import Form, numbered
 from outlast.store.sql import DECODE, SQL
-from outlast.store.taking import candidates, most_of
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 from outlast.store.tickets import Take, Ticket
 
@@ -31,13 +30,6 @@ ASK_AGAIN_S: Final = 0.2
 
 class Mismatch(Exception):
     """A bulk write met a row of another version: everything is judged again, with every row read first."""
-
-
-class _Held(Exception):
-    """Another transaction holds a row of these tickets: they go to the next batch."""
-
-    def __init__(self, tickets: Sequence[Ticket]) -> None:
-        self.tickets = tickets
 
 
 class Session:
@@ -143,7 +135,7 @@ class Session:
             elif isinstance(ticket.work, Take):
                 ticket.answer = await self._take(db, ticket.work, batch, rows)
             else:
-                ticket.answer = _judge(ticket, batch)
+                ticket.answer = judge(ticket, batch)
         if any(batch.changes.values()):
             await self._write(db, batch, [t.work.label for t in tickets] if points.hook else ())
         for chain in batch.broken:
@@ -240,14 +232,7 @@ class Session:
         more = {k: {key for key in v if (k.name, key) not in rows} for k, v in named(commits, optimistic=True).items()}
         others, busy = await self._lock(db, more)
         rows.update(others)
-        taken: list[Run] = []
-        for run, commit in moves:
-            if commit is None or (busy and _names(commit, busy)) or not _lands(commit, batch):
-                continue
-            left = batch.row(RUN, run[:2])
-            assert isinstance(left, Run)
-            taken.append(left)
-        return tuple(taken)
+        return taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
 
     # --- applying ------------------------------------------------------------------------
     async def _write(
@@ -323,39 +308,10 @@ class Session:
                 await self.drop()
 
 
-def _judge(ticket: Ticket, batch: Batch) -> object:
-    work = ticket.work
-    assert isinstance(work, Commit), "a task has a transaction of its own"
-    try:
-        if ticket.out_of_bounds is not None:
-            raise ticket.out_of_bounds
-        return batch.land(work, ticket.chain)
-    except (StoreError, Corrupt) as error:
-        if ticket.chain is not None:
-            batch.broken.add(ticket.chain)
-        return error if isinstance(error, StoreError) else Rejected(str(error))
-
-
-def _lands(commit: Commit, batch: Batch) -> bool:
-    try:
-        check(commit)
-        batch.land(commit)
-    except Stale:
-        return False  # another row it names has moved on: this run is not taken now
-    return True
-
-
 def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
-    return any((kind.name, key) in busy for kind, keys in named((commit,), optimistic=False).items() for key in keys)
+    mine = named((commit,), optimistic=False) if busy else {}
+    return any((kind.name, key) in busy for kind, keys in mine.items() for key in keys)
 
 
 def _may_be_due(row: Row) -> bool:
     return isinstance(row, Run) and row.owner == "" and row.due_at is not None
-
-
-def refuse(tickets: Sequence[Ticket], error: StoreError) -> None:
-    """Answer all of them with one error, which breaks their chains."""
-    for ticket in tickets:
-        ticket.answer = error
-        if ticket.chain is not None:
-            ticket.chain.broken = True

@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -12,12 +11,13 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from outlast.core.clock import Clock
-from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import STORE, Key, Kind, Row, Run
-from outlast.errors import OutlastError, Rejected, Unavailable
+from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
-from outlast.store.bounds import check
-from outlast.store.port import Page, RunRows, Step
+from outlast.store.desk import URGENT_WAIT_S, Desk
+from outlast.store.judging import refuse
+from outlast.store.port import Page, RunRows
 from outlast.store.postgres import chores
 from outlast.store.postgres.connect import Address, connect, insist_on_durability, unusable
 from outlast.store.postgres.listen import Listener
@@ -27,23 +27,24 @@ from outlast.store.postgres.session import Session
 from outlast.store.postgres.transactions import OpenTransaction, Transactions
 from outlast.store.postgres.writer import Writer
 from outlast.store.ticker import Ticker
-from outlast.store.tickets import Take, Task, Ticket
+from outlast.store.tickets import Ticket, deliver
 from outlast.store.wakes import Wakes
 
 T = TypeVar("T")
-URGENT_WAIT_S: Final = 60.0
 RENEWAL_S: Final = 4.0  # below the beat: a renewal over a silent line leaves room for two more
 
 
-class PostgresStore:
+class PostgresStore(Desk):
     """Promises what store/port.py says. Opened with `open_postgres`; of use only in the process that opened it."""
 
+    not_inherited = "a connection does not pass to a child"
+
     def __init__(self, address: Address, writer: str, clock: Clock | None) -> None:
+        super().__init__()
         self.url = address.shown
         self.writer = writer
         self._urgent_writer = f"{writer}.renewals"  # its receipts are its own: a renewal waits for no batch
         self._address = address
-        self._process = os.getpid()
         self._wakes = Wakes()
         ticker = Ticker(clock)
         self._session = Session(address, writer, ticker)
@@ -51,9 +52,6 @@ class PostgresStore:
         self._reads = Reads(address, ticker)
         self._listener = Listener(address, self._wakes)
         self._transactions = Transactions(address, writer, ticker)
-        self._closed = False
-        self._lock = threading.Lock()
-        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-postgres", daemon=True)
         self._thread.start()
@@ -89,8 +87,7 @@ class PostgresStore:
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        for loop in list(self._turns):
-            self._hand_over(loop)
+        self._hand_over_all()
         await self._transactions.close()
         await self._there(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -115,64 +112,24 @@ class PostgresStore:
         """The writing sessions, and the writer row in which each leaves its receipts."""
         return ((self._session, self.writer), (self._urgent, self._urgent_writer))
 
-    def _check_process(self) -> None:
-        if self._closed:
-            raise Unavailable("the store is closed")
-        if os.getpid() != self._process:
-            raise Unavailable("this process was forked from the one that opened the store",
-                              "a connection does not pass to a child", "open the store after the fork")  # fmt: skip
-
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """Await something in the store's own loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     # --- writing -------------------------------------------------------------------------
-    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        """See the port."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Done] = loop.create_future()
-        ticket = Ticket(commit, future, loop, chain, linger)
+    def _send(self, tickets: list[Ticket]) -> None:
         try:
-            check(commit)
-        except Rejected as error:
-            ticket.out_of_bounds = error
+            self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
+        except RuntimeError:  # closed meanwhile
+            _refuse_closed(tickets)
+
+    def _send_first(self, ticket: Ticket) -> None:
+        work = self._tasks.submit_first(ticket)
         try:
-            self._check_process()
-        except Unavailable as error:
-            if chain is not None:
-                chain.broken = True
-            future.set_exception(error)
-            future.exception()  # read: a refused commit that nobody awaits is no mistake
-        else:
-            self._queue(ticket, loop)
-        return future
-
-    def _queue(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> None:
-        """To the writer, together with all that this loop submits in this turn."""
-        with self._lock:
-            turn = self._turns.setdefault(loop, [])
-            turn.append(ticket)
-        if len(turn) == 1:
-            loop.call_soon(self._hand_over, loop)
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            turn = self._turns.pop(loop, [])
-        if turn:
-            try:
-                self._loop.call_soon_threadsafe(self._tasks.submit, turn)
-            except RuntimeError:  # closed meanwhile
-                for ticket in turn:
-                    if not ticket.future.done():
-                        ticket.future.set_exception(Unavailable("the store is closed"))
-
-    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """See the port."""
-        return await self.submit(commit, chain=chain)
-
-    def hasten(self) -> None:
-        """See the port."""
-        asyncio.get_running_loop().call_soon(self._hasten)
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # closed meanwhile
+            work.close()
+            _refuse_closed([ticket])
 
     def _hasten(self) -> None:
         try:
@@ -180,36 +137,7 @@ class PostgresStore:
         except RuntimeError:
             pass  # closed meanwhile: every commit has been answered
 
-    async def urgent(self, commit: Commit) -> Done:
-        """See the port."""
-        check(commit)
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Done] = loop.create_future()
-        await self._there(self._tasks.submit_first(Ticket(commit, future, loop)))
-        return await future
-
-    def urgent_sync(self, commit: Commit) -> Done:
-        """See the port. Raises Unavailable when the store does not answer for a minute."""
-        check(commit)
-        self._check_process()
-        future: Future[Done] = Future()
-        asyncio.run_coroutine_threadsafe(self._tasks.submit_first(Ticket(commit, future, None)), self._loop)
-        try:
-            return future.result(URGENT_WAIT_S)
-        except TimeoutError as error:
-            if future.cancel():
-                raise Unavailable("the store's writer does not answer") from error
-            return future.result()
-
-    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
-        """See the port."""
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Run, ...]] = loop.create_future()
-        self._queue(Ticket(Take(lanes, n, step, owners), future, loop), loop)
-        return await future
-
+    # --- chores --------------------------------------------------------------------------
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """See the port."""
 
@@ -222,21 +150,15 @@ class PostgresStore:
             session.mapping = stored
             return stored
 
-        return await self._alone(work, "set_mapping")
+        stored: Mapping = await self._alone(work, "set_mapping")
+        return stored
 
     async def purge(self, before: int, n: int) -> int:
         """See the port."""
-        return await self._alone(
+        count: int = await self._alone(
             lambda s: s.alone(lambda db, batch: chores.purge(db, batch, before, n), "purge"), "purge"
         )
-
-    async def _alone(self, run: Callable[[Session], Awaitable[T]], label: str) -> T:
-        """Have the writer do something in a transaction of its own, in order with the commits."""
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._queue(Ticket(Task(run, label), future, loop), loop)
-        return await future
+        return count
 
     @asynccontextmanager
     async def transaction(self, timeout_ms: int, *, serializable: bool = False) -> AsyncIterator[OpenTransaction]:
@@ -314,6 +236,11 @@ class PostgresStore:
     async def migrate(self) -> None:
         """See the port. Opening has done it; a second time changes nothing."""
         await self._there(self._migrate())
+
+
+def _refuse_closed(tickets: list[Ticket]) -> None:
+    refuse(tickets, Unavailable("the store is closed"))
+    deliver(tickets)
 
 
 async def open_postgres(url: str, *, writer: str, clock: Clock | None = None) -> PostgresStore:

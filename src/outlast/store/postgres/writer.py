@@ -8,8 +8,9 @@ from typing import Final
 import asyncpg
 
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
+from outlast.store.judging import refuse
 from outlast.store.postgres.connect import AWAY
-from outlast.store.postgres.session import Session, refuse
+from outlast.store.postgres.session import Session
 from outlast.store.tickets import Task, Ticket, deliver
 from outlast.store.wakes import Wakes
 

@@ -1,0 +1,140 @@
+"""Where the callers of a durable store hand in their work and wait for its answer; each store adds its writer."""
+
+import asyncio
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, ClassVar, Final
+
+from outlast.core.commit import Chain, Commit, Done
+from outlast.core.rows import Run
+from outlast.errors import Rejected, Unavailable
+from outlast.store.bounds import check
+from outlast.store.port import Step
+from outlast.store.tickets import Take, Task, Ticket
+
+URGENT_WAIT_S: Final = 60.0
+
+
+class Desk(ABC):
+    """The writing half of store/port.py for a store whose batches are landed by another thread than its callers'."""
+
+    not_inherited: ClassVar[str]  # why a forked child cannot go on with the store
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
+
+    # --- what a store adds ---------------------------------------------------------------
+    @abstractmethod
+    def _send(self, tickets: list[Ticket]) -> None:
+        """To the end of the writer's queue. Every ticket is answered, also by a writer that has ended."""
+
+    @abstractmethod
+    def _send_first(self, ticket: Ticket) -> None:
+        """To the writer, by itself, before its next batch."""
+
+    @abstractmethod
+    def _hasten(self) -> None:
+        """Tell the writer that somebody awaits what lingers."""
+
+    # --- the port ------------------------------------------------------------------------
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        """See the port."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Done] = loop.create_future()
+        ticket = Ticket(commit, future, loop, chain, linger)
+        try:
+            check(commit)
+        except Rejected as error:
+            ticket.out_of_bounds = error
+        try:
+            self._check_process()
+        except Unavailable as error:
+            if chain is not None:
+                chain.broken = True
+            future.set_exception(error)
+            future.exception()  # read: a refused commit that nobody awaits is no mistake
+        else:
+            self._queue(ticket, loop)
+        return future
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        """See the port."""
+        return await self.submit(commit, chain=chain)
+
+    def hasten(self) -> None:
+        """See the port. What lingers lands now or, if it is only about to be handed over, with the loop's others."""
+        asyncio.get_running_loop().call_soon(self._hasten)
+
+    async def urgent(self, commit: Commit) -> Done:
+        """See the port."""
+        check(commit)
+        self._check_process()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Done] = loop.create_future()
+        self._send_first(Ticket(commit, future, loop))
+        return await future
+
+    def urgent_sync(self, commit: Commit) -> Done:
+        """See the port. Raises Unavailable when the store does not answer for a minute."""
+        check(commit)
+        self._check_process()
+        future: Future[Done] = Future()
+        self._send_first(Ticket(commit, future, None))
+        try:
+            return future.result(URGENT_WAIT_S)
+        except TimeoutError as error:
+            if future.cancel():
+                raise Unavailable("the store's writer does not answer") from error
+            return future.result()
+
+    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+        """See the port."""
+        taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners))
+        return taken
+
+    # --- for the stores ------------------------------------------------------------------
+    async def _alone(self, run: Callable[[Any], Any], label: str) -> Any:
+        """Have the writer give its session to `run`, in order with the commits; the answer is the task's."""
+        return await self._in_turn(Task(run, label))
+
+    async def _in_turn(self, work: Take | Task) -> Any:
+        self._check_process()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queue(Ticket(work, future, loop), loop)
+        return await future
+
+    def _check_process(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed")
+        if os.getpid() != self._process:
+            raise Unavailable("this process was forked from the one that opened the store",
+                              self.not_inherited, "open the store after the fork")  # fmt: skip
+
+    def _queue(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> None:
+        """To the writer, together with all that this loop submits in this turn.
+
+        A thread that was woken by the first would take the interpreter from the loop again and again, for a commit or
+        two each time: a quarter of all CPU (docs/performance.md).
+        """
+        with self._lock:
+            turn = self._turns.setdefault(loop, [])
+            turn.append(ticket)
+        if len(turn) == 1:
+            loop.call_soon(self._hand_over, loop)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            turn = self._turns.pop(loop, [])
+        if turn:
+            self._send(turn)
+
+    def _hand_over_all(self) -> None:
+        for loop in list(self._turns):
+            self._hand_over(loop)
