@@ -12,6 +12,12 @@
     ├─ NotFound           OUT-401   no such run, approval, workflow, activity, …
     ├─ Conflict           OUT-402   start key with another input, approval decided, run ended, …
     ├─ Forbidden          OUT-403   the caller lacks the role
+    ├─ Unauthenticated    OUT-411   no credential, or one that proves nothing
+    ├─ TooManyFailures    OUT-412   too many failed credentials from there; `retry_after_s`
+    ├─ Unverifiable       OUT-413   the issuer's keys cannot be had now, so no credential can be checked
+    ├─ BadRequest         OUT-421   HTTP: a request that is not looked at (too large, too slow, not JSON, …)
+    ├─ Precondition       OUT-423   HTTP: If-Match is missing, or names a version that has passed
+    ├─ KeyRefused         OUT-424   HTTP: an Idempotency-Key of another request, or of one under way
     ├─ StoreError                   `landed`: did the commit land? None = perhaps
     │  ├─ Stale           OUT-501   landed = False: a row moved on; reload and decide anew
     │  │  └─ Ended        OUT-502   landed = False: the run has ended
@@ -20,6 +26,7 @@
     │  └─ Uncertain       OUT-505   landed = None: perhaps; ask the receipt first
     ├─ StoreUnusable      OUT-510   the store cannot be opened (missing, read only, newer, locked, full)
     ├─ Corrupt            OUT-511   a stored row breaks an invariant: nothing is done with it
+    ├─ Fault              OUT-900   HTTP: Outlast itself failed; the log has the rest under the request's id
     └─ IllegalMove        OUT-901   a verb the table of core/machine.py does not allow: our own bug
 
 Not in this tree, since authors raise and catch them in `outlast.flow`: `ActivityFailed(refusal)` (an activity
@@ -131,6 +138,46 @@ class Forbidden(OutlastError):
     code = "OUT-403"
 
 
+class Unauthenticated(OutlastError):
+    """The request carries no credential, or one that proves nothing. Nothing was done."""
+
+    code = "OUT-411"
+
+
+class TooManyFailures(OutlastError):
+    """Too many failed credentials came from there; nothing of it is looked at for `retry_after_s` seconds."""
+
+    code = "OUT-412"
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, retry_after_s: int) -> None:
+        super().__init__(what, why, fix)
+        self.retry_after_s = retry_after_s
+
+
+class Unverifiable(OutlastError):
+    """The keys that prove credentials cannot be had now; nobody was let in and nobody was refused for good."""
+
+    code = "OUT-413"
+
+
+class BadRequest(OutlastError):
+    """A request that is not looked at any further: `refusal` says which rule of HTTP or which limit it breaks."""
+
+    code = "OUT-421"
+
+
+class Precondition(OutlastError):
+    """What the caller has seen is missing (`if_match_missing`) or has passed (`stale`). Nothing was done."""
+
+    code = "OUT-423"
+
+
+class KeyRefused(OutlastError):
+    """An Idempotency-Key that stands for another request, or for one that is still under way. Nothing was done."""
+
+    code = "OUT-424"
+
+
 class StoreError(OutlastError):
     """A commit that was not acknowledged. `landed` answers whether it is in the store: False, or None = perhaps."""
 
@@ -196,6 +243,12 @@ class Corrupt(OutlastError):
 
     code = "OUT-511"
     row: tuple[str, tuple[str | int, ...]] | None = None
+
+
+class Fault(OutlastError):
+    """Outlast itself failed while it answered a request. What was acknowledged is safe in the store."""
+
+    code = "OUT-900"
 
 
 class IllegalMove(OutlastError):

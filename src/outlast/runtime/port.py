@@ -15,6 +15,8 @@ class Actor:
     roles: Container[str] = field(default=EVERY_ROLE)
     claims: tuple[str, ...] = ()
     """The roles by name, for the record; () for the local operator, who holds them all."""
+    person: bool = True
+    """False for agents and workers, which decide nothing, whatever roles they hold."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,45 @@
+"""Who a request comes from, as one verified credential says it."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Protocol
+
+from outlast.flow.people import EVERY_ROLE
+from outlast.runtime.port import Actor
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A verified caller. `person` is False for the credentials of agents and workers, which never decide (S6)."""
+
+    tenant: str
+    name: str
+    roles: Container[str]
+    claims: tuple[str, ...]
+    """The roles by name, sorted, for the record; () for the local operator, who holds them all."""
+    person: bool
+
+    def actor(self) -> Actor:
+        """The same caller as `Operations` is bound to it."""
+        return Actor(self.name, self.roles, self.claims, person=self.person)
+
+
+class Authenticator(Protocol):
+    """Turns the Authorization header of a request into the caller it proves."""
+
+    async def authenticate(self, authorization: str, client: str) -> Principal:
+        """The caller. `authorization`: the header's value, '' without one; `client`: the peer's address.
+
+        Raises Unauthenticated (401), TooManyFailures (429), Unverifiable (503: the issuer's keys cannot be had).
+        """
+
+
+class Anonymous:
+    """No authentication: everybody who reaches the socket is the local operator. For loopback only (S34)."""
+
+    def __init__(self, name: str, *, tenant: str = "default") -> None:
+        self._principal = Principal(tenant, name, EVERY_ROLE, (), person=True)
+
+    async def authenticate(self, authorization: str, client: str) -> Principal:
+        """The local operator, whatever the header says."""
+        return self._principal
