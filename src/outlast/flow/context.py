@@ -147,3 +147,14 @@ class Context(Generic[S]):
     def tell(self, key: str, text: str, /, **data: JsonValue) -> None:
         """Add a line to the run's history, once per key and visit. Kept by the node's next wait or its return."""
         raise NotImplementedError
+
+    # --- producing -------------------------------------------------------------------------
+    async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
+        """Keep a row of what this run produces, under a key of your own within the run.
+
+        Emitting under the same key again replaces the row: a repeated walk adds nothing. Rows are stored in chunks
+        while the node works, the last of them before the node's return or wait is; one that could not be stored is
+        emitted again by the next walk. `kind`: what it is (default: the model's name). Raises NotStorable,
+        LimitExceeded, InvalidInput (no key).
+        """
+        raise NotImplementedError

@@ -25,6 +25,7 @@ from outlast.core.rows import (
     Event,
     Evidence,
     Hold,
+    Row,
     Run,
     Slot,
     Worker,
@@ -35,7 +36,7 @@ from outlast.engine.limits import set_slots
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime import board, verification
+from outlast.runtime import board, results, verification
 from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -431,6 +432,16 @@ class Operations:
     async def approvals_of(self, run: str) -> list[Approval]:
         """Every approval of one run."""
         return await commands.approvals_of(self.store, self.tenant, run)
+
+    async def results(self, run: str, *, after: int = 0, limit: int = results.PAGE) -> tuple[Row, ...]:
+        """What a run has produced, from after an ordinal, in the order of first emission. Raises NotFound."""
+        await self.run(run)
+        return await results.page(self.store, self.tenant, run, after, limit)
+
+    async def count_results(self, run: str) -> int:
+        """How many results a run has: its rows are counted at this moment (OUT-5). Raises NotFound."""
+        await self.run(run)
+        return await results.count(self.store, self.tenant, run)
 
     async def slots(self) -> tuple[Slot, ...]:
         """The slot rows that bind this tenant, the global ones included."""
