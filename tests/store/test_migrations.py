@@ -8,7 +8,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from outlast.core.rows import APPROVAL, EVENT, HOLD, KINDS, RUN, TOPOLOGY, USAGE, VALUE, Approval, Kind, Row, Run
+from outlast.core.rows import (
+    APPROVAL,
+    CURSOR,
+    DELIVERY,
+    EVENT,
+    HOLD,
+    KINDS,
+    REQUEST,
+    RESULT,
+    RUN,
+    SUBSCRIPTION,
+    TOPOLOGY,
+    UNTOLD,
+    USAGE,
+    VALUE,
+    Approval,
+    Kind,
+    Row,
+    Run,
+)
 from outlast.engine import commands
 from outlast.flow import Context, Workflow, role
 from outlast.store import database
@@ -34,7 +53,7 @@ NEW_SINCE_1 = {
     ("effect", "keep_ms"),
     ("effect", "redone"),
 }
-KINDS_SINCE_1 = (HOLD, USAGE, TOPOLOGY, VALUE)
+KINDS_SINCE_1 = (HOLD, USAGE, TOPOLOGY, VALUE, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNTOLD)
 DAY = 24 * 3_600_000
 
 

@@ -61,12 +61,37 @@ class LeaseStatus(StrEnum):
     CLOSED = "closed"
 
 
-Status = RunStatus | EffectStatus | WaitStatus | ApprovalStatus | LeaseStatus
-R, E, W, A, L = RunStatus, EffectStatus, WaitStatus, ApprovalStatus, LeaseStatus
+class SubscriptionStatus(StrEnum):
+    """Whether an address is told of events."""
+
+    ACTIVE = "active"
+    DISABLED = "disabled"  # by a person, or because it answered that it is gone
+    REMOVED = "removed"
+
+
+class DeliveryStatus(StrEnum):
+    """An event that one subscription did not accept at the first attempt."""
+
+    OWED = "owed"  # it will be sent again
+    DELIVERED = "delivered"
+    DEAD = "dead"  # given up: a person decides
+
+
+Status = RunStatus | EffectStatus | WaitStatus | ApprovalStatus | LeaseStatus | SubscriptionStatus | DeliveryStatus
+R, E, W, A, L, S, D = (
+    RunStatus,
+    EffectStatus,
+    WaitStatus,
+    ApprovalStatus,
+    LeaseStatus,
+    SubscriptionStatus,
+    DeliveryStatus,
+)
 
 TERMINAL: Final = frozenset({R.COMPLETED, R.FAILED, R.CANCELLED})
 HELD: Final = frozenset({R.RUNNING, R.RECOVERING, R.COMPENSATING})
 OPEN_EFFECT: Final = frozenset({E.INTENDED, E.UNCERTAIN})
+SWEPT: Final = "*"  # Subscription.swept: no old run is left to look through
 ENDED: Final = "ended"  # the owner of a terminal run: nobody can take it, and a post to it is refused
 
 
@@ -143,6 +168,17 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("open_lease", L.ALIVE, None),
     *_moves("renew", L.ALIVE, L.ALIVE),
     *_moves("close_lease", L.CLOSED, L.ALIVE),
+    # subscription
+    *_moves("subscribe", S.ACTIVE, None),
+    *_moves("rotate", S.ACTIVE, S.ACTIVE),
+    *_moves("disable", S.DISABLED, S.ACTIVE),
+    *_moves("enable", S.ACTIVE, S.DISABLED),
+    *_moves("remove", S.REMOVED, S.ACTIVE, S.DISABLED),
+    # delivery
+    *_moves("send", D.OWED, None, D.OWED),  # sent, and not accepted: another attempt follows
+    *_moves("close", D.DELIVERED, D.OWED),
+    *_moves("bury", D.DEAD, None, D.OWED),  # given up
+    *_moves("redeliver", D.OWED, None, D.OWED, D.DELIVERED, D.DEAD),  # a person wants it sent again
 )
 _TARGET: Final = {(move.verb, move.source): move.target for move in TABLE}
 assert len(_TARGET) == len(TABLE), "one row for each verb and source"
@@ -178,6 +214,16 @@ def approval_target(verb: str, source: ApprovalStatus | None) -> ApprovalStatus:
 def lease_target(verb: str, source: LeaseStatus | None) -> LeaseStatus:
     """Where `verb` leads a worker's or writer's row. Raises IllegalMove when the table has no such row."""
     return LeaseStatus(_look_up(verb, source))
+
+
+def subscription_target(verb: str, source: SubscriptionStatus | None) -> SubscriptionStatus:
+    """Where `verb` leads a subscription. Raises IllegalMove when the table has no such row."""
+    return SubscriptionStatus(_look_up(verb, source))
+
+
+def delivery_target(verb: str, source: DeliveryStatus | None) -> DeliveryStatus:
+    """Where `verb` leads a delivery. Raises IllegalMove when the table has no such row."""
+    return DeliveryStatus(_look_up(verb, source))
 
 
 def _look_up(verb: str, source: Status | None) -> Status:

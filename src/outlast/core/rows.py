@@ -17,6 +17,7 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
+from outlast.core.outgoing import Cursor, Delivery, Subscription, Untold
 from outlast.errors import Corrupt
 
 STORE: Final = "*"  # the tenant of rows that belong to the store itself
@@ -271,6 +272,34 @@ class Value(NamedTuple):
     at: int
 
 
+class Result(NamedTuple):
+    """A produced row, under its key in the run: the only source of every count (CKP-4, OUT-5)."""
+
+    tenant: str
+    run: str
+    key: str
+    version: int
+    ordinal: int  # in the order of the first emission
+    kind: str
+    data: bytes  # JSON
+    at: int
+
+
+class Request(NamedTuple):
+    """The stored answer to a request that named an idempotency key."""
+
+    tenant: str
+    key: str
+    version: int
+    actor: str
+    operation: str
+    digest: str  # of what was asked
+    status: int  # HTTP; 0 = in flight
+    headers: str  # JSON
+    body: bytes
+    at: int
+
+
 class Worker(NamedTuple):
     """A process that holds runs; one lease for all of them. Closed once, it never renews."""
 
@@ -321,6 +350,12 @@ Row: TypeAlias = (
     | Usage
     | Topology
     | Value
+    | Result
+    | Request
+    | Subscription
+    | Cursor
+    | Delivery
+    | Untold
     | Worker
     | Writer
     | Meta
@@ -352,6 +387,12 @@ HOLD: Final = Kind("hold", Hold, 2, True, True)
 USAGE: Final = Kind("usage", Usage, 3, False, True)
 TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
 VALUE: Final = Kind("value", Value, 3, False, False)
+RESULT: Final = Kind("result", Result, 3, True, False)
+REQUEST: Final = Kind("request", Request, 2, True, True)
+SUBSCRIPTION: Final = Kind("subscription", Subscription, 2, True, True)
+CURSOR: Final = Kind("cursor", Cursor, 3, True, True)
+DELIVERY: Final = Kind("delivery", Delivery, 4, True, True)
+UNTOLD: Final = Kind("untold", Untold, 3, False, False)
 WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
@@ -370,6 +411,12 @@ KINDS: Final = (
     USAGE,
     TOPOLOGY,
     VALUE,
+    RESULT,
+    REQUEST,
+    SUBSCRIPTION,
+    CURSOR,
+    DELIVERY,
+    UNTOLD,
     WORKER,
     WRITER,
     META,

@@ -38,10 +38,11 @@ def set_mapping(
 
 def purge(session: Session, batch: Batch, before: int, n: int) -> int:
     """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
-    kept for long enough; and old receipts."""
+    kept for long enough; old answers to requests; and old receipts."""
     over = session.db.execute(sql.OVER, (before, n)).fetchall()
     for kind in OF_A_RUN:
         session.db.executemany(SQL[kind.name].forget, over)
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
+    session.db.execute(sql.OLD_REQUESTS, (before,))
     session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
     return len(over)

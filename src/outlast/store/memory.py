@@ -14,6 +14,7 @@ from outlast.core.rows import (
     EVENT,
     KINDS,
     META,
+    REQUEST,
     RUN,
     STORE,
     TOKEN,
@@ -23,6 +24,7 @@ from outlast.core.rows import (
     Event,
     Key,
     Kind,
+    Request,
     Row,
     Run,
     Usage,
@@ -190,6 +192,9 @@ class MemoryStore:
                     if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN):
                         shelf.drop(kind, run[:2])
             self._forget_shared(n)
+            for row in shelf.under(REQUEST, ()):
+                if isinstance(row, Request) and row.at < before:
+                    shelf.drop(REQUEST, row[:2])
             for row in shelf.under(WRITER, ()):
                 if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:
                     shelf.drop(WRITER, row[:2])

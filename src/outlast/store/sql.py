@@ -8,7 +8,20 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, KINDS, RUN, USAGE, Kind, Row, Run, check_effect, check_run
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    KINDS,
+    REQUEST,
+    RUN,
+    USAGE,
+    Kind,
+    Row,
+    Run,
+    check_effect,
+    check_run,
+)
 from outlast.errors import Corrupt
 from outlast.store.pages import ORDER
 
@@ -148,6 +161,8 @@ FORGET_SHARED: Final = (
     f"WHERE run = '' AND keep_ms > 0 AND settled_at > 0 AND settled_at + keep_ms <= {MARK} AND NOT EXISTS "
     f"(SELECT 1 FROM {USAGE.name} u WHERE u.tenant = e.tenant AND u.key = e.key) LIMIT {MARK})"
 )
+# Stored answers to requests that nobody repeats any more. Parameter: business instant.
+OLD_REQUESTS: Final = f"DELETE FROM {REQUEST.name} WHERE at < {MARK}"
 # Parameters: batch, tenant, id, the status of a living writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
 
@@ -158,9 +173,8 @@ OLD_WRITERS: Final = f"DELETE FROM writer WHERE {_and(('tenant', 'status'))} AND
 def _status(kind: Kind) -> tuple[int, dict[str, StrEnum]]:
     """Where the status of a row is, and its words; (-1, {}) for a kind that has none."""
     hint = get_type_hints(kind.row).get("status")
-    if hint is None:
+    if hint is None or not issubclass(hint, StrEnum):
         return -1, {}
-    assert issubclass(hint, StrEnum)
     return kind.row._fields.index("status"), {member.value: member for member in hint}
 
 

@@ -64,11 +64,12 @@ async def set_mapping(
 
 async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int) -> int:
     """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
-    kept for long enough; and old receipts."""
+    kept for long enough; old answers to requests; and old receipts."""
     over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n, timeout=CHORE_S)]
     for kind in OF_A_RUN:
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
+    await db.execute(numbered(sql.OLD_REQUESTS), before, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
     return len(over)
 
