@@ -103,6 +103,7 @@ def over(run: str) -> Conflict:
         f"run {run} has ended",
         "a run that has ended takes no note and makes no move",
         f"look at it with: outlast runs show {run}",
+        refusal="ended",
     )
 
 

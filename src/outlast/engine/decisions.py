@@ -43,14 +43,18 @@ async def decide(
     reason: str,
     changed: Mapping[str, Any] | None = None,
     verdict: Verdict | None = None,
+    version: int = 0,
 ) -> Approval:
     """Decide, or vote, once. Raises Conflict or Forbidden, each with its `refusal`.
 
     The caller's right to decide `approval` is the caller's to check; where that row changed meanwhile in who may
-    decide or what is offered, the decision is refused as `moved`.
+    decide or what is offered, the decision is refused as `moved`. `version`: of the row that the decider has seen;
+    where it is named, any change since is refused so.
     """
     check_reason(reason)
     row = approval
+    if version and version != row.version:
+        raise _moved(row) if row.status is ApprovalStatus.PENDING else _decided(row)
     for _ in range(RACES_MAX):
         _check(row, verb, chosen, by, changed)
         commit = people.decide(
@@ -59,6 +63,8 @@ async def decide(
         _heed(commit, verdict)
         if (left := await _landed(store, row, commit)) is None:
             return await find_approval(store, row.tenant, row.id)
+        if version:
+            raise _moved(left)
         if left.who != row.who:
             raise Conflict(
                 f"approval {row.id} was handed to others while you decided",
@@ -185,6 +191,15 @@ def _expired(approval: Approval) -> Conflict:
         "the time to decide is over by the store's clock; nothing was approved or rejected",
         f"see what the run waits for now: outlast runs show {approval.run}",
         refusal=ApprovalStatus.EXPIRED.value,
+    )
+
+
+def _moved(approval: Approval) -> Conflict:
+    return Conflict(
+        f"approval {approval.id} has changed since you saw it",
+        f"it is at version {approval.version} now",
+        f"look again: outlast approvals show {approval.id}",
+        refusal="moved",
     )
 
 

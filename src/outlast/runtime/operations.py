@@ -110,9 +110,17 @@ class Operations:
         await answers.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
 
     async def approve(
-        self, approval: str, *, reason: str = "", alternative: int = 0, changes: Mapping[str, Any] | None = None
+        self,
+        approval: str,
+        *,
+        reason: str = "",
+        alternative: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        version: int = 0,
     ) -> Approval:
         """Approve the plan asked for, or one of the alternatives (1, 2, …); where it takes several people, vote for it.
+
+        `version`: of the approval as it was shown; a change since then refuses the decision (`moved`).
 
         `changes`: arguments to approve with other values, where the approval lets people change them; checked against
         the activity's types and the workflow's policy, whose code has to be loaded here. Raises NotFound, Forbidden,
@@ -129,7 +137,7 @@ class Operations:
         choice = decisions.Choice(plans[alternative]["digest"])
         if changes:
             choice = await self._changed(row, alternative, changes)
-        return await self._decide(row, "approve", choice, reason=reason)
+        return await self._decide(row, "approve", choice, reason=reason, version=version)
 
     async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> decisions.Choice:
         run = await self.run(row.run)
@@ -153,10 +161,11 @@ class Operations:
             row = await self._may_decide(approval)
         return await decisions.reassign(self.store, row, who=str(who), by=self.actor.name, reason=reason)
 
-    async def reject(self, approval: str, *, reason: str, again: bool = False) -> Approval:
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> Approval:
         """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
         row = await self._may_decide(approval)
-        return await self._decide(row, "again" if again else "reject", decisions.Choice(""), reason=reason)
+        verb: decisions.Answer = "again" if again else "reject"
+        return await self._decide(row, verb, decisions.Choice(""), reason=reason, version=version)
 
     async def answer(
         self, run: str, reason: Reason, choice: Choice, *, text: str, key: str = "", by: timedelta | None = None
@@ -251,7 +260,7 @@ class Operations:
         return row
 
     async def _decide(
-        self, row: Approval, verb: decisions.Answer, choice: decisions.Choice, *, reason: str
+        self, row: Approval, verb: decisions.Answer, choice: decisions.Choice, *, reason: str, version: int
     ) -> Approval:
         return await decisions.decide(
             self.store,
@@ -263,6 +272,7 @@ class Operations:
             by=self.actor.name,
             claims=list(self.actor.claims),
             reason=reason,
+            version=version,
         )
 
     async def resolve_effect(
@@ -308,13 +318,15 @@ class Operations:
         workflow: str = "",
         attention: bool = False,
         waiting_for: str = "",
+        q: str = "",
         cursor: str = "",
         limit: int = 50,
     ) -> tuple[tuple[Run, ...], str]:
         """Runs, newest first, and the cursor of the next page ('' at the end).
 
         `attention`: only those that a person must look at; `waiting_for`: only those that wait for this kind of
-        thing. Both are looked for page by page, so an answer may hold fewer runs than `limit` and still have a cursor.
+        thing; `q`: only those with this in run id or correlation id. These are looked for page by page, so an answer
+        may hold fewer runs than `limit` and still have a cursor.
         """
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
         found: list[Run] = []
@@ -323,6 +335,8 @@ class Operations:
             for row in page.rows:
                 assert isinstance(row, Run)
                 if (attention and not row.attention) or (waiting_for and not _waits_for(row, waiting_for)):
+                    continue
+                if q and q not in row.run and q not in row.correlation_id:
                     continue
                 found.append(row)
                 if len(found) == limit:
