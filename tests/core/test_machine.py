@@ -58,8 +58,12 @@ def test_no_verb_belongs_to_two_machines() -> None:
 
 R, E, W, A, L = RunStatus, EffectStatus, WaitStatus, ApprovalStatus, LeaseStatus
 FORBIDDEN = [
-    *((verb, status) for status in TERMINAL for verb in sorted(VERBS[R])),  # a terminal run never changes
-    *((verb, status) for status in set(R) - HELD for verb in ("advance", "park", "flag", "complete", "hand_back")),
+    *((verb, status) for status in sorted(TERMINAL) for verb in sorted(VERBS[R])),  # a terminal run never changes
+    *(
+        (verb, status)
+        for status in sorted(set(R) - HELD)
+        for verb in ("advance", "park", "flag", "complete", "hand_back")
+    ),
     ("start", R.QUEUED),  # a run is born once
     ("record", E.UNCERTAIN),  # once in doubt, a late answer is evidence and a person decides
     ("record", E.REFUSED),

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tests.failures.table import FAILURES, HARNESSES, ROOT, removed_in
+from tests.failures.table import FAILURES, HARNESSES, ROOT, is_complete, removed_in
 from tests.simulation.dice import FAULTS
 
 PAGE: Final = ROOT / "RELIABILITY.md"
 RESULTS: Final = ROOT / "tests" / "simulation" / "results"
+SAMPLED: Final = "sampled pairs"
 KILLS: Final = ROOT / "tests" / "crash" / "results"
 
 
@@ -58,26 +59,32 @@ def _kills() -> list[str]:
         "after a call. It was killed there (the dying process wrote down where), its successor went on, and the end",
         "is compared with that of the run nobody killed. A pair dies once more in its recovery. An effect that was",
         "left uncertain is one whose receiver neither dedupes nor can be asked; a person answered it from its record.",
+        "Gone to: the places where a first death was tried; the last column says whether those are all of the story.",
         "",
     ]
     for each in kills():
         lines += [
             f"{each['what'].capitalize()}, at {each['commit']} on {each['date']} with `{each['command']}`:",
             "",
-            "| story | places | run | killed | equal | left uncertain, and where | done twice | s |",
-            "|---|---|---|---|---|---|---|---|",
+            "| story | places | gone to | run | killed | equal | left uncertain, and where | done twice | s | all |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         for name, row in each["stories"].items():
             doubts = ", ".join(f"`{key}` {n:,}" for key, n in sorted(row["uncertain"].items())) or "none"
-            numbers = f"{row['listed']:,} | {row['run']:,} | {row['killed']:,} | {row['equal']:,}"
-            lines.append(f"| {name} | {numbers} | {doubts} | {row['twice']} | {row['seconds']:,} |")
-        if passed_over := sum(row.get("left", 0) for row in each["stories"].values()):
-            lines += ["", f"The time was up before {passed_over} of the places had been gone to: not all."]
+            numbers = f"{row['run']:,} | {row['killed']:,} | {row['equal']:,} | {doubts} | {row['twice']}"
+            places = f"{row['listed']:,} | {_gone_to(each['what'], row)}"
+            whole = "yes" if is_complete(each["what"], row) and each["what"] != SAMPLED else "no"
+            lines.append(f"| {name} | {places} | {numbers} | {row['seconds']:,} | {whole} |")
         lines += [
             "",
             *(f"- FAILED {name}: {text}" for name, row in each["stories"].items() for text in row["failures"]),
         ]
     return lines
+
+
+def _gone_to(what: str, row: dict[str, Any]) -> str:
+    """How many places a campaign went to for a first death; a sample of pairs draws them, perhaps some twice."""
+    return "drawn" if what == SAMPLED else f"{row['listed'] - row.get('left', 0):,}"
 
 
 def _safeguards() -> list[str]:

@@ -15,7 +15,7 @@ from tests.crash.__main__ import STORIES
 from tests.engine import test_clocks, test_policy
 from tests.engine.world import World
 from tests.failures.page import PAGE, kills, page, results
-from tests.failures.table import FAILURES, HARNESSES, Failure, functions, removed_in
+from tests.failures.table import COMPLETE, FAILURES, HARNESSES, Failure, functions, is_complete, removed_in
 from tests.simulation.dice import FAULTS
 from tests.simulation.mutants import MUTANTS
 
@@ -73,12 +73,32 @@ def test_twenty_safeguards_are_removed_one_by_one() -> None:
     assert sum(len(removed_in(path)) for path, _, _ in HARNESSES) >= 20
 
 
+def measured() -> list[tuple[str, str, dict[str, Any]]]:
+    """Each story of each campaign whose figures are kept."""
+    return [(each["what"], name, row) for each in kills() for name, row in each["stories"].items()]
+
+
 def test_every_kill_that_was_measured_ended_as_it_must() -> None:
-    told = [(each["what"], name, row) for each in kills() for name, row in each["stories"].items()]
-    for what, name, row in told:
+    for what, name, row in measured():
         assert row["run"] == row["killed"] == row["equal"] > 0, (what, name)
         assert row["twice"] == 0 and row["failures"] == [], (what, name)
-    assert set(STORIES) >= {name for what, name, _ in told if what == "single cells"} >= {"refund", "trip"}
+        assert sum(row["reached"].values()) == row["killed"], (what, name)
+        assert name in STORIES, (what, name)
+
+
+@pytest.mark.parametrize(("what", "story"), sorted(COMPLETE))
+def test_what_is_claimed_to_be_complete_left_no_place(what: str, story: str) -> None:
+    (row,) = [row for kind, name, row in measured() if (kind, name) == (what, story)]
+    assert row.get("left", 0) == 0, f"{row['left']} places were not gone to"
+    assert is_complete(what, row)
+
+
+def test_a_place_that_was_left_is_not_called_complete() -> None:
+    whole = {"listed": 3, "run": 3, "killed": 3, "equal": 3}
+    assert is_complete("single cells", whole) and is_complete("all pairs", whole | {"run": 9, "killed": 9, "equal": 9})
+    for spoilt in ({"left": 1}, {"run": 2, "killed": 2, "equal": 2}, {"equal": 2}, {"killed": 2}):
+        assert not is_complete("single cells", whole | spoilt)
+    assert not is_complete("all pairs", {"listed": 3, "run": 9, "killed": 9, "equal": 9, "left": 1})
 
 
 def test_the_figures_are_of_these_faults_and_mutants() -> None:
