@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from outlast.core.budget import SECOND, Liveness
@@ -97,10 +98,10 @@ class Heartbeat:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._beat, args=(loop,), name="outlast-heartbeat", daemon=True).start()
 
-    def tick(self, late_ms: int = 0) -> None:
-        """The event loop is alive; it came so much later than it had asked to be woken."""
+    def tick(self, asked: int) -> None:
+        """The event loop is alive; it was asked at this moment of the monotonic clock."""
         self._loop_ticked = self._clock.mono()
-        self._loop_late = late_ms
+        self._loop_late = max(0, self._loop_ticked - asked)
         self._dumped = False
 
     def stop(self) -> None:
@@ -108,7 +109,10 @@ class Heartbeat:
         self._stop.set()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop itself is asked, and not a chore that may be waiting for a store: that must not cost the lease."""
         while not self._stop.wait(self._live.heartbeat_every / SECOND):
+            with suppress(RuntimeError):  # closed: it never ticks again
+                loop.call_soon_threadsafe(self.tick, self._clock.mono())
             if self._clock.mono() - self._loop_ticked > self._live.loop_stall_max:
                 self._dump_stacks()
                 continue
