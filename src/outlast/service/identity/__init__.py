@@ -1,6 +1,23 @@
 """Who calls, and what they may do: credentials, roles, and the table of permissions."""
 
+from outlast.service.identity.credentials import authenticator
+from outlast.service.identity.listen import SameOrigin, check_bind, proxy_options
 from outlast.service.identity.permissions import Permissions, permissions, permit
 from outlast.service.identity.principal import Anonymous, Authenticator, Principal
+from outlast.service.identity.settings import AuthSettings
+from outlast.service.identity.static import new_token
 
-__all__ = ["Anonymous", "Authenticator", "Permissions", "Principal", "permissions", "permit"]
+__all__ = [
+    "Anonymous",
+    "AuthSettings",
+    "Authenticator",
+    "Permissions",
+    "Principal",
+    "SameOrigin",
+    "authenticator",
+    "check_bind",
+    "new_token",
+    "permissions",
+    "permit",
+    "proxy_options",
+]

@@ -2,10 +2,15 @@
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from outlast.errors import Unauthenticated
 from outlast.flow.people import EVERY_ROLE
 from outlast.runtime.port import Actor
+from outlast.service.identity.settings import is_loopback
+
+NAME_CHARS_MAX: Final = 200
+LOCAL: Final = "local:"  # what the command line calls whoever sits at the machine
 
 
 @dataclass(frozen=True)
@@ -41,5 +46,23 @@ class Anonymous:
         self._principal = Principal(tenant, name, EVERY_ROLE, (), person=True)
 
     async def authenticate(self, authorization: str, client: str) -> Principal:
-        """The local operator, whatever the header says."""
+        """The local operator, whatever the header says. Raises Unauthenticated: the peer is not this machine."""
+        if not is_loopback(client):
+            raise Unauthenticated(
+                "this service has no authentication, so it is for this machine only",
+                f"the request comes from {client or 'nowhere'}",
+                "set up authentication: outlast token new NAME --role viewer",
+                refusal="not_local",
+            )
         return self._principal
+
+
+def refusal_of_name(name: object) -> str:
+    """Why this cannot name a caller in the record of who did what; '' where it can."""
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+        return f"is no text of 1 to {NAME_CHARS_MAX} characters"
+    if not name.isprintable() or name != name.strip():
+        return "holds characters that cannot be seen"
+    if name.lower().startswith(LOCAL):
+        return f"begins with {LOCAL}, which is for the command line"
+    return ""

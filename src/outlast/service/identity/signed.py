@@ -1,0 +1,163 @@
+"""Tokens that an issuer signed (JWT): verified by PyJWT, strictly, and read as the caller they prove."""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jwt
+
+from outlast.core.keys import check_name
+from outlast.core.limits import NAME
+from outlast.errors import InvalidInput, Unauthenticated
+from outlast.service.identity.keys import IssuerKeys
+from outlast.service.identity.principal import Principal, refusal_of_name
+from outlast.service.identity.settings import AuthSettings
+
+TOKEN_BYTES_MAX: Final = 8 * 1024
+KID_CHARS_MAX: Final = 200
+ROLES_MAX: Final = 256
+PROGRAMS: Final = frozenset({"agent", "worker"})
+"""Roles of programs: whoever holds one is no person, whatever else the token says."""
+NEVER: Final = frozenset({"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip"})
+"""Headers by which a token would bring its own key, or its own rules."""
+TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
+TIMES: Final = ("exp", "nbf", "iat")
+
+
+class SignedTokens:
+    """Verifies the tokens of one issuer."""
+
+    def __init__(self, settings: AuthSettings, keys: IssuerKeys) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    async def read(self, token: str) -> Principal:
+        """The caller whom the token proves. Raises Unauthenticated, Unverifiable."""
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refused("too_large")
+        header = _header(token)
+        kid, algorithm = header.get("kid"), header.get("alg")
+        if not isinstance(kid, str) or not 0 < len(kid) <= KID_CHARS_MAX or algorithm not in self._settings.algorithms:
+            raise refused("invalid")
+        key = await self._keys.find(kid)
+        if key is None:
+            raise refused("unknown_key")
+        return self._principal(self._verified(token, key))
+
+    def _verified(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
+        settings = self._settings
+        try:
+            return _STRICT.decode(
+                token,
+                key,
+                algorithms=settings.algorithms,
+                issuer=settings.issuer,
+                audience=settings.audience,
+                leeway=settings.leeway_s,
+                options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
+            )
+        except jwt.ExpiredSignatureError:
+            raise refused("expired") from None
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            raise refused("invalid") from None
+
+    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+        """Raises Unauthenticated: what the claims say is no tenant, no name, or no roles."""
+        settings = self._settings
+        tenant, name = _claim(claims, settings.tenant_claim), _claim(claims, settings.name_claim)
+        try:
+            check_name("tenant", tenant)
+        except InvalidInput:
+            raise refused("claims", f"{settings.tenant_claim} names no tenant") from None
+        if why := refusal_of_name(name):
+            raise refused("claims", f"{settings.name_claim}: {why}")
+        roles = _roles(_claim(claims, settings.roles_claim))
+        if len(roles) > ROLES_MAX:
+            raise refused("claims", f"{settings.roles_claim} lists more than {ROLES_MAX} roles")
+        return Principal(tenant, name, roles, tuple(sorted(roles)), self._is_person(claims, roles))
+
+    def _is_person(self, claims: Mapping[str, Any], roles: frozenset[str]) -> bool:
+        """Only where the issuer says so, and nobody acts for him or her (`act`, RFC 8693)."""
+        path = self._settings.person_claim
+        if not path or "act" in claims or roles & PROGRAMS:
+            return False
+        value = _claim(claims, path)
+        return bool(value) and value not in ("false", "0", "no")
+
+
+def refused(refusal: str, why: str = "") -> Unauthenticated:
+    """What a caller is told whose credential proves nothing: little, since it may be a stranger."""
+    said = {"expired": "it has expired", "too_large": f"at most {TOKEN_BYTES_MAX:,} bytes"}
+    return Unauthenticated(
+        "the credential proves nothing",
+        why or said.get(refusal, "it is not one that this service believes"),
+        "send Authorization: Bearer … with a token that is current",
+        refusal=refusal if refusal in ("expired", "too_large", "claims") else "invalid",
+    )
+
+
+class _Strict(jwt.PyJWT):
+    """PyJWT, for which one claim may not be there twice and a time has to be a number."""
+
+    def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, Any]:
+        payload = _object(decoded["payload"])
+        for name in TIMES:
+            if name in payload and (isinstance(payload[name], bool) or not isinstance(payload[name], int | float)):
+                raise jwt.DecodeError(f"{name} is no number")
+        return payload
+
+
+_STRICT: Final = _Strict()
+
+
+def _header(token: str) -> dict[str, Any]:
+    """The header, before anything in it is believed. Raises Unauthenticated."""
+    try:
+        first = token.split(".", 1)[0].encode("ascii")
+        header = _object(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
+    except (ValueError, binascii.Error, jwt.DecodeError):
+        raise refused("invalid") from None
+    kind = header.get("typ", "JWT")
+    if NEVER & set(header) or not isinstance(kind, str) or kind.lower() not in TYPES:
+        raise refused("invalid")
+    return header
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    """A JSON object that says nothing twice: two readers of the same token must not see two callers."""
+    try:
+        found = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise jwt.DecodeError("no JSON object") from error
+    if not isinstance(found, dict):
+        raise jwt.DecodeError("no JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path; None where there is none."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _roles(value: Any) -> frozenset[str]:
+    """The roles of a list, or of words between spaces; what cannot name a role is none."""
+    words = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
+    return frozenset(word for word in words if isinstance(word, str) and NAME.fullmatch(word))

@@ -1,0 +1,117 @@
+"""An issuer of tokens for the tests: real keys, real signatures, and its key set on a real HTTP server."""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from outlast.service.identity import AuthSettings
+
+ISSUER, AUDIENCE = "https://id.example.com/realms/acme", "outlast"
+RSA_KEYS = [rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(3)]
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def b64(data: bytes) -> str:
+    """base64url without padding, as tokens have it."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def public(kid: str, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, **more: Any) -> dict[str, Any]:
+    """The public half as the key set shows it."""
+    algorithm: Any = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
+    entry: dict[str, Any] = json.loads(algorithm.to_jwk(key.public_key()))
+    return {**entry, "kid": kid, "use": "sig", **more}
+
+
+def pem(key: rsa.RSAPrivateKey) -> bytes:
+    """The public half as text: what a confused verifier would take for a shared secret."""
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def claims(**given: Any) -> dict[str, Any]:
+    """What a good token says; None takes a claim away."""
+    now = int(time.time())
+    found = {
+        "iss": ISSUER, "aud": AUDIENCE, "sub": "ana", "iat": now, "exp": now + 300, "tenant": "acme",
+        "roles": ["approver", "finance"], "email": "ana@corp.example", **given,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def token(
+    key: Any = RSA_KEYS[0], *, kid: str | None = "k0", algorithm: str = "RS256",
+    headers: Mapping[str, Any] | None = None, **given: Any,
+) -> str:  # fmt: skip
+    """A signed token."""
+    head = {**({"kid": kid} if kid is not None else {}), **(headers or {})}
+    return jwt.encode(claims(**given), key, algorithm=algorithm, headers=head)
+
+
+def raw(header: bytes, payload: bytes, key: rsa.RSAPrivateKey = RSA_KEYS[0]) -> str:
+    """A token of exactly these bytes, properly signed with RS256."""
+    signed = f"{b64(header)}.{b64(payload)}".encode()
+    return f"{signed.decode()}.{b64(jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256).sign(signed, key))}"
+
+
+def unsigned(header: str, signature: bytes = b"") -> str:
+    """A token with this header, good claims, and any signature."""
+    return f"{b64(header.encode())}.{b64(json.dumps(claims()).encode())}.{b64(signature)}"
+
+
+class Issuer:
+    """Its key set at `url`, and how often that was fetched. `status`, `body`: what it answers instead, when set."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/certs"
+        self.keys = [public("k0", RSA_KEYS[0])]
+        self.fetches = 0
+        self.status = 200
+        self.body: bytes | None = None
+        self.headers: dict[str, str] = {}
+        self.paths: list[str] = []
+
+    def settings(self, **given: Any) -> AuthSettings:
+        """Settings that believe this issuer."""
+        return AuthSettings(
+            **{"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": self.url, "person_claim": "email", **given}
+        )
+
+
+@contextmanager
+def serving() -> Iterator[Issuer]:
+    """An issuer that answers until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            issuer.fetches += 1
+            issuer.paths.append(self.path)
+            body = json.dumps({"keys": issuer.keys}).encode() if issuer.body is None else issuer.body
+            self.send_response(issuer.status)
+            for name, value in issuer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    issuer = Issuer(server.server_port)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield issuer
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

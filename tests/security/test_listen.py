@@ -1,0 +1,79 @@
+"""Where a service may be reached, and which pages may speak to it (S15, S34)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from outlast.errors import Forbidden, InvalidInput, Unauthenticated
+from outlast.service.identity import Anonymous, check_bind, proxy_options
+from outlast.service.identity.listen import check_origin
+
+HERE = ["127.0.0.1", "127.8.9.1", "localhost", "LOCALHOST.", "::1", "[::1]", "::ffff:127.0.0.1"]
+ELSEWHERE = ["0.0.0.0", "::", "", "192.168.1.7", "10.0.0.1", "example.com", "localhost.example.com", "2130706433",
+             "0x7f.1", "127.1", "::ffff:10.0.0.1", "169.254.1.1", "127.0.0.1.nip.io"]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", HERE)
+def test_this_machine_may_be_served_without_authentication(host: str) -> None:
+    check_bind(host, authenticates=False)
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_any_other_address_takes_authentication(host: str) -> None:
+    check_bind(host, authenticates=True)
+    with pytest.raises(InvalidInput, match=r"refuses to listen on .* without authentication"):
+        check_bind(host, authenticates=False)
+
+
+@pytest.mark.parametrize("client", ["192.0.2.1", "10.0.0.1", "", "testclient"])
+def test_without_authentication_other_machines_are_nobody(client: str) -> None:
+    """However the socket was bound: an application mounted in another server cannot tell."""
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(Anonymous("local:me").authenticate("", client))
+    assert caught.value.refusal == "not_local"
+
+
+def test_forwarded_headers_come_from_listed_proxies_only() -> None:
+    assert proxy_options(()) == {"proxy_headers": False, "forwarded_allow_ips": []}
+    assert proxy_options(("10.0.0.2",)) == {"proxy_headers": True, "forwarded_allow_ips": ["10.0.0.2"]}
+    with pytest.raises(InvalidInput, match="not everybody"):
+        proxy_options(("10.0.0.2", "*"))
+
+
+def scope(method: str = "POST", **headers: str) -> dict[str, Any]:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "method": method, "headers": pairs}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://127.0.0.1:8001"},
+        {"origin": "http://127.0.0.1.evil.example:8000"}, {"origin": ""}, {"origin": "http://["},
+        {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"},
+        {"origin": "http://127.0.0.1:8000", "sec_fetch_site": "cross-site"},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_page_of_another_site_changes_nothing(method: str, headers: dict[str, str]) -> None:
+    with pytest.raises(Forbidden) as caught:
+        check_origin(scope(method, host="127.0.0.1:8000", **headers), local_only=False)
+    assert caught.value.refusal == "cross_origin"
+
+
+def test_programs_and_pages_of_its_own_may() -> None:
+    for headers in [{}, {"origin": "http://127.0.0.1:8000", "sec_fetch_site": "same-origin"}]:
+        check_origin(scope(host="127.0.0.1:8000", **headers), local_only=True)
+    check_origin(scope("GET", host="127.0.0.1:8000", origin="https://evil.example"), local_only=True)
+    check_origin(scope("GET", host="[::1]:8000"), local_only=True)
+    check_origin(scope("GET", host="outlast.example.com"), local_only=False)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "10.0.0.1", "[", "localhost.evil.example"])
+def test_without_authentication_it_answers_to_its_own_name_only(host: str) -> None:
+    """A page whose name was made to point here (DNS rebinding) sends its own name."""
+    with pytest.raises(Forbidden) as caught:
+        check_origin(scope("GET", host=host), local_only=True)
+    assert caught.value.refusal == "host"

@@ -1,0 +1,287 @@
+"""Tokens of an issuer: who is let in, and every forgery that is not (S4)."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import jwt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
+from outlast.runtime.clocks import SystemClock, VirtualClock
+from outlast.service.identity import AuthSettings, Principal, authenticator
+from outlast.service.identity.keys import COOLDOWN_MS, LIFETIME_MS, REFRESH_MS
+from tests.security.issuer import EC_KEY, RSA_KEYS, Issuer, b64, claims, pem, public, raw, serving, token, unsigned
+
+HEAD = b'{"alg":"RS256","kid":"k0","typ":"JWT"}'
+
+
+def read(issuer: Issuer, text: str, **given: Any) -> Principal:
+    """Whom the header proves, to a service that has just begun."""
+    door = authenticator(issuer.settings(**given), SystemClock())
+    return asyncio.run(door.authenticate(f"Bearer {text}", "192.0.2.1"))
+
+
+def refusal(issuer: Issuer, text: str, **given: Any) -> str:
+    with pytest.raises(Unauthenticated) as caught:
+        read(issuer, text, **given)
+    return caught.value.refusal
+
+
+@pytest.mark.req("GATE-2")
+def test_a_good_token_is_its_caller(issuer: Issuer) -> None:
+    found = read(issuer, token())
+    assert found == Principal("acme", "ana", frozenset({"approver", "finance"}), ("approver", "finance"), True)
+    actor = found.actor()
+    assert (actor.name, actor.claims, actor.person) == ("ana", ("approver", "finance"), True)
+    issuer.keys = [public("e", EC_KEY)]
+    assert read(issuer, token(EC_KEY, kid="e", algorithm="ES256")).name == "ana"
+
+
+def test_claims_are_found_where_the_settings_say(issuer: Issuer) -> None:
+    nested = token(realm_access={"roles": ["operator", "no role at all", 7]}, org={"id": "t1"})
+    found = read(issuer, nested, roles_claim="realm_access.roles", tenant_claim="org.id", name_claim="email")
+    assert (found.tenant, found.name, found.claims) == ("t1", "ana@corp.example", ("operator",))
+    spelt = token(**{"https://corp.example/roles": ["viewer"], "scope": "viewer starter"})
+    assert read(issuer, spelt, roles_claim="https://corp.example/roles").claims == ("viewer",)
+    assert read(issuer, spelt, roles_claim="scope").claims == ("starter", "viewer")
+    assert read(issuer, token(roles={"admin": True})).claims == ()
+
+
+@pytest.mark.req("GATE-2")
+def test_only_people_are_people(issuer: Issuer) -> None:
+    assert read(issuer, token()).person
+    assert not read(issuer, token(), person_claim="").person
+    for told in [{"email": None}, {"email": False}, {"email": "false"}, {"act": {"sub": "bot"}},
+                 {"roles": ["approver", "agent"]}, {"roles": ["worker", "finance"]}]:  # fmt: skip
+        assert not read(issuer, token(**told)).person, told
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tenant": None}, {"tenant": "../etc"}, {"tenant": "*"}, {"tenant": ""}, {"tenant": ["acme"]}, {"tenant": 7},
+        {"sub": "a\nb"}, {"sub": "local:ana"}, {"sub": " ana"}, {"sub": "x" * 201}, {"sub": "\u202eana"},
+        {"roles": [f"r{n}" for n in range(300)]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_claims_that_name_nobody_are_refused(issuer: Issuer, wrong: dict[str, Any]) -> None:
+    assert refusal(issuer, token(**wrong)) == "claims"
+
+
+NOW = int(time.time())
+FORGED = {
+    "alg none": unsigned('{"alg":"none","kid":"k0"}'),
+    "alg None": unsigned('{"alg":"None","kid":"k0"}'),
+    "no alg": unsigned('{"kid":"k0"}', b"x" * 256),
+    "alg as a list": unsigned('{"alg":["RS256"],"kid":"k0"}', b"x" * 256),
+    "another key, same kid": token(RSA_KEYS[1]),
+    "no kid": token(kid=None),
+    "kid is a path": token(kid="../../../../dev/null"),
+    "kid is SQL": token(kid="k0' OR '1'='1"),
+    "kid is an address": token(kid="http://127.0.0.1:1/keys"),
+    "kid is a number": raw(b'{"alg":"RS256","kid":0}', json.dumps(claims()).encode()),
+    "kid is endless": token(kid="k" * 1000),
+    "another algorithm": token(algorithm="RS512"),
+    "an algorithm not listed": token(algorithm="PS256"),
+    "wrong issuer": token(iss="https://evil.example"),
+    "issuer begins alike": token(iss="https://id.example.com/realms/acme/evil"),
+    "issuer as a list": raw(HEAD, json.dumps(claims(iss=["https://id.example.com/realms/acme"])).encode()),
+    "no issuer": token(iss=None),
+    "wrong audience": token(aud="another"),
+    "audience begins alike": token(aud="outlast-admin"),
+    "no audience": token(aud=None),
+    "no expiry": token(exp=None),
+    "expiry as text": raw(HEAD, json.dumps(claims(exp=str(NOW + 300))).encode()),
+    "expiry true": raw(HEAD, json.dumps(claims(exp=True)).encode()),
+    "expiry endless": raw(HEAD, json.dumps(claims()).encode().replace(b'"exp": ', b'"exp": 1e999, "x": ')),
+    "not yet": token(nbf=NOW + 3600),
+    "issued tomorrow": token(iat=NOW + 86_400),
+    "no subject": token(sub=None),
+    "subject a number": raw(HEAD, json.dumps(claims(sub=7)).encode()),
+    "its own key": token(RSA_KEYS[1], headers={"jwk": public("k0", RSA_KEYS[1])}),
+    "its own key, signed right": token(headers={"jwk": public("k0", RSA_KEYS[1])}),
+    "its own key set": token(headers={"jku": "http://127.0.0.1:1/certs"}),
+    "its own certificate": token(headers={"x5u": "http://127.0.0.1:1/cert"}),
+    "its own chain": token(headers={"x5c": ["MIIB"]}),
+    "critical extension": token(headers={"crit": ["exp"]}),
+    "another kind of token": token(headers={"typ": "logout+jwt"}),
+    "a claim twice": raw(HEAD, json.dumps(claims()).encode()[:-1] + b', "tenant": "globex"}'),
+    "a header twice": raw(b'{"alg":"RS256","kid":"k1","kid":"k0"}', json.dumps(claims()).encode()),
+    "a claim twice, nested": raw(HEAD, json.dumps(claims()).encode()[:-1] + b', "x": {"a": 1, "a": 2}}'),
+    "no object": raw(HEAD, b"[]"),
+    "too deep": raw(HEAD, b'{"x":' + b"[" * 2400 + b"]" * 2400 + b"}"),
+    "changed after signing": token().replace(".", ".e30", 1),
+    "two dots": "a.b.c",
+    "no dots": "abc",
+    "empty parts": "..",
+    "not base64": "!!!.!!!.!!!",
+    "four parts": token() + ".x",
+    "signature cut": token()[:-8],
+    "another alphabet": token().replace("a", "\u0430", 1),
+}  # fmt: skip
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("text", FORGED.values(), ids=FORGED.keys())
+def test_a_forged_token_is_refused(issuer: Issuer, text: str) -> None:
+    assert refusal(issuer, text) == "invalid"
+    assert set(issuer.paths) <= {"/certs"}, "nothing is fetched that a token names"
+
+
+@pytest.mark.parametrize("secret", [pem(RSA_KEYS[0]), json.dumps(public("k0", RSA_KEYS[0])).encode()])
+def test_a_public_key_is_no_shared_secret(issuer: Issuer, secret: bytes) -> None:
+    """HS256 with what everybody can read; and nobody can set a service up to believe such tokens."""
+    signed = unsigned('{"alg":"HS256","kid":"k0"}').rpartition(".")[0]
+    algorithm = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)
+    forged = f"{signed}.{b64(algorithm.sign(signed.encode(), secret))}"
+    assert refusal(issuer, forged) == "invalid"
+    for weak in ("HS256", "none", "ES256K"):
+        with pytest.raises(InvalidInput, match="is not one of"):
+            authenticator(issuer.settings(algorithms=("RS256", weak)), SystemClock())
+
+
+def test_a_shared_secret_in_the_key_set_is_no_key(issuer: Issuer) -> None:
+    issuer.keys.append({"kty": "oct", "kid": "s", "k": b64(b"x" * 32), "alg": "HS256"})
+    issuer.keys.append(public("enc", RSA_KEYS[1], use="enc"))
+    issuer.keys += [{"kty": "RSA", "kid": "broken", "n": "!"}, {"kty": "RSA", "kid": "odd", "alg": ["RS256"]}, 7]  # type: ignore[list-item]
+    assert read(issuer, token()).name == "ana"
+    assert refusal(issuer, token(RSA_KEYS[1], kid="enc")) == "invalid"
+
+
+def test_time_is_kept_within_a_minute(issuer: Issuer) -> None:
+    now = int(time.time())
+    assert read(issuer, token(exp=now - 20)).name == "ana"
+    assert refusal(issuer, token(exp=now - 40)) == "expired"
+    assert read(issuer, token(nbf=now + 20)).name == "ana"
+    with pytest.raises(InvalidInput, match="from 0 to 60"):
+        authenticator(issuer.settings(leeway_s=61), SystemClock())
+
+
+def test_a_huge_token_is_refused_before_it_is_read(issuer: Issuer) -> None:
+    assert refusal(issuer, token(x="y" * 64_000)) == "too_large"
+    assert issuer.fetches == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(max_size=200), st.binary(max_size=200).map(lambda b: f"{b64(b)}.{b64(b)}.{b64(b)}")))
+def test_whatever_is_sent_the_answer_is_401(text: str) -> None:
+    door = authenticator(AuthSettings("i", "a", "http://127.0.0.1:1/", person_claim="email"), SystemClock())
+    with pytest.raises((Unauthenticated, Unverifiable)):
+        asyncio.run(door.authenticate(f"Bearer {text}", "192.0.2.1"))
+
+
+@pytest.mark.parametrize("url", ["http://id.example.com/certs", "file:///etc/keys", "ftp://x/y", "https://u:p@x/y"])
+def test_keys_come_over_https(url: str) -> None:
+    with pytest.raises(InvalidInput, match="https"):
+        authenticator(AuthSettings("i", "a", url), SystemClock())
+
+
+def test_what_is_missing_is_named_at_once() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        authenticator(AuthSettings(issuer="i", roles_claim=""), SystemClock())
+    assert [name for name, _ in caught.value.problems] == ["auth.audience", "auth.jwks_url", "auth.roles_claim"]
+
+
+# --- rotation ------------------------------------------------------------------------------------
+def bearer(text: str) -> str:
+    return f"Bearer {text}"
+
+
+@pytest.mark.req("GATE-2")
+def test_a_new_key_is_found_and_a_revoked_one_stops_within_five_minutes(issuer: Issuer) -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        door = authenticator(issuer.settings(), clock)
+        old, new = bearer(token()), bearer(token(RSA_KEYS[1], kid="k1"))
+        for _ in range(50):
+            await door.authenticate(old, "192.0.2.1")
+        assert issuer.fetches == 1
+        issuer.keys.append(public("k1", RSA_KEYS[1]))
+        await clock.advance(COOLDOWN_MS)
+        assert (await door.authenticate(new, "192.0.2.1")).name == "ana"
+        assert issuer.fetches == 2, "an unknown kid is looked for at once"
+        issuer.keys = [public("k1", RSA_KEYS[1])]
+        await clock.advance(REFRESH_MS - 1)
+        await door.authenticate(old, "192.0.2.1")
+        await clock.advance(1)
+        with pytest.raises(Unauthenticated):
+            await door.authenticate(old, "192.0.2.1")
+        assert (await door.authenticate(new, "192.0.2.1")).name == "ana"
+
+    asyncio.run(story())
+
+
+@pytest.mark.req("GATE-2")
+def test_an_issuer_that_is_away_lets_nobody_in_for_longer_than_fifteen_minutes(issuer: Issuer) -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        door = authenticator(issuer.settings(), clock)
+        good = bearer(token())
+        await door.authenticate(good, "192.0.2.1")
+        issuer.status, before = 503, issuer.fetches
+        await clock.advance(LIFETIME_MS - 1)
+        for _ in range(20):
+            await door.authenticate(good, "192.0.2.1")
+        assert issuer.fetches == before + 1, "one that fails is not asked again at once"
+        await clock.advance(1)
+        with pytest.raises(Unverifiable):
+            await door.authenticate(good, "192.0.2.1")
+        issuer.status = 200
+        await clock.advance(COOLDOWN_MS)
+        await door.authenticate(good, "192.0.2.1")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (500, b"", {}), (302, b"", {"Location": "http://127.0.0.1:1/"}), (200, b"not json", {}), (200, b"[]", {}),
+        (200, b'{"keys": 7}', {}), (200, b'{"keys": []}', {}), (200, b"[" * 100_000, {}),
+        (200, json.dumps({"keys": [public("k0", RSA_KEYS[0])], "x": "y" * 300_000}).encode(), {}),
+        (200, json.dumps({"keys": [{}] * 200}).encode(), {}),
+    ],
+)  # fmt: skip
+def test_a_key_set_that_is_none_proves_nothing(
+    issuer: Issuer, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    issuer.status, issuer.body, issuer.headers = status, body, headers
+    with pytest.raises(Unverifiable):
+        read(issuer, token())
+
+
+@pytest.mark.req("GATE-2")
+def test_a_flood_of_unknown_keys_is_one_fetch_and_a_lock(issuer: Issuer) -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        door = authenticator(issuer.settings(), clock)
+        await door.authenticate(bearer(token()), "192.0.2.1")
+        await clock.advance(COOLDOWN_MS)
+        flood = [door.authenticate(bearer(token(kid=f"x{n}")), f"198.51.100.{n % 250}") for n in range(500)]
+        answers = await asyncio.gather(*flood, return_exceptions=True)
+        assert all(isinstance(answer, Unauthenticated) for answer in answers)
+        assert issuer.fetches == 2
+        one = [door.authenticate(bearer(token(kid=f"y{n}")), "203.0.113.9") for n in range(40)]
+        kinds = [type(answer) for answer in await asyncio.gather(*one, return_exceptions=True)]
+        assert kinds.count(TooManyFailures) == 20
+
+    asyncio.run(story())
+
+
+def test_many_at_once_fetch_once() -> None:
+    with serving() as issuer:
+
+        async def story() -> None:
+            door = authenticator(issuer.settings(), SystemClock())
+            await asyncio.gather(*(door.authenticate(bearer(token()), "192.0.2.1") for _ in range(50)))
+
+        asyncio.run(story())
+        assert issuer.fetches == 1

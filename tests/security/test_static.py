@@ -1,0 +1,182 @@
+"""Tokens of ours: made once, kept as hashes; and the lock for those who guess (S12)."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
+from outlast.runtime.clocks import VirtualClock
+from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
+from outlast.service.identity.credentials import Credentials
+from outlast.service.identity.failures import ADDRESSES_MAX, LOCK_MAX_MS, LOCK_MS, MOST, WITHIN_MS, Failures
+from outlast.service.identity.static import StaticTokens, read_line, read_lines
+
+ANA, ANA_LINE = new_token("ana@corp", tenant="acme", roles=["finance", "approver"], person=True)
+BOT, BOT_LINE = new_token("bot", tenant="acme", roles=["agent"], person=False)
+LINES = f"# who may come in\n\n{ANA_LINE}\n  {BOT_LINE}\n"
+
+
+def door(clock: VirtualClock, lines: str = LINES) -> Credentials:
+    return authenticator(AuthSettings(tokens=lines), clock)
+
+
+async def fail(credentials: Credentials, client: str, token: str = "olt_guess") -> type[Exception]:
+    with pytest.raises((Unauthenticated, TooManyFailures)) as caught:
+        await credentials.authenticate(f"Bearer {token}", client)
+    return type(caught.value)
+
+
+@pytest.mark.req("GATE-2")
+def test_a_token_is_its_caller_and_stands_nowhere() -> None:
+    assert ANA not in LINES and len(ANA) >= 43
+    found = asyncio.run(door(VirtualClock()).authenticate(f"bearer {ANA}", "192.0.2.1"))
+    assert found == Principal("acme", "ana@corp", frozenset({"finance", "approver"}), ("approver", "finance"), True)
+    assert not asyncio.run(door(VirtualClock()).authenticate(f"Bearer {BOT}", "192.0.2.1")).person
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", f"Basic {ANA}", ANA, f"Bearer  {ANA}", f"Bearer {ANA} ", f"Bearer {ANA}x",
+     f"Bearer {ANA[:-1]}", "Bearer olt_", f"Bearer {ANA.lower()}", f"Bearer {ANA_LINE.rpartition('=')[2]}",
+     "Bearer \x00", "Bearer é", "Bearer " + "x" * 9_000],
+)  # fmt: skip
+def test_anything_else_proves_nothing(header: str) -> None:
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(door(VirtualClock()).authenticate(header, "192.0.2.1"))
+    assert ANA not in str(caught.value)
+
+
+def test_a_token_has_its_last_day() -> None:
+    clock = VirtualClock()
+    until = datetime.fromtimestamp(clock.wall() / 1000 + 2 * 86_400, UTC)
+    token, line = new_token("ana", tenant="acme", roles=["viewer"], person=True, until=until)
+    credentials = door(clock, line)
+    assert asyncio.run(credentials.authenticate(f"Bearer {token}", "192.0.2.1")).name == "ana"
+    asyncio.run(clock.advance(2 * 86_400_000))
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(credentials.authenticate(f"Bearer {token}", "192.0.2.1"))
+    assert caught.value.refusal == "expired"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (ANA_LINE.replace("tenant=acme ", ""), "tenant"), (ANA_LINE.replace("=acme", "=../x"), "tenant"),
+        (ANA_LINE.replace("=yes", "=maybe"), "person"), (ANA_LINE.replace("person=yes ", ""), "person"),
+        (ANA_LINE[:-1], "sha256"), (ANA_LINE + " sha256=00", "each once"), (ANA_LINE + " admin=yes", "each once"),
+        (ANA_LINE.replace("finance", "no role!").replace("no role!", "r!"), "role"), ("local:ana" + ANA_LINE, "local:"),
+        (BOT_LINE.replace("person=no", "person=yes"), "does not hold the role agent"),
+        (ANA_LINE + " until=soon", "until"),
+    ],
+)  # fmt: skip
+def test_a_line_that_cannot_be_is_refused(line: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        read_line(line)
+    with pytest.raises(InvalidInput) as caught:
+        read_lines(f"{BOT_LINE}\n{line}")
+    assert [where for where, _ in caught.value.problems] == ["line 2"]
+    assert ANA_LINE.rpartition("=")[2] not in str(caught.value)
+
+
+def test_one_token_is_one_caller() -> None:
+    with pytest.raises(InvalidInput, match="stands there twice"):
+        read_lines(f"{ANA_LINE}\n{ANA_LINE.replace('ana@corp', 'eve')}")
+
+
+def test_every_hash_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of the tokens it is, or how much of it is right, does not show in the time that it takes."""
+    compared: list[tuple[bytes, bytes]] = []
+    original = __import__("hmac").compare_digest
+
+    def counting(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return bool(original(one, other))
+
+    monkeypatch.setattr("outlast.service.identity.static.hmac.compare_digest", counting)
+    tokens = StaticTokens(read_lines(LINES), VirtualClock())
+    tokens.read(ANA)
+    assert len(compared) == 2
+    with pytest.raises(Unauthenticated):
+        tokens.read("olt_x")
+    assert len(compared) == 4
+
+
+# --- those who guess -----------------------------------------------------------------------------
+@pytest.mark.req("GATE-2")
+def test_whoever_guesses_is_locked_out_and_nobody_else() -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        credentials = door(clock)
+        await credentials.authenticate(f"Bearer {BOT}", "192.0.2.1")
+        kinds = [await fail(credentials, "192.0.2.1") for _ in range(MOST + 5)]
+        assert kinds == [Unauthenticated] * MOST + [TooManyFailures] * 5
+        with pytest.raises(TooManyFailures) as caught:
+            await credentials.authenticate(f"Bearer {ANA}", "192.0.2.1")
+        assert 0 < caught.value.retry_after_s <= LOCK_MS // 1000
+        assert (await credentials.authenticate(f"Bearer {ANA}", "192.0.2.2")).name == "ana@corp"
+        assert (await credentials.authenticate(f"Bearer {BOT}", "192.0.2.1")).name == "bot", "it was at work there"
+        await clock.advance(LOCK_MS)
+        assert (await credentials.authenticate(f"Bearer {ANA}", "192.0.2.1")).name == "ana@corp"
+
+    asyncio.run(story())
+
+
+def test_an_expired_token_and_a_missing_one_are_no_guesses() -> None:
+    clock = VirtualClock()
+    token, line = new_token("old", tenant="acme", roles=[], person=True, until=datetime(2020, 1, 1, tzinfo=UTC))
+
+    async def story() -> None:
+        credentials = door(clock, f"{LINES}\n{line}")
+        for _ in range(3 * MOST):
+            assert await fail(credentials, "192.0.2.1", token) is Unauthenticated
+            with pytest.raises(Unauthenticated):
+                await credentials.authenticate("", "192.0.2.1")
+
+    asyncio.run(story())
+
+
+def test_each_lock_is_longer_up_to_a_quarter_of_an_hour() -> None:
+    clock, locks = VirtualClock(), []
+    failures = Failures(clock)
+    for _ in range(7):
+        for _ in range(MOST):
+            failures.note("192.0.2.1")
+        with pytest.raises(TooManyFailures) as caught:
+            failures.check("192.0.2.1")
+        locks.append(caught.value.retry_after_s)
+        asyncio.run(clock.advance(locks[-1] * 1000))
+        failures.check("192.0.2.1")
+    assert locks == [60, 120, 240, 480, 900, 900, 900]
+    asyncio.run(clock.advance(LOCK_MAX_MS))
+    for _ in range(MOST):
+        failures.note("192.0.2.1")
+    with pytest.raises(TooManyFailures) as caught:
+        failures.check("192.0.2.1")
+    assert caught.value.retry_after_s == 60
+
+
+def test_slow_mistakes_lock_nobody_out() -> None:
+    clock = VirtualClock()
+    failures = Failures(clock)
+    for _ in range(10 * MOST):
+        failures.note("192.0.2.1")
+        failures.check("192.0.2.1")
+        asyncio.run(clock.advance(WITHIN_MS // (MOST - 1)))
+
+
+def test_a_subnet_of_version_6_is_one_address_and_what_is_kept_is_bounded() -> None:
+    failures = Failures(VirtualClock())
+    for n in range(MOST):
+        failures.note(f"2001:db8::{n:x}")
+    with pytest.raises(TooManyFailures):
+        failures.check("2001:db8::ffff")
+    failures.check("2001:db8:0:1::1")
+    for n in range(MOST):
+        failures.note("::ffff:192.0.2.7" if n % 2 else "192.0.2.7")
+    with pytest.raises(TooManyFailures):
+        failures.check("192.0.2.7")
+    for n in range(ADDRESSES_MAX + 10):
+        failures.note(f"host-{n}")
+    assert len(failures._records) == ADDRESSES_MAX
