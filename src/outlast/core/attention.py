@@ -13,7 +13,7 @@ from outlast.core.overlay import Attention, WaitingFor, attention_of, dump_atten
 from outlast.core.route import Answer
 from outlast.core.rows import Run
 
-KEPT: Final = frozenset({Choice.ONE_MORE})
+KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
 """Answers that stay in the set until the move they allow: a walk that parks or dies before it keeps them."""
 
 
@@ -42,7 +42,7 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
     said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]
     names = digest(*(f"{a.attention.reason}/{a.attention.key}/{a.attention.seen}" for a in answers))
     told = Told(f"answer/{names[:16]}", "answered", {"answers": said}, EventType.ANSWERED)
-    kept = [a.attention for a in answers if a.choice in KEPT]
+    kept = [a.attention for a in answers if (a.attention.reason, a.choice) in KEPT]
     poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
     row = run._replace(
         attention=dump_attention([*left, *kept]),

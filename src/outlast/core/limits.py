@@ -20,6 +20,7 @@ ARGUMENTS_BYTES_MAX = 256 * KIB
 RESPONSE_BYTES_MAX = 256 * KIB
 OUTCOME_BYTES_MAX = 256 * KIB
 NOTE_BYTES_MAX = 64 * KIB
+RESULT_BYTES_MAX = 256 * KIB
 TOLD_BYTES_MAX = 16 * KIB
 ROW_BYTES_MAX = 1024 * KIB
 """All text and bytes of one stored row."""
@@ -34,6 +35,8 @@ PLANS_PER_APPROVAL_MAX = 100
 QUORUM_MAX = 20
 CALLS_PER_VISIT_MAX = 500
 """A step loop is a node that returns itself, not 500 calls in one walk (S-13)."""
+RESULTS_PER_VISIT_MAX = 10_000
+"""A walk that goes on after a crash emits them all again; more are a loop of visits."""
 NODES_MAX = 200
 PARAMETERS_MAX = 50
 ROLES_PER_RULE_MAX = 50

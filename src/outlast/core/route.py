@@ -73,6 +73,7 @@ ANSWERED_BY_CONTINUE: Final = {
     Reason.POLICY_DENIED: Choice.CONTINUE,
     Reason.POISONED: Choice.CONTINUE,
     Reason.RESTORED: Choice.CONTINUE,
+    Reason.RESULTS_MISSING: Choice.CONTINUE,
     Reason.RETRIES_EXHAUSTED: Choice.RETRY,
     Reason.VISITS_EXHAUSTED: Choice.ONE_MORE,
     Reason.NODE_GONE: Choice.ADOPT,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from outlast.core.admission import SlotChange, hand_over
 from outlast.core.budget import DEATHS_THEN_ALONE
+from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
@@ -131,20 +132,25 @@ def advance(
     budget_ms: int,
     ceiling_ms: int = 0,
     told: Sequence[Told] = (),
+    results: dict[str, int] | None = None,
 ) -> Commit:
     """One node done: its checkpoint and the entry into the next, in one commit. The holder keeps the run.
 
     `ceiling_ms`: the next node's own tripwire, counted from the run's creation; it can only raise an armed one.
+    `results`: what the visit produced, counted; the rows are in the store before this lands (CKP-5).
     """
     visits: dict[str, int] = json.loads(run.visits)
     visits[node] = visits.get(node, 0) + 1
+    data: dict[str, object] = {"completed": run.node, "next": node}
+    if results:
+        data["results"] = results
     return Commit(
         move(
             run,
             "advance",
             EventType.CHECKPOINT,
             now,
-            {"completed": run.node, "next": node},
+            data,
             told=told,
             snapshot=state,
             node=node,
@@ -152,9 +158,10 @@ def advance(
             visit=run.visit + 1,
             entered_at=now.business,
             due_at=now.real + budget_ms,
-            visits=json.dumps(visits),
+            visits=compact(visits),
             deaths=0,
-            attention=dump_attention(a for a in attention_of(run) if a.reason is not Reason.VISITS_EXHAUSTED),
+            attention=run.attention
+            and dump_attention(a for a in attention_of(run) if a.reason is not Reason.VISITS_EXHAUSTED),
             ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,
         ),
         fence(run),
@@ -230,14 +237,17 @@ def finish(
     now: Instant,
     told: Sequence[Told] = (),
     seen: Sequence[Slot] = (),
+    results: dict[str, int] | None = None,
 ) -> Commit:
     """End the run: slots go to the oldest queued run or become free, open approvals are withdrawn, in one commit.
 
     `standing` names what it did and nobody undid, where the run ends failed or cancelled. `seen`: the slots that a
-    run which is still queued does not hold; one that it was handed since refuses this (S-6).
+    run which is still queued does not hold; one that it was handed since refuses this (S-6). `results`: as `advance`.
     """
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "standing": list(standing)}
+    if results:
+        data["results"] = results
     put = move(
         run,
         verb,

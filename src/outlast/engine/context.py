@@ -19,6 +19,7 @@ from outlast.engine.approvals import Question, changes_of, check_question, chose
 from outlast.engine.effects import perform
 from outlast.engine.lookups import look_up
 from outlast.engine.policy import offered, proposed
+from outlast.engine.results import Results, produced
 from outlast.engine.waits import Named
 from outlast.engine.walk import Walk
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
@@ -44,6 +45,7 @@ class WalkContext(Context[Any]):
         self.visit = run.visit
         self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
         self.told: dict[str, Told] = {}
+        self.results: Results | None = None
 
     # --- acting ----------------------------------------------------------------------------
     async def do(self, activity: Activity[Any, Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -217,3 +219,15 @@ class WalkContext(Context[Any]):
         if len(self.told) >= TOLD_MAX or len(line) > TOLD_BYTES_MAX:
             raise LimitExceeded("too much was told in one walk", f"at most {TOLD_MAX} lines of {TOLD_BYTES_MAX} bytes")
         self.told.setdefault(key, Told(**json.loads(line)))
+
+    # --- producing -------------------------------------------------------------------------
+    async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
+        """See Context."""
+        walk = self._walk
+        walk.stir()
+        if walk.closing:
+            await walk.hang()
+        if self.results is None:
+            self.results = Results(walk.ledger)
+        if self.results.add(produced(result, key, kind)):
+            await walk.share((self.visit, f"emit?{key}"), self.results.store)

@@ -11,9 +11,16 @@ from outlast.engine.ledger import Ledger
 
 
 async def end(
-    ledger: Ledger, outcome: RunStatus, *, state: bytes | None, result: Any, reason: str, told: tuple[Told, ...]
+    ledger: Ledger,
+    outcome: RunStatus,
+    *,
+    state: bytes | None,
+    result: Any,
+    reason: str,
+    told: tuple[Told, ...],
+    results: dict[str, int] | None = None,
 ) -> None:
-    """One commit. `state`: None = as it was written last. Raises
+    """One commit. `state`: None = as it was written last; `results`: what its last visit produced, counted. Raises
     Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
     run = ledger.run
     freed, others = await slots.held_and_not(ledger.store, run) if run.slots or run.queue else ((), ())
@@ -32,5 +39,6 @@ async def end(
         now=ledger.now,
         told=told,
         seen=others if run.queue else (),
+        results=results,
     )
     await ledger.land(await ledger.with_values(commit, values))

@@ -25,6 +25,7 @@ from outlast.engine.held import Held, storable
 from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.reasons import EffectRefused, held_up
+from outlast.engine.results import Results, why_empty
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
@@ -221,6 +222,8 @@ class Holder(Held):
     async def _conclude(
         self, walk: Walk, node: Node, context: WalkContext, verdict: Verdict, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
+        if context.results is not None:
+            await context.results.hand_in()
         if isinstance(verdict, Returned):
             return await self._returned(walk, node, context, verdict.value, told, way)
         if isinstance(verdict, Raised):
@@ -258,7 +261,18 @@ class Holder(Held):
             state = self._workflow.state_codec.dump(context.state)
             if target is None and node.exits.ends:
                 result = json.loads(self._workflow.outcome_of(context.state))
-                await end(self.ledger, RunStatus.COMPLETED, state=state, result=result, reason="", told=told)
+                results = context.results.counted() if context.results is not None else None
+                if not results and (empty := await self._empty(way, told)) is not None:
+                    return empty
+                await end(
+                    self.ledger,
+                    RunStatus.COMPLETED,
+                    state=state,
+                    result=result,
+                    reason="",
+                    told=told,
+                    results=results,
+                )
                 return False
         except (Lost, Moved, StoreAway, StoreError):
             raise
@@ -268,9 +282,22 @@ class Holder(Held):
             return await self._exception(
                 TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told
             )
-        return await self._advance(target, state, told, way)
+        return await self._advance(target, state, told, way, context.results)
 
-    async def _advance(self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn) -> bool:
+    async def _empty(self, way: WalkOn, told: tuple[Told, ...]) -> bool | None:
+        """About to complete without a result: what its workflow says of that, if calls of it failed (OUT-4)."""
+        mode = self._workflow.no_results
+        if mode == "complete" or way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
+            return None
+        if not (why := await why_empty(self.ledger)):
+            return None
+        if mode == "ask":
+            return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), told)
+        return await self._end(Ending(RunStatus.FAILED, why, ""), told, mail=self.ledger.mail_read)
+
+    async def _advance(
+        self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn, results: Results | None
+    ) -> bool:
         ledger = self.ledger
         node = self._workflow.nodes[target]
         most = node.max_visits
@@ -288,6 +315,7 @@ class Holder(Held):
             budget_ms=self._budget_ms,
             ceiling_ms=int(node.ceiling.total_seconds() * SECOND) if node.ceiling else 0,
             told=told,
+            results=results.counted() if results is not None else None,
         )
         commit = await ledger.with_values(commit, values)
         self._pending = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import ModuleType
-from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
@@ -39,7 +39,9 @@ class Workflow(Generic[S]):
     (business time). `outcome` makes what the run returns from its last state (default: that state). `policy` is
     asked before each write (default: allow). `input` is the model of what starts a run; its fields become fields of
     the state. Without it, the input is the state's required fields. `slot_while_waiting=False` gives the run's
-    admission slot back while it waits. Raises DefinitionError.
+    admission slot back while it waits. `no_results`: what becomes of a run that is about to complete without a result
+    (`ctx.emit`) although calls of it were refused: it completes, a person is asked (attention `results_missing`), or
+    it fails; one whose calls all went well had nothing to produce, and completes. Raises DefinitionError.
     """
 
     def __init__(
@@ -53,18 +55,20 @@ class Workflow(Generic[S]):
         policy: Policy | None = None,
         input: type[BaseModel] | None = None,  # noqa: A002 - the word an author expects
         slot_while_waiting: bool = True,
+        no_results: Literal["complete", "ask", "fail"] = "complete",
     ) -> None:
         self.where: Final = where_called(1)
         self.name: Final = name
         self.version: Final = version
         self.title: Final = f'workflow "{name}"'
-        self._check_options(name, version, state, input)
+        self._check_options(name, version, state, input, no_results)
         self.state: Final = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final = outcome
         self.policy: Final = policy
         self.input: Final = input
         self.slot_while_waiting: Final = slot_while_waiting
+        self.no_results: Final = no_results
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
             state,
@@ -245,7 +249,7 @@ class Workflow(Generic[S]):
         self.nodes[node.name] = node
         self._activities = None
 
-    def _check_options(self, name: str, version: int, state: Any, input_: Any) -> None:
+    def _check_options(self, name: str, version: int, state: Any, input_: Any, no_results: str) -> None:
         def wrong(why: str, fix: str) -> DefinitionError:
             return DefinitionError(f"{self.title} ({self.where}) {why}", self.where, fix, where=self.where)
 
@@ -253,6 +257,8 @@ class Workflow(Generic[S]):
             raise wrong("has an unusable name", "use 1 to 100 letters, digits, dots, dashes or underscores")
         if type(version) is not int or version < 1:
             raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
+        if no_results not in ("complete", "ask", "fail"):
+            raise wrong(f"has no_results={no_results!r}", 'it is "complete", "ask" or "fail"')
         for what, model in (("state", state), ("input", input_)):
             if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
                 raise wrong(f"has {what}={model!r}", f"make the {what} a class derived from pydantic.BaseModel")

@@ -25,7 +25,7 @@ from outlast.core.rows import (
     Event,
     Evidence,
     Hold,
-    Row,
+    Result,
     Run,
     Slot,
     Worker,
@@ -447,8 +447,8 @@ class Operations:
         """Every approval of one run."""
         return await commands.approvals_of(self.store, self.tenant, run)
 
-    async def results(self, run: str, *, after: int = 0, limit: int = results.PAGE) -> tuple[Row, ...]:
-        """What a run has produced, from after an ordinal, in the order of first emission. Raises NotFound."""
+    async def results(self, run: str, *, after: int = 0, limit: int = results.PAGE) -> tuple[Result, ...]:
+        """What a run has produced, in the order of first emission, from after an ordinal. Raises NotFound."""
         await self.run(run)
         return await results.page(self.store, self.tenant, run, after, limit)
 

@@ -151,6 +151,14 @@ class FaultyStore:
         """See the port."""
         return await self._call("rows", None, lambda: self._inner.rows(kind, prefix, after=after, limit=limit))
 
+    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        return await self._call("in_order", None, lambda: self._inner.in_order(kind, prefix, after=after, limit=limit))
+
+    async def count(self, kind: Kind, prefix: Key) -> int:
+        """See the port."""
+        return await self._call("count", None, lambda: self._inner.count(kind, prefix))
+
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""
         return await self._call("run_rows", None, lambda: self._inner.run_rows(runs))

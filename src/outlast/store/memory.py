@@ -226,6 +226,16 @@ class MemoryStore:
         found = self._core.shelf.under(kind, prefix)
         return tuple([row for row in found if not after or key_of(kind, row) > after][:limit])
 
+    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        place = kind.row._fields.index("ordinal")
+        found = [row for row in self._core.shelf.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
+        return tuple(sorted(found, key=lambda row: row[place])[:limit])  # type: ignore[arg-type,return-value]
+
+    async def count(self, kind: Kind, prefix: Key) -> int:
+        """See the port."""
+        return len(self._core.shelf.under(kind, prefix))
+
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""
         with self._core.lock:

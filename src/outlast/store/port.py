@@ -99,6 +99,12 @@ class Store(Protocol):
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
         """Rows whose key begins with `prefix`, in key order, from after the key `after`; strongly consistent."""
 
+    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+        """As `rows`, in the order of the rows' `ordinal`, from after an ordinal."""
+
+    async def count(self, kind: Kind, prefix: Key) -> int:
+        """How many rows there are whose key begins with `prefix`; strongly consistent."""
+
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """All rows of each of these runs, each run in one snapshot."""
 

@@ -84,6 +84,15 @@ class Readers:
         values = db.execute(statement, (*prefix, *after[len(prefix) :], limit))
         return tuple(map(DECODE[kind.name], values))
 
+    def in_order(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: int, limit: int) -> tuple[Row, ...]:
+        """Rows under a prefix, by their ordinal."""
+        values = db.execute(sql.in_order(kind, len(prefix)), (*prefix, after, limit))
+        return tuple(map(DECODE[kind.name], values))
+
+    def count(self, db: sqlite3.Connection, kind: Kind, prefix: Key) -> int:
+        """How many rows under a prefix."""
+        return int(db.execute(sql.count(kind, len(prefix)), prefix).fetchone()[0])
+
     def runs(self, db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
         """Runs that a statement finds."""
         return tuple(map(sql.run_of, db.execute(statement, values)))

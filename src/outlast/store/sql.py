@@ -106,6 +106,21 @@ def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:
     )
 
 
+def in_order(kind: Kind, width: int) -> str:
+    """Rows under the first `width` key columns by their ordinal. Parameters: the prefix, the ordinal after which to
+    begin, the limit."""
+    where = _and(kind.row._fields[:width])
+    return (
+        f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {where} AND ordinal > {MARK} "
+        f"ORDER BY ordinal LIMIT {MARK}"
+    )
+
+
+def count(kind: Kind, width: int) -> str:
+    """How many rows under the first `width` key columns. Parameters: the prefix."""
+    return f"SELECT count(*) FROM {kind.name} WHERE {_and(kind.row._fields[:width])}"
+
+
 def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
     """A page for people. Parameters: tenant, a value per column, the place to begin after, the limit."""
     names = kind.row._fields

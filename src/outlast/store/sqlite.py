@@ -90,6 +90,16 @@ class SqliteStore(Desk):
         self._check_process()
         return await self._readers.do(lambda db: self._readers.rows(db, kind, prefix, after, limit))
 
+    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        self._check_process()
+        return await self._readers.do(lambda db: self._readers.in_order(db, kind, prefix, after, limit))
+
+    async def count(self, kind: Kind, prefix: Key) -> int:
+        """See the port."""
+        self._check_process()
+        return await self._readers.do(lambda db: self._readers.count(db, kind, prefix))
+
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""
         self._check_process()

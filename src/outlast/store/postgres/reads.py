@@ -126,6 +126,16 @@ class Reads:
         statement = numbered(sql.prefix(kind, len(prefix), len(after)))
         return _rows(kind, await db.fetch(statement, *prefix, *after[len(prefix) :], limit))
 
+    async def in_order(
+        self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: int, limit: int
+    ) -> tuple[Row, ...]:
+        """Rows under a prefix, by their ordinal."""
+        return _rows(kind, await db.fetch(numbered(sql.in_order(kind, len(prefix))), *prefix, after, limit))
+
+    async def count(self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key) -> int:
+        """How many rows under a prefix."""
+        return int(await db.fetchval(numbered(sql.count(kind, len(prefix))), *prefix))
+
     async def runs(self, db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
         """Runs that a statement finds."""
         return tuple([sql.run_of(tuple(r)) for r in await db.fetch(numbered(statement), *values)])

@@ -184,6 +184,14 @@ class PostgresStore(Desk):
         """See the port."""
         return await self._read(lambda db: self._reads.rows(db, kind, prefix, after, limit))
 
+    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.in_order(db, kind, prefix, after, limit))
+
+    async def count(self, kind: Kind, prefix: Key) -> int:
+        """See the port."""
+        return await self._read(lambda db: self._reads.count(db, kind, prefix))
+
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""
         return await self._read(lambda db: self._reads.run_rows(db, runs))

@@ -10,6 +10,7 @@ from outlast.core.rows import (
     KINDS,
     MEMO,
     NOTE,
+    RESULT,
     RUN,
     STORE,
     TOKEN,
@@ -20,6 +21,7 @@ from outlast.core.rows import (
     Event,
     Evidence,
     Memo,
+    Result,
     Run,
     Wait,
 )
@@ -98,6 +100,29 @@ async def many_are_loaded_in_their_order(s: Subject) -> None:
     assert await b.load_many(VALUE, []) == ()
     assert await b.load_many(VALUE, [("globex", "run-1", "a")]) == (None,)
     assert await b.load_many(EVENT, [("acme", "run-1", 2), ("acme", "run-1", 1)]) == (None, event_row())
+
+
+async def rows_are_counted_and_come_by_their_ordinal(s: Subject) -> None:
+    """`in_order` walks through rows by ordinal, whatever their keys; `count` says how many there are, at this moment."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    rows = [Result("acme", "run-1", key, 1, n, "lead", b"{}", T0) for n, key in enumerate(("m", "z", "a", "b"), 1)]
+    await a.commit(Commit(tuple(Put(RESULT, row, 0) for row in rows)))
+    prefix = ("acme", "run-1")
+    assert await b.in_order(RESULT, prefix) == tuple(rows)
+    assert await b.in_order(RESULT, prefix, after=1, limit=2) == tuple(rows[1:3])
+    assert await b.in_order(RESULT, prefix, after=4) == ()
+    assert await b.in_order(RESULT, ("globex", "run-1")) == ()
+    again = rows[1]._replace(version=2, data=b"[]")
+    await a.commit(Commit((Put(RESULT, again, 1),)))
+    await refused_for("version", b.commit(Commit((Put(RESULT, again, 1),))))
+    assert (await b.in_order(RESULT, prefix))[1] == again
+    assert await b.count(RESULT, prefix) == 4
+    assert await b.count(RESULT, ("acme",)) == 4
+    assert await b.count(RESULT, ("acme", "run-2")) == 0
+    await a.commit(Commit((Put(RUN, ended(run_row()), 1),)))
+    assert await b.purge(T0 + 10**9, 10) == 1
+    assert await b.count(RESULT, prefix) == 0
 
 
 async def a_value_is_written_once(s: Subject) -> None:

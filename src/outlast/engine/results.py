@@ -1,0 +1,157 @@
+"""What a walk produces: buffered, stored in chunks under the holder's claim, counted by the event that follows.
+
+The buffer is the walk (CKP-4): what could not be stored is gone with it, and the next walk emits it again under the
+same key. A chunk and the move after it are in one chain, so no event counts a row that did not land before it (S-7).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from pydantic import BaseModel, JsonValue
+
+from outlast.core.codec import canonical
+from outlast.core.limits import KEY_BYTES_MAX, NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
+from outlast.core.machine import EffectStatus
+from outlast.core.results import CHUNK_BYTES, CHUNK_ROWS, emit
+from outlast.core.rows import RESULT, Result
+from outlast.engine.ledger import Ledger
+from outlast.errors import InvalidInput, LimitExceeded
+
+
+class Produced(NamedTuple):
+    """One result as the author gave it."""
+
+    key: str
+    kind: str
+    data: bytes
+
+
+class Stands(NamedTuple):
+    """What is known of a row that the store has, or will have once the chain has landed."""
+
+    version: int
+    ordinal: int
+    stamp: bytes
+
+
+class Results:
+    """The results of one walk."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._new: dict[str, Produced] = {}
+        self._bytes = 0
+        self._emitted: set[str] = set()
+        self._stands: dict[str, Stands] = {}
+        self._rows = -1  # of the run, as this chain leaves them; -1: not counted yet
+        self._turn = asyncio.Lock()  # chunks are made one after the other: each numbers on from the one before
+
+    def add(self, produced: Produced) -> bool:
+        """Take one more; True when there is a chunk to be stored. Raises LimitExceeded."""
+        self._emitted.add(produced.key)
+        if len(self._emitted) > RESULTS_PER_VISIT_MAX:
+            raise LimitExceeded(
+                f"more than {RESULTS_PER_VISIT_MAX:,} results in one visit",
+                "a walk that goes on after a crash emits all of them again",
+                "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
+            )
+        before = self._new.get(produced.key)
+        self._bytes += len(produced.data) - (len(before.data) if before else 0)
+        self._new[produced.key] = produced
+        return len(self._new) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES
+
+    async def store(self) -> None:
+        """Land what there is. Raises Lost, Moved, StoreAway, StoreError; what did not land is emitted again."""
+        async with self._turn:
+            for chunk in self._chunks():
+                if rows := await self._rows_of(chunk):
+                    await self._ledger.land(emit(self._ledger.run, rows))
+
+    async def hand_in(self) -> None:
+        """Submit what is left: the move that follows lands after it or not at all. Raises StoreError."""
+        async with self._turn:
+            for chunk in self._chunks():
+                if rows := await self._rows_of(chunk):
+                    self._ledger.submit(emit(self._ledger.run, rows))
+
+    def counted(self) -> dict[str, int]:
+        """What the event of the move that ends the visit says: the run's rows, and how many of them it emitted."""
+        assert not self._new and self._rows > 0, "handed in before"
+        return {"count": self._rows, "emitted": len(self._emitted)}
+
+    def _chunks(self) -> list[list[Produced]]:
+        """What is buffered, in pieces of one commit each; the buffer is empty then."""
+        taken, self._new, self._bytes = list(self._new.values()), {}, 0
+        chunks: list[list[Produced]] = []
+        room = 0
+        for each in taken:
+            if not chunks or len(chunks[-1]) == CHUNK_ROWS or room <= 0:
+                chunks.append([])
+                room = CHUNK_BYTES
+            chunks[-1].append(each)
+            room -= len(each.data)
+        return chunks
+
+    async def _rows_of(self, chunk: Sequence[Produced]) -> list[Result]:
+        """The rows that differ from what stands there: new ones with the next ordinals, others one version on."""
+        run, store = self._ledger.run, self._ledger.store
+        await self._ledger.entered()  # what earlier visits of this chain emitted can be read
+        if unknown := [each.key for each in chunk if each.key not in self._stands]:
+            found = await store.load_many(RESULT, [(run.tenant, run.run, key) for key in unknown])
+            rows_there = [row for row in found if isinstance(row, Result)]
+            self._stands |= {r.key: Stands(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
+        if self._rows < 0:
+            self._rows = await store.count(RESULT, (run.tenant, run.run))
+        rows: list[Result] = []
+        for each in chunk:
+            before, stamp = self._stands.get(each.key), _stamp(each.kind, each.data)
+            if before is not None and before.stamp == stamp:
+                continue
+            if before is None:
+                self._rows += 1
+            now = Stands(before.version + 1, before.ordinal, stamp) if before else Stands(1, self._rows, stamp)
+            self._stands[each.key] = now
+            at = self._ledger.now.business
+            rows.append(Result(run.tenant, run.run, each.key, now.version, now.ordinal, each.kind, each.data, at))
+        return rows
+
+
+def _stamp(kind: str, data: bytes) -> bytes:
+    return sha256(kind.encode() + b"\0" + data).digest()
+
+
+def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
+    """A result as it is kept. Raises InvalidInput, NotStorable, LimitExceeded."""
+    if not key.isprintable() or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES_MAX:
+        raise InvalidInput(
+            f"a result cannot have the key {key!r}"[:200],
+            f"a key is printable text of 1 to {KEY_BYTES_MAX} bytes",
+            'name what it is, e.g. ctx.emit(lead, key=f"lead/{lead.company_id}")',
+        )
+    is_model = isinstance(result, BaseModel)
+    kind = kind or (type(result).__name__ if is_model else "")
+    if kind and not NAME.fullmatch(kind):
+        raise InvalidInput(f"a result cannot be of the kind {kind!r}"[:200], "letters, digits and . _ -", 'kind="lead"')
+    data = canonical(result.model_dump(mode="json") if is_model else result)  # type: ignore[union-attr]
+    if len(data) > RESULT_BYTES_MAX:
+        raise LimitExceeded(
+            f"result {key} is too large",
+            f"it takes {len(data):,} bytes, the limit is {RESULT_BYTES_MAX:,}",
+            "keep large values elsewhere (file, object store) and emit their address",
+        )
+    return Produced(key, kind, data)
+
+
+async def why_empty(ledger: Ledger) -> str:
+    """Why a run that ends without a result is no success; '' where it has one, or none of its calls failed: then its
+    source was empty. What failed is counted from the rows, at the end (OUT-4)."""
+    run = ledger.run
+    refused = [e for e in ledger.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes]
+    failed = len(refused) + sum(1 for memo in ledger.memos.values() if memo.error)
+    if not failed or await ledger.store.count(RESULT, (run.tenant, run.run)):
+        return ""
+    made = failed + sum(1 for e in ledger.effects.values() if e.status is EffectStatus.DONE)
+    made += sum(1 for memo in ledger.memos.values() if memo.activity and not memo.error)
+    return f"it produced no result, and {failed} of its {made} calls failed"
