@@ -14,7 +14,7 @@ WITH_DEFINITIONS = [page for page in pages() if program(page)]
 
 
 def test_every_block_names_its_language() -> None:
-    known = {"python", "console", "bash", "text", "mermaid", "json", "sql"}
+    known = {"python", "console", "bash", "text", "mermaid", "json", "sql", "toml"}
     wrong = [block.where for page in pages() for block in blocks(page) if block.language not in known]
     assert wrong == []
 

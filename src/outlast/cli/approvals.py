@@ -140,7 +140,7 @@ def _show_plan(screen: Screen, plan: dict[str, Any], row: Approval) -> None:
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--alternative", type=click.IntRange(0), default=0, metavar="N", help="Approve this alternative instead.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=JSON", help="Approve it with this argument changed.")
-@click.option("--module", envvar="OUTLAST_MODULE", metavar="MODULE", help="With --set: the code [OUTLAST_MODULE].")
+@click.option("--module", metavar="MODULE", help="With --set: the code [OUTLAST_MODULE].")
 def approve(approval: str, reason: str, alternative: int, changes: tuple[str, ...], module: str | None) -> None:
     """Approve the call asked for, or one of its alternatives; where it takes several people, vote for it."""
     values = dict(_assignment(each) for each in changes)

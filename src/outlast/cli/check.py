@@ -21,7 +21,7 @@ NAMED_MAX = 6  # runs named in one line; all of them with -o json
 
 
 @click.command("check", cls=Command)
-@click.argument("module", metavar="MODULE[:NAME]", envvar="OUTLAST_MODULE")
+@click.argument("module", metavar="MODULE[:NAME]")
 @click.option("--against", default="", metavar="URL", help="The store the code will meet [--store].")
 def check_command(module: str, against: str) -> None:
     """Say which unfinished runs, of every tenant, the code of MODULE would not carry on, and why.

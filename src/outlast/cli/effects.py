@@ -101,7 +101,7 @@ async def show(ops: Operations, screen: Screen, run: str, key: str, visit: int |
 @click.option("--did-not-happen", is_flag=True, help="It did not: the run calls again.")
 @click.option("--give-up", is_flag=True, help="Nobody can tell: the run takes it as refused.")
 @click.option("--reason", default="", help="For the history; needed to give up.")
-@click.option("--module", envvar="OUTLAST_MODULE", metavar="MODULE", help="Checks the response [OUTLAST_MODULE].")
+@click.option("--module", metavar="MODULE", help="Checks the response [OUTLAST_MODULE].")
 def resolve(
     run: str,
     key: str,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from outlast.cli.failure import NOBODY_READS, interrupted, nobody_reads, report
-from outlast.cli.settings import Group
+from outlast.cli.settings import Group, complete
 
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
 LAZY: dict[str, tuple[str, str]] = {
@@ -31,6 +31,8 @@ LAZY: dict[str, tuple[str, str]] = {
     "purge": ("outlast.cli.purge:purge_command", "Forget runs that ended long ago."),
     "check": ("outlast.cli.check:check_command", "Say which runs in flight new code would not carry on."),
     "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
+    "config": ("outlast.cli.config:config", "Show every setting, its value, and who said it."),
+    "doctor": ("outlast.cli.doctor:doctor", "Look whether everything here can work, and say what cannot."),
     "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),
 }
 
@@ -65,6 +67,7 @@ class Root(Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a mistake of the user ends in a sentence and its exit code, never in a traceback."""
         try:
+            complete(ctx)
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

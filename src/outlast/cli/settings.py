@@ -1,43 +1,70 @@
 """What holds for every command: which store, whose tenant and roles, and how answers are printed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-DEFAULT_STORE = "sqlite:outlast.db"
 TABLE, JSON, NDJSON = "table", "json", "ndjson"
+ELSEWHERE = ("store", "tenant", "output", "utc")  # options that the environment and files may say too
 
 
 @dataclass
 class Settings:
-    """The global options as given, before or after the command; the later one counts."""
+    """The global options: as given before or after the command, the later one counting; else as said elsewhere."""
 
-    store: str = DEFAULT_STORE
-    tenant: str = "default"
+    store: str = ""
+    tenant: str = ""
     role: tuple[str, ...] = ()
     output: str = TABLE
     quiet: bool = False
     no_color: bool = False
     utc: bool = False
+    given: set[str] = field(default_factory=set)
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     settings = ctx.ensure_object(Settings)
     if value and param.name:
         setattr(settings, param.name, value)
+        settings.given.add(param.name)
+
+
+def complete(ctx: click.Context) -> None:
+    """Fill in what the command line does not say, for the global options and those of every command.
+
+    Raises InvalidInput for settings that cannot be used.
+    """
+    from outlast.runtime.settings import load
+
+    said = load()
+    settings = ctx.ensure_object(Settings)
+    for name in ELSEWHERE:
+        if name not in settings.given:
+            setattr(settings, name, getattr(said, name))
+    module = {"module": said.module} if said.module else {}
+    live = said.liveness.model_dump(exclude_none=True)
+    ctx.default_map = {
+        "worker": {**module, **said.worker.model_dump(), **live},
+        "serve": {**module, **said.worker.model_dump(), **live, **said.serve.model_dump()},
+        "explain": {"lease": {**module, **live}},
+        "run": module,
+        "check": module,
+        "effects": {"resolve": module},
+        "approvals": {"approve": module},
+    }
 
 
 def _options(*, first: bool) -> list[click.Option]:
-    """The global options: shown, and read from the environment, only where `first` on the line."""
+    """The global options: shown only where `first` on the line."""
 
     def option(*names: str, env: str = "", **more: Any) -> click.Option:
         shown: dict[str, Any] = {"envvar": env or None} if first else {"hidden": True}
         return click.Option(list(names), expose_value=False, callback=_keep, **shown, **more)
 
     return [
-        option("--store", env="OUTLAST_STORE", metavar="URL", help=f"The store [OUTLAST_STORE; {DEFAULT_STORE}]."),
-        option("--tenant", env="OUTLAST_TENANT", metavar="NAME", help="The tenant [default]."),
+        option("--store", metavar="URL", help="The store [OUTLAST_STORE; sqlite:outlast.db]."),
+        option("--tenant", metavar="NAME", help="The tenant [OUTLAST_TENANT; default]."),
         option("--role", multiple=True, metavar="NAME", help="A role you hold (repeatable) [all of them]."),
         option("-o", "--output", type=click.Choice([TABLE, JSON, NDJSON]), help="How answers are printed [table]."),
         option("-q", "--quiet", is_flag=True, help="Print answers only, no advice."),

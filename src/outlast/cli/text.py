@@ -5,7 +5,7 @@ from datetime import datetime
 
 import click
 
-SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+from outlast.core.budget import SECOND
 
 # What a terminal acts on, or what makes text look like other text: C0, DEL, C1, marks of direction, line and
 # paragraph separators, invisible characters, tags, halves of surrogate pairs.
@@ -44,13 +44,11 @@ def ms_of(instant: str) -> int:
     return round(datetime.fromisoformat(instant).timestamp() * SECOND)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNITS = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
-
-
 def duration(text: str) -> int:
-    """The milliseconds of a duration on the command line: 500ms, 2s, 10m, 1h30m. Raises click.BadParameter."""
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise click.BadParameter(f"{text!r} is no duration: write 500ms, 2s, 10m or 1h30m")
-    return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    """The milliseconds of a duration on the command line. Raises click.BadParameter."""
+    from outlast.runtime.spans import milliseconds
+
+    try:
+        return milliseconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error

@@ -16,19 +16,20 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, settings_now
-from outlast.cli.settings import DEFAULT_STORE, Command, Settings
+from outlast.cli.settings import Command, Settings
 from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.flow.workflow import Workflow
 from outlast.runtime.serve import Serving, lease_view, worker_of
+from outlast.runtime.settings import DEFAULT_STORE
 from outlast.runtime.spans import span
 from outlast.telemetry import Counters
 
 
 @click.command(cls=Command)
-@click.argument("module", metavar="MODULE[:NAME]", envvar="OUTLAST_MODULE")
+@click.argument("module", metavar="MODULE[:NAME]")
 @click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
 @click.option("--name", default="", help="What people call this worker.")
 @click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")

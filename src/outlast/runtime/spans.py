@@ -1,6 +1,19 @@
-"""Durations in a few letters, as every sentence about a run writes them."""
+"""Durations in a few letters, as every sentence about a run writes them, and as people write them."""
 
-SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+import re
+from typing import Final
+
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def milliseconds(text: str) -> int:
+    """Of a duration as people write it: 500ms, 2s, 10m, 1h30m. Raises ValueError."""
+    parts = WRITTEN.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration: write 500ms, 2s, 10m or 1h30m")
+    return round(sum(float(number) * UNITS[unit] for number, unit in parts))
 
 
 def span(ms: int) -> str:

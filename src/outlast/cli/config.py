@@ -1,0 +1,47 @@
+"""`outlast config show`: what counts here, and who said it."""
+
+from typing import Any
+
+import click
+from pydantic import SecretStr
+
+from outlast.cli.failure import OK
+from outlast.cli.screen import Screen
+from outlast.cli.session import settings_now
+from outlast.cli.settings import ELSEWHERE, Group
+from outlast.runtime.settings import said, unknown
+
+HIDDEN = "••••••"
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Settings: the command line, OUTLAST_… variables, .env, outlast.toml, defaults; the first that says one counts."""
+
+
+@config.command("show")
+def show() -> None:
+    """Show every setting, its value and where it comes from. Secrets are not shown."""
+    settings = settings_now()
+    screen = Screen(settings)
+    given = {name: getattr(settings, name) for name in ELSEWHERE if name in settings.given}
+    values = [{**each._asdict(), "value": _shown(each.value)} for each in said(given)]
+    astray = unknown()
+    if not screen.listing("settings", values, unknown=astray):
+        rows = [(v["name"], _text(v["value"]), v["source"]) for v in values]
+        screen.table(("SETTING", "VALUE", "SAID BY"), rows)
+        for name in astray:
+            screen.advice(f"{name} names no setting, and counts for nothing")
+    click.get_current_context().exit(OK)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return HIDDEN if value.get_secret_value() else ""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value)

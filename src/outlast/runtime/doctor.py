@@ -1,0 +1,76 @@
+"""Can everything here work? One line for each thing that must hold, and what to do where it does not."""
+
+import platform
+import time
+from typing import Final, NamedTuple
+
+from outlast.core.budget import SECOND
+from outlast.core.machine import RunStatus
+from outlast.core.rows import RUN
+from outlast.runtime.operations import Operations
+from outlast.runtime.settings import unknown
+from outlast.runtime.spans import span
+from outlast.runtime.views import worker_view
+
+SKEW_MAX: Final = 5 * SECOND  # of this machine's clock against the store's: only words are off by it (REC-6)
+WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # a reader holds the log open
+BEHIND: Final = ("off", "normal", "local", "remote_write")  # of `synchronous…`: an acknowledged commit may be lost
+
+
+class Finding(NamedTuple):
+    """What was looked at, what was found, and, where it is not as it should be, what to do."""
+
+    what: str
+    found: str
+    fix: str = ""
+
+
+async def examine(ops: Operations) -> list[Finding]:
+    """Every finding about the store of these operations; those with a `fix` need somebody. Raises StoreError."""
+    return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), await _people(ops), *_here()]
+
+
+def _store(facts: dict[str, str | int]) -> list[Finding]:
+    findings = [Finding("store", str(facts["store"])), Finding("schema", str(facts["schema"]))]
+    for name in ("journal_mode", "synchronous", "synchronous_commit", "fsync", "full_page_writes"):
+        if name in facts:
+            value = str(facts[name])
+            weak = value in BEHIND if name.startswith("synchronous") else name == "fsync" and value == "off"
+            findings.append(Finding(name, value, "set it back: an acknowledged commit may be lost" if weak else ""))
+    if advice := str(facts.get("sqlite_advice", "")):
+        findings.append(Finding("sqlite", str(facts["sqlite"]), advice))
+    log = int(facts.get("wal_bytes", 0))
+    if log > WAL_BYTES_MAX:
+        findings.append(Finding("log", f"{log} bytes", "somebody reads for very long: end that process"))
+    return findings
+
+
+async def _clock(ops: Operations) -> Finding:
+    skew = abs(round(time.time() * SECOND) - (await ops.store.now()).real)
+    fix = (
+        "set this machine's clock: leases follow the store's, only times shown here are off" if skew > SKEW_MAX else ""
+    )
+    return Finding("clock", f"{span(skew)} from the store's", fix)
+
+
+async def _workers(ops: Operations) -> list[Finding]:
+    now = await ops.store.now()
+    alive = [view for row in await ops.workers() if (view := worker_view(row, now, 0))["serving"]]
+    queued, _ = await ops.runs(status=RunStatus.QUEUED, limit=1_000)
+    lanes = sorted({run.lane for run in queued} - await ops.serving())
+    findings = [Finding("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
+    findings += [Finding("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
+    return findings
+
+
+async def _people(ops: Operations) -> Finding:
+    flagged, _ = await ops.runs(attention=True, limit=1_000)
+    total = sum((await ops.counts())[RUN.name].values())
+    fix = "outlast attention ls" if flagged else ""
+    return Finding("runs", f"{total}, {len(flagged)} of them need a person", fix)
+
+
+def _here() -> list[Finding]:
+    findings = [Finding("python", platform.python_version())]
+    findings += [Finding("setting", name, "it names no setting: outlast config show") for name in unknown()]
+    return findings

@@ -1,0 +1,99 @@
+"""Settings: which source counts, that each says who said it, that mistakes are named; and what `doctor` sees."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Terminal
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def by_name(outlast: Terminal, *args: str, **env: str) -> dict[str, tuple[object, str]]:
+    answer = outlast("-o", "json", *args, "config", "show", env=env)
+    assert answer.code == 0, answer
+    return {each["name"]: (each["value"], each["source"]) for each in answer.json["settings"]}
+
+
+def test_the_first_source_that_says_a_value_counts(outlast: Terminal, tmp_path: Path) -> None:
+    name = "OUTLAST_WORKER__CONCURRENCY"
+    assert by_name(outlast)["worker.concurrency"] == (100, "default")
+    (tmp_path / "pyproject.toml").write_text("[tool.outlast.worker]\nconcurrency = 1\n")
+    assert by_name(outlast)["worker.concurrency"] == (1, "pyproject.toml")
+    (tmp_path / "outlast.toml").write_text("[worker]\nconcurrency = 2\n")
+    assert by_name(outlast)["worker.concurrency"] == (2, "outlast.toml")
+    (tmp_path / ".env").write_text(f"{name}=3\nSOMEBODY_ELSES=1\n")
+    assert by_name(outlast)["worker.concurrency"] == (3, ".env")
+    (tmp_path / "secret").write_text("4\n")
+    assert by_name(outlast, OUTLAST_WORKER__CONCURRENCY_FILE="secret")["worker.concurrency"] == (4, "file secret")
+    assert by_name(outlast, **{name: "5"})["worker.concurrency"] == (5, f"environment {name}")
+    assert by_name(outlast, "--tenant", "acme", OUTLAST_TENANT="other")["tenant"] == ("acme", "command line")
+
+
+def test_what_a_file_says_counts_for_the_command(outlast: Terminal, tmp_path: Path) -> None:
+    outlast.start()
+    (tmp_path / "outlast.toml").write_text('tenant = "nobody"\noutput = "json"\n')
+    assert outlast("runs", "ls").json["runs"] == []
+    assert len(outlast("--tenant", "default", "runs", "ls").json["runs"]) == 1
+
+
+def test_a_secret_is_not_shown(outlast: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("very-secret")
+    answer = outlast("config", "show", env={"OUTLAST_AUTH__TOKENS_FILE": "tokens"})
+    assert "very-secret" not in answer.out and answer.row("auth.tokens") == "auth.tokens •••••• file tokens"
+
+
+def test_every_mistake_is_named_at_once(outlast: Terminal) -> None:
+    answer = outlast("runs", "ls", env={"OUTLAST_WORKER__CONCURRENCY": "many", "OUTLAST_SERVE__PORT": "70000"})
+    assert answer.code == 2
+    assert "worker.concurrency" in answer.err and "serve.port" in answer.err and "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("outlast.toml", "[worker]\nconcurency = 1\n", "worker.concurency"),
+        ("outlast.toml", "worker = [", "outlast.toml"),
+        ("pyproject.toml", "[tool.outlast]\nstroe = 1\n", "stroe"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(outlast: Terminal, tmp_path: Path, name: str, text: str, word: str) -> None:
+    (tmp_path / name).write_text(text)
+    answer = outlast("runs", "ls")
+    assert answer.code == 2 and word in answer.err and "Traceback" not in answer.err
+
+
+def test_a_file_that_is_not_there_is_named(outlast: Terminal) -> None:
+    answer = outlast("runs", "ls", env={"OUTLAST_STORE_FILE": "nowhere"})
+    assert answer.code == 2 and "OUTLAST_STORE_FILE names nowhere" in answer.err
+
+
+def test_a_variable_that_names_no_setting_is_told(outlast: Terminal) -> None:
+    answer = outlast("config", "show", env={"OUTLAST_STOER": "x"})
+    assert answer.code == 0 and "OUTLAST_STOER names no setting" in answer.err
+
+
+def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None:
+    outlast.start()
+    env = {"OUTLAST_LIVENESS__HEARTBEAT_WINDOW": "45s"}
+    assert "45s" in outlast("explain", "lease", env=env).out
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(outlast: Terminal) -> None:
+    outlast.start()
+    answer = outlast("doctor")
+    assert answer.code == 1
+    assert "✗ workers" in answer.out and "start one: outlast worker" in answer.out
+    assert "✓ synchronous" in answer.out and "full" in answer.out
+    assert "no worker serves refund@1" in answer.out
+
+
+def test_doctor_is_content_where_all_is_well(outlast: Terminal) -> None:
+    outlast.start()
+    outlast.worker()
+    answer = outlast("-o", "json", "doctor")
+    wrong = [each for each in answer.json["findings"] if each["fix"] and each["what"] != "sqlite"]
+    assert wrong == []
