@@ -1,6 +1,6 @@
 """Rounds of chaos: real processes, real kills, and a report.
 
-Usage: scripts/chaos [--minutes N] [--seed S] [--store postgres|sqlite] [--workers N] [--report FILE] [--help]
+Usage: scripts/chaos [--minutes N] [--seed S] [--store postgres|sqlite] [--workers N] [--in-flight N] [--report FILE]
 """
 
 import sys
@@ -9,16 +9,20 @@ from pathlib import Path
 
 import click
 
-from tests.chaos.report import summary, write
+from tests.chaos.fleet import CALL_S
+from tests.chaos.in_flight import Flight, fly
+from tests.chaos.report import of_any, write
 from tests.chaos.round import Plan, play
-from tests.chaos.without import NAMES
+from tests.chaos.without import BY, NAMES
 
 
 @click.command()
 @click.option("--minutes", type=float, default=1.0, help="How long the enemies act [1].")
 @click.option("--seed", type=int, help="Chooses what is done, and when [the time].")
 @click.option("--store", type=click.Choice(["postgres", "sqlite"]), default="postgres")
-@click.option("--workers", type=click.IntRange(2, 64), default=8)
+@click.option("--workers", type=click.IntRange(2, 64), help="[8; with --in-flight 4]")
+@click.option("--in-flight", type=click.IntRange(1, 20_000), help="So many runs in slow calls; half the workers die.")
+@click.option("--window", type=float, default=15.0, help="Of a heartbeat, in s; with --in-flight [15].")
 @click.option("--rate", type=float, default=4.0, help="Runs started in a second [4].")
 @click.option("--without", type=click.Choice(NAMES), default=None, help="Remove a safeguard: the round turns red.")
 @click.option("--report", type=click.Path(path_type=Path), help="JSON there, and Markdown beside it.")
@@ -27,7 +31,9 @@ def main(
     minutes: float,
     seed: int | None,
     store: str,
-    workers: int,
+    workers: int | None,
+    in_flight: int | None,
+    window: float,
     rate: float,
     without: str | None,
     report: Path | None,
@@ -39,8 +45,14 @@ def main(
         click.echo(text, err=True)
 
     seed = int(time.time()) if seed is None else seed
-    made, wrong = play(Plan(store, seed, minutes * 60, workers, rate, say, without or "", keep))
-    click.echo(summary(made))
+    if in_flight is not None:
+        workers = workers or 4
+        made, wrong = fly(Flight(store, in_flight, workers, workers // 2, window, say, keep))
+    else:
+        only, longest_s = BY.get(without or "", ((), CALL_S))
+        plan = Plan(store, seed, minutes * 60, workers or 8, rate, say, without or "", keep, only, longest_s)
+        made, wrong = play(plan)
+    click.echo(of_any(made))
     if report is not None:
         write(report, [made])
     sys.exit(1 if wrong else 0)

@@ -21,6 +21,7 @@ LIVE = (
     *("--quiet-margin", "5s", "--drain-grace", "10s", "--backoff-ceiling", "2s", "--checkpoint-write", "1s"),
 )
 """A freeze of up to attempt timeout + quiet margin is what the semantics promise to stand (SEMANTICS, what is left)."""
+CALL_S = 0.3
 SKEWS_S = (-7200.0, 7200.0, -30.0, 30.0)
 
 
@@ -80,9 +81,10 @@ class Fleet:
                 stderr=out,
             )
 
-    def open_world(self, seed: int) -> None:
-        """The world, first of all."""
-        process = self._spawn("world", "tests.chaos.world", f"{self.folder / 'world'}", str(seed), pipe=True)
+    def open_world(self, seed: int, longest_s: float = CALL_S) -> None:
+        """The world, first of all. A call takes up to `longest_s`."""
+        args = (f"{self.folder / 'world'}", str(seed), str(longest_s))
+        process = self._spawn("world", "tests.chaos.world", *args, pipe=True)
         self._others.append(process)
         assert process.stdout is not None
         self.world = process.stdout.readline().decode().strip()
@@ -106,6 +108,10 @@ class Fleet:
         worker = Worker(self._spawn(name, *command, *options), wire, self.folder / f"{name}.log")
         self.workers.append(worker)
         return worker
+
+    def hire_plain(self, module: str) -> Worker:
+        """One more, with a right clock and no wire."""
+        return self.hire(random.Random(0), module=module)
 
     def await_serving(self) -> None:
         """Return once every worker hired so far has said what it serves."""

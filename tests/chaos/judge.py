@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.figures import percentile
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.overlay import attention_of
@@ -103,7 +104,7 @@ def judge(url: str, folder: Path, kills: dict[int, int]) -> Verdict:
             op: dict(Counter(h["heard"] for h in history if h["op"] == op)) for op in {h["op"] for h in history}
         },
     }
-    _fsck(url, figures, wrong)
+    fsck(url, figures, wrong)
     _acknowledged(rows, history, figures, wrong)
     _world(rows, history, world, figures, wrong)
     _left(rows, figures, wrong)
@@ -111,7 +112,8 @@ def judge(url: str, folder: Path, kills: dict[int, int]) -> Verdict:
     return Verdict(figures, wrong)
 
 
-def _fsck(url: str, figures: dict[str, Any], wrong: list[str]) -> None:
+def fsck(url: str, figures: dict[str, Any], wrong: list[str]) -> None:
+    """Every invariant over the whole store."""
     command = [sys.executable, "-m", "outlast", "--store", url, "fsck", "--chain", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     if not done.stdout:
@@ -210,12 +212,12 @@ def takeovers(rows: Rows, kills: dict[int, int]) -> dict[str, Any]:
                 pid = int(json.loads(event.body)["data"]["from"].split("-")[1])
                 if pid in kills and event.at >= kills[pid]:  # else it had been replaced before it was killed
                     took.append(event.at - kills[pid])
-    took.sort()
+    return spread(took)
+
+
+def spread(took: list[int]) -> dict[str, Any]:
+    """How many, and how long."""
     if not took:
         return {"runs": 0}
-    return {
-        "runs": len(took),
-        "p50_ms": took[len(took) // 2],
-        "p99_ms": took[int(len(took) * 0.99)],
-        "max_ms": took[-1],
-    }
+    p50, p99 = (int(percentile(list(map(float, took)), share)) for share in (0.5, 0.99))
+    return {"runs": len(took), "p50_ms": p50, "p99_ms": p99, "max_ms": max(took)}

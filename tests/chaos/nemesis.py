@@ -4,7 +4,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
@@ -22,7 +22,10 @@ RESTART_S: Final = 30.0
 class Nemesis:
     """The enemy of one round."""
 
-    def __init__(self, fleet: Fleet, server: Server | None, client_wire: Wire | None, seed: int) -> None:
+    def __init__(
+        self, fleet: Fleet, server: Server | None, client_wire: Wire | None, seed: int, only: Collection[str] = ()
+    ) -> None:
+        """`only`: the names of those that act; all where none is named."""
         self.fired: Counter[str] = Counter()
         self._fleet, self._server, self._client_wire = fleet, server, client_wire
         self.dice = random.Random(seed)
@@ -30,7 +33,7 @@ class Nemesis:
         if server is not None:
             acts += [(3, self.cut_before), (3, self.cut_after), (2, self.cut_all), (2, self.partition)]
             acts += [(1, self.crash_server), (1, self.kill_postmaster), (1, self.skew)]
-        self._acts = acts
+        self._acts = [(weight, act) for weight, act in acts if not only or act.__name__ in only]
 
     def go(self, seconds: float, tick: Callable[[], None]) -> None:
         """Again and again. `tick` is called between two acts."""

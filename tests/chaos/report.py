@@ -25,7 +25,34 @@ def summary(report: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"- WRONG: {each}" for each in report["wrong"]), ""])
 
 
+def of_any(report: dict[str, Any]) -> str:
+    """Of a round, or of many runs in flight."""
+    return of_flight(report) if "in_flight" in report else summary(report)
+
+
+def of_flight(report: dict[str, Any]) -> str:
+    """The same for many runs in flight."""
+    wrong, lines = report["wrong"], []
+    for what in ("takeover", "called_again"):
+        each = report[what]
+        times = f", p50 {each['p50_ms']} ms, p99 {each['p99_ms']} ms, max {each['max_ms']} ms" if each["runs"] else ""
+        lines.append(f"- {what.replace('_', ' ')} after SIGKILL: {each['runs']:,} runs{times}")
+    return "\n".join(
+        [
+            f"## {report['store']}, {report['in_flight']:,} runs in flight, {report['killed']} of {report['workers']} "
+            f"workers killed, heartbeat window {report['heartbeat_window_s']:g} s",
+            "",
+            f"- verdict: **{f'{len(wrong)} things wrong' if wrong else 'nothing wrong'}**",
+            *lines,
+            f"- all in flight after {report['in_flight_s']} s, ended within {report['ended_s']} s; "
+            f"fsck {report.get('fsck')}",
+            *(f"- WRONG: {each}" for each in wrong),
+            "",
+        ]
+    )
+
+
 def write(path: Path, reports: list[dict[str, Any]]) -> None:
     """PATH as JSON, and the summary beside it."""
     path.write_text(json.dumps(reports, indent=1) + "\n")
-    path.with_suffix(".md").write_text("# Chaos\n\n" + "\n".join(summary(each) for each in reports))
+    path.with_suffix(".md").write_text("# Chaos\n\n" + "\n".join(map(of_any, reports)))

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from outlast.core.overlay import attention_of
 from outlast.core.rows import RUN, Run, is_over
 from outlast.runtime.open import open_store
-from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import CALL_S, Fleet
 from tests.chaos.judge import TENANT, Verdict, _all, judge
 from tests.chaos.nemesis import Nemesis
 from tests.postgres.server import Server
 
-QUIET_S = 600.0  # nothing is done any more: by then everything has ended
+QUIET_S = 600.0  # the ceiling: what has not ended so long after the last enemy is told as wrong
 SCHEMA = "chaos"
 
 
@@ -31,6 +31,8 @@ class Plan(NamedTuple):
     say: Callable[[str], None] = lambda text: None
     without: str = ""  # a safeguard removed: the round should turn red
     keep: Path | None = None  # folder of the round, kept
+    only: tuple[str, ...] = ()  # the enemies that act; all, where none is named
+    longest_s: float = CALL_S  # a call to the world takes up to so long
 
 
 async def _unsettled(url: str) -> list[Run]:
@@ -49,7 +51,7 @@ def quiet(url: str, say: Callable[[str], None], care: Callable[[], object]) -> f
     while time.monotonic() - began < QUIET_S:
         care()
         left = asyncio.run(_unsettled(url))
-        say(f"{len(left)} runs have not ended")
+        say(f"{len(left)} runs have not ended, {time.monotonic() - began:.0f} of at most {QUIET_S:.0f} s")
         now = sorted((run.run, run.version) for run in left)
         if now != unchanged:
             unchanged, since = now, time.monotonic()
@@ -71,12 +73,12 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         fleet = Fleet(folder, url, wires=server is not None)
         stack.callback(fleet.close)
         fleet.without = plan.without
-        fleet.open_world(plan.seed)
+        fleet.open_world(plan.seed, plan.longest_s)
         wire = fleet.wire()
         if wire is not None:
             stack.callback(wire.close)
         client = fleet.open_client(plan.seed, plan.rate, wire)
-        nemesis = Nemesis(fleet, server, wire, plan.seed)
+        nemesis = Nemesis(fleet, server, wire, plan.seed, plan.only)
         for _ in range(plan.workers):
             fleet.hire(nemesis.dice)
         fleet.await_serving()

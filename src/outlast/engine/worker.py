@@ -382,6 +382,10 @@ class WorkerProcess:
             else:
                 next_ms = min(next_ms, row.lease_until - now.real)
         orphaned = [owner for owner in dead if await self._store.owned(owner)]
-        while orphaned and await self._take(tuple(orphaned), tuple(alone)):
-            pass
+        try:
+            while orphaned and await self._take(tuple(orphaned), tuple(alone)):
+                pass
+        except StoreError:
+            self.counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
+            raise
         return next_ms

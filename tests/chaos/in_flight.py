@@ -1,0 +1,168 @@
+"""Many runs in flight, each in a slow call; some of their workers are killed at once: who takes over, and when?"""
+
+import asyncio
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from bench.serving import STARTS
+from outlast.core.rows import RUN, STORE, WORKER, Worker
+from outlast.engine import commands
+from outlast.runtime.open import open_store
+from outlast.store.port import Store
+from tests.chaos import flows
+from tests.chaos.fleet import Fleet
+from tests.chaos.judge import TENANT, fsck, lines, rows_of, spread, takeovers
+from tests.chaos.world import GO
+from tests.postgres.server import Server
+
+TARGET_MS = 30_000  # REC-4
+CEILING_S = 900.0  # for each of: all in flight, all taken over, all ended
+LOOK_S = 0.5
+ROOM = 1.2  # places in a worker, over its share of all runs
+
+
+class Flight(NamedTuple):
+    """What is asked."""
+
+    store: str
+    count: int
+    workers: int
+    killed: int  # of these, at one moment
+    window_s: float  # the heartbeat window; renewed every third of it, at least every 5 s
+    say: Callable[[str], None] = lambda text: None
+    keep: Path | None = None
+
+
+def fly(flight: Flight) -> tuple[dict[str, Any], list[str]]:
+    """Play it; its report, and what was wrong."""
+    assert 0 < flight.killed < flight.workers
+    with ExitStack() as stack:
+        folder = flight.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-flight-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        server = Server(fsync="on") if flight.store == "postgres" else None
+        if server is not None:
+            stack.callback(server.close)
+        url = f"{server.url}?schema=flight" if server is not None else f"sqlite:{folder / 'flight.db'}"
+        live = ("--heartbeat-window", f"{flight.window_s:g}s", "--attempt-timeout", "30m")
+        places = int(flight.count / (flight.workers - flight.killed) * ROOM) + 1
+        fleet = Fleet(folder, url, wires=False, live=live, concurrency=places)
+        stack.callback(fleet.close)
+        fleet.open_world(0)
+        for _ in range(flight.workers):
+            fleet.hire_plain("tests.chaos.flows:slow")
+        fleet.await_serving()
+        report = asyncio.run(_fly(flight, fleet, folder, url))
+        codes = fleet.drain()
+        return _judge(flight, url, folder, fleet.kills, report, codes)
+
+
+async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str, Any]:
+    store = await open_store(url)
+    try:
+        began = time.monotonic()
+        await _start(store, flight.count)
+        in_flight_s = await _until(flight, "in flight", lambda: _asked(folder), flight.count)
+        await asyncio.sleep(flight.window_s)  # each worker's lease is as old as leases are
+        for worker in fleet.workers[: flight.killed]:
+            fleet.kill(worker)
+        killed = time.time_ns() // 1_000_000
+        held = await _held_by(store, fleet.kills)
+        flight.say(f"{flight.killed} workers killed, which held {held} runs")
+
+        async def taken() -> int:
+            return held - await _held_by(store, fleet.kills)
+
+        taken_s = await _until(flight, "taken over", taken, held)
+        await _until(flight, "called again", lambda: _asked(folder), flight.count + held)
+        async with httpx.AsyncClient(base_url=fleet.world, trust_env=False) as http:
+            await http.post(GO)
+
+        async def ended() -> int:
+            return (await store.tally(RUN, TENANT, "status")).get("completed", 0)
+
+        ended_s = await _until(flight, "ended", ended, flight.count)
+        return {
+            "killed_at": killed,
+            "held": held,
+            "in_flight_s": round(in_flight_s, 1),
+            "taken_s": round(taken_s, 1),
+            "ended_s": round(ended_s, 1),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+    finally:
+        await store.close()
+
+
+async def _start(store: Store, count: int) -> None:
+    for at in range(0, count, STARTS):
+        starts = [
+            commands.start(store, flows.slow, {"n": n}, tenant=TENANT, actor="flight", run=f"slow-{n}")
+            for n in range(at, min(at + STARTS, count))
+        ]
+        await asyncio.gather(*starts)
+
+
+async def _until(flight: Flight, what: str, look: Callable[[], Any], wanted: int) -> float:
+    """Look until there are so many, or for as long as may be; how long that took."""
+    began = time.monotonic()
+    while (n := await look()) < wanted and time.monotonic() - began < CEILING_S:
+        flight.say(f"{time.monotonic() - began:5.0f} s  {n} of {wanted} {what}")
+        await asyncio.sleep(LOOK_S)
+    return time.monotonic() - began
+
+
+async def _asked(folder: Path) -> int:
+    """How many calls the world has been asked to make."""
+    path = folder / "world"
+    return path.read_bytes().count(b'"asked"') if path.exists() else 0
+
+
+async def _held_by(store: Store, kills: dict[int, int]) -> int:
+    rows = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+    dead = [row.id for row in rows if int(row.id.split("-")[1]) in kills]
+    return sum([len(await store.owned(worker)) for worker in dead])
+
+
+def _judge(
+    flight: Flight, url: str, folder: Path, kills: dict[int, int], report: dict[str, Any], codes: list[int]
+) -> tuple[dict[str, Any], list[str]]:
+    rows = asyncio.run(rows_of(url))
+    world = lines(folder / "world")
+    killed = report.pop("killed_at")
+    wrong: list[str] = []
+    did = Counter(line["path"] for line in world if line["what"] == "did")
+    statuses = Counter(run.status.value for run in rows.runs.values())
+    took = takeovers(rows, kills)
+    again = spread([line["at"] - killed for line in world if line["what"] == "asked" and line["at"] > killed])
+    if took["runs"] != report["held"]:
+        wrong.append(f"{report['held']} runs were held by the killed workers, and {took['runs']} were taken over")
+    if took["runs"] and took["p99_ms"] > TARGET_MS:
+        wrong.append(f"takeover p99 of {took['p99_ms']} ms is above {TARGET_MS} ms")
+    if len(did) != flight.count or set(did.values()) != {1}:
+        wrong.append(f"{len(did)} of {flight.count} calls were carried out, {sum(n > 1 for n in did.values())} twice")
+    if statuses["completed"] != flight.count:
+        wrong.append(f"not all have completed: {dict(statuses)}")
+    if any(codes):
+        wrong.append(f"workers ended with {codes}")
+    fsck(url, report, wrong)
+    made = {
+        "store": flight.store,
+        "in_flight": flight.count,
+        "workers": flight.workers,
+        "killed": flight.killed,
+        "heartbeat_window_s": flight.window_s,
+        "takeover": took,
+        "called_again": again,
+        **report,
+        "wrong": wrong,
+    }
+    (folder / "flight.json").write_text(json.dumps(made, indent=1) + "\n")
+    return made, wrong
