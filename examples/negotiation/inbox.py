@@ -9,6 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from outlast.errors import Conflict, NotFound, StoreError
+
 from .letters import Bid, bid_signal
 
 BODY_BYTES_MAX = 16 * 1024
@@ -30,6 +32,23 @@ _ANSWERS: dict[Posted, tuple[int, str]] = {
     "conflict": (409, "this bid id came with another bid before"),
     "unavailable": (503, "not kept, send it again"),
 }
+
+
+def posting(leave: Callable[..., Awaitable[Any]]) -> Signal:
+    """Posts by `signal` of a runtime or of its operations; what these raise says what became of it."""
+
+    async def post(run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
+        try:
+            await leave(run_id, name, payload, signal_id=signal_id)
+        except NotFound:
+            return "unknown"
+        except Conflict:
+            return "ended"
+        except StoreError:
+            return "unavailable"
+        return "accepted"
+
+    return post
 
 
 def inbox_app(signal: Signal) -> Starlette:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from examples.negotiation import record
-from examples.negotiation.inbox import Posted, inbox_app
+from examples.negotiation.inbox import inbox_app, posting
 from examples.negotiation.loopback import serve
 from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
@@ -22,7 +22,7 @@ from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.overlay import rearmed, waiting_of
 from outlast.core.rows import Run, is_over
-from outlast.errors import Conflict, NotFound, StoreError
+from outlast.errors import Conflict
 from outlast.runtime.in_process import state_of
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
@@ -91,7 +91,7 @@ class Route:
     async def play(self, *, kill: bool) -> Told:
         """From start to end; without `kill`, what it has to be like."""
         began = time.monotonic()
-        async with serve(inbox_app(self._signal)) as self._inbox, asyncio.timeout(GIVE_UP_S):
+        async with serve(inbox_app(posting(self._ops.signal))) as self._inbox, asyncio.timeout(GIVE_UP_S):
             await self._ops.set_slots(1)
             purchase = sample(self._case.sample, market=self._m.url, today=datetime.now(UTC).date())
             self._run = (await self._ops.start("negotiation", purchase, idempotency_key="one")).run
@@ -157,17 +157,6 @@ class Route:
     async def _end_worker(self) -> None:
         died = (await self._fork.ask(op="kill", pid=self._pid))["died"]
         assert died == -signal.SIGKILL, f"it was to die by SIGKILL and ended with {died}"
-
-    async def _signal(self, run: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
-        try:
-            await self._ops.signal(run, name, payload, signal_id=signal_id)
-        except NotFound:
-            return "unknown"
-        except Conflict:
-            return "ended"
-        except StoreError:
-            return "unavailable"
-        return "accepted"
 
     async def _told(self, seconds: float) -> Told:
         state = await state_of(self._ops, self._run)

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import httpx
 from examples.negotiation.inbox import Posted, inbox_app
 from examples.negotiation.letters import Feedback, Invitation, Line
 from examples.negotiation.loopback import serve
+from examples.negotiation.market import __main__ as market_program
 from examples.negotiation.purchase import Purchase
 from examples.negotiation.record import Arrived, Entry, Offered, read
 from examples.negotiation.samples import sample
@@ -97,6 +99,18 @@ async def when(holds: Callable[[], bool], otherwise: Callable[[], object]) -> No
         await asyncio.sleep(0.01)
 
 
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["examples.negotiation.market.__main__"])
+"""A process that has imported the market forks each one: the import costs more than most of the tests."""
+
+
+def _serve(arguments: list[str], told: Connection) -> None:
+    """In the market's own process."""
+    sys.argv = ["market", *arguments]
+    sys.stdout = open(told.fileno(), "w", closefd=False)  # noqa: SIM115 - it ends with its process
+    sys.exit(market_program.main())
+
+
 @contextlib.contextmanager
 def market(folder: Path, scenario: str | dict[str, Any]) -> Iterator[Market]:
     """Starts a market on a scenario (a name, or one written down here); stops it and asserts that it ended well."""
@@ -105,17 +119,20 @@ def market(folder: Path, scenario: str | dict[str, Any]) -> Iterator[Market]:
         path.write_text(json.dumps({"name": "test", "suppliers": scenario}), encoding="utf-8")
         scenario = str(path)
     record = folder / "market.jsonl"
-    command = [sys.executable, "-m", "examples.negotiation.market", "--record", str(record), "--scenario", scenario]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+    read_end, write_end = os.pipe()
+    with open(read_end, encoding="utf-8") as said, Connection(write_end, readable=False) as told:
+        arguments = ["--record", str(record), "--scenario", scenario]
+        process = FORKING.Process(target=_serve, args=(arguments, told), daemon=True)
+        process.start()
+        told.close()
         try:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
+            ready = said.readline()
             assert ready, "the market ended before it was ready"
             yield Market(json.loads(ready)["url"], record)
         finally:
             process.terminate()
-            ended = process.wait(GIVE_UP_S)
-    assert ended == 0
+            process.join(GIVE_UP_S)
+    assert process.exitcode == 0
 
 
 @dataclass

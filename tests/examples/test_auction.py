@@ -3,12 +3,11 @@
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from examples.negotiation import record
-from examples.negotiation.inbox import Posted, inbox_app
+from examples.negotiation.inbox import inbox_app, posting
 from examples.negotiation.loopback import serve
 from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
@@ -32,12 +31,8 @@ async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *,
     runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
     ops = runtime.operations
 
-    async def signal(run: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
-        await ops.signal(run, name, payload, signal_id=signal_id)
-        return "accepted"
-
     try:
-        async with runtime, serve(inbox_app(signal)) as inbox, asyncio.timeout(GIVE_UP_S):
+        async with runtime, serve(inbox_app(posting(ops.signal))) as inbox, asyncio.timeout(GIVE_UP_S):
             monkeypatch.setenv(INBOX, inbox)
             await ops.set_slots(1)
             handle = await runtime.start(

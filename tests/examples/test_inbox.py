@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from examples.negotiation.inbox import BODY_BYTES_MAX, answer_to
+from examples.negotiation.inbox import BODY_BYTES_MAX, answer_to, posting
+from outlast.errors import Conflict, NotFound, Unavailable
 from tests.examples.helpers import client, inbox
 
 BID: dict[str, Any] = {
@@ -37,6 +38,20 @@ def test_the_answer_is_what_became_of_the_signal(posted: str, status: int) -> No
     answer, _ = post(BID, answer=posted)
     assert answer.status_code == status
     assert ("Retry-After" in answer.headers) is (status == 503)
+
+
+@pytest.mark.parametrize(
+    ("raised", "posted"),
+    [(None, "accepted"), (NotFound, "unknown"), (Conflict, "ended"), (Unavailable, "unavailable")],
+)
+def test_what_a_runtime_raises_says_what_became_of_the_signal(raised: Any, posted: str) -> None:
+    async def leave(run: str, name: str, payload: dict[str, Any], *, signal_id: str) -> bool:
+        assert (run, name, payload, signal_id) == ("neg_1", "bid.1.3", BID, "acme-1-3")
+        if raised:
+            raise raised("no", "because", "so")
+        return True
+
+    assert asyncio.run(posting(leave)("neg_1", "bid.1.3", BID, "acme-1-3")) == posted
 
 
 def test_a_store_that_is_away_is_said_to_be_away() -> None:

@@ -14,7 +14,6 @@ from outlast.cli.story.scene import INVITATIONS, TRUE, Scene, asks
 from outlast.cli.story.stage import Stage
 from outlast.core.budget import SECOND
 from outlast.core.rows import is_over
-from outlast.errors import Conflict, NotFound, StoreError
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.store.port import Store
@@ -37,6 +36,7 @@ class Play:
         flows = {self._workflow.name: self._workflow}
         ops = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)
         self._scene = Scene(ops, notes, Cast(folder, example, notes), stage, example)
+        self._post = example.part("inbox").posting(ops.signal)
         self._slow_by_bid = not notes.run
 
     async def perform(self) -> proof.Proof:
@@ -85,15 +85,7 @@ class Play:
         last = name == self._letters.bid_signal(1, ROUNDS)
         if last and self._slow_by_bid and scene.rate() != TRUE:
             await scene.set_clock(TRUE)
-        try:
-            await scene.ops.signal(run, name, payload, signal_id=signal_id)
-        except NotFound:
-            return "unknown"
-        except Conflict:
-            return "ended"
-        except StoreError:
-            return "unavailable"
-        return "accepted"
+        return str(await self._post(run, name, payload, signal_id))
 
     async def _prove(self) -> proof.Proof:
         scene, stage = self._scene, self._scene.stage

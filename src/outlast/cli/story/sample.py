@@ -3,7 +3,6 @@
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from outlast.cli.story import ending, proof
 from outlast.cli.story.cast import Cast
@@ -14,7 +13,7 @@ from outlast.cli.story.stage import Stage
 from outlast.core.budget import HOUR, SECOND
 from outlast.core.machine import RunStatus
 from outlast.core.rows import Approval, is_over
-from outlast.errors import Conflict, InvalidInput, NotFound, StoreError
+from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.store.port import Store
@@ -51,8 +50,9 @@ class Sample:
         """The whole of it. Raises StoryBroken; no process is left behind and the clock goes 1:1 at the end."""
         scene = self._scene
         scene.stage.say(f"  {self._story.about}\n")
-        inbox = self._example.part("inbox").inbox_app(self._signal)
-        async with self._example.part("loopback").serve(inbox) as scene.inbox_url:
+        inbox = self._example.part("inbox")
+        app = inbox.inbox_app(inbox.posting(scene.ops.signal))
+        async with self._example.part("loopback").serve(app) as scene.inbox_url:
             try:
                 scene.cast.open_market()
                 refused = await self._start(await scene.cast.market())
@@ -130,17 +130,6 @@ class Sample:
             case _:
                 await scene.ops.approve(approval.id, reason="under budget")
         scene.stage.say(f"    ▸ {answer}, after {THINKS // HOUR} hours")
-
-    async def _signal(self, run: str, name: str, payload: dict[str, Any], signal_id: str) -> str:
-        try:
-            await self._scene.ops.signal(run, name, payload, signal_id=signal_id)
-        except NotFound:
-            return "unknown"
-        except Conflict:
-            return "ended"
-        except StoreError:
-            return "unavailable"
-        return "accepted"
 
     async def _prove(self) -> proof.Proof:
         scene = self._scene
