@@ -30,7 +30,7 @@ def measure(size: Size, setup: Setup) -> Figures:
         for name, count in zip(SIZES, counts, strict=True):
             _fill(place, there, count - there)
             there = count
-            rounds = [_rate(setup, place, runs, f"{name}-{n}") for n in range(size.of(ROUNDS, ROUNDS))]
+            rounds = [_rate(setup, place, runs, f"{name}-{n}") for n in range(size.of(ROUNDS, ROUNDS, 1))]
             found[f"steps_per_s_{name}"] = median(rounds)
     rates = list(found.values())
     return {**found, "least_of_most": min(rates) / max(rates)}

@@ -30,7 +30,7 @@ def measure(size: Size, setup: Setup) -> Figures:
     with setup.engine.place() as place:
         url = place.url
         with worker_process(url, waiting) as process:
-            walked = asyncio.run(_park(url, process, count, size.of(WARM, WARM)))
+            walked = asyncio.run(_park(url, process, count, size.of(WARM, WARM, 5)))
         with worker_process(url, waiting) as process:
             time.sleep(SETTLE_S)
             before = process.used()
