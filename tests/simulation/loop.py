@@ -44,6 +44,14 @@ class Proc:
 PROC: ContextVar[Proc] = ContextVar("simulated process")
 
 
+class _SimTask(asyncio.Task[Any]):
+    """A task that knows its process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> None:
+        self.proc = PROC.get(None)
+        super().__init__(coro, loop=loop, **more)
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """No selector, no thread, no real time."""
 
@@ -60,10 +68,17 @@ class SimLoop(asyncio.BaseEventLoop):
         self.over = False
         self.broken: list[dict[str, Any]] = []
         self._active: list[Proc] = []
-        self.set_exception_handler(lambda loop, context: self.broken.append(context))
+        self.set_exception_handler(lambda loop, context: self._note(context))
+        self.set_task_factory(_SimTask)
 
     def time(self) -> float:
         return self.now / SECOND
+
+    def _note(self, context: dict[str, Any]) -> None:
+        """A mistake, but for what a killed process had under way: nobody is left there to read how its tasks ended."""
+        task = context.get("task")
+        if not (isinstance(task, _SimTask) and task.proc is not None and task.proc.dead):
+            self.broken.append(context)
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
