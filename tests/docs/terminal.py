@@ -22,7 +22,7 @@ from tests.docs.pages import Block, blocks
 WITHIN_S = 60.0  # far more than any command needs: a page that never comes true ends here
 LOOKS = re.compile(r"outlast (runs (ls|show|effects|events)|approvals (ls|show)|workers ls)\b|cat ")
 MADE_UP = re.compile(r"w-(\d+)-[0-9a-z]{8}|ap_[0-9a-z]{10,}|[a-z]{1,4}_[0-9a-z]{12}|[0-9a-f]{64}")
-TIME = re.compile(r"\b\d+(\.\d+)?(ms|s|m|h|d)\b")
+TIME = re.compile(r"\b(\d+(\.\d+)?(ms|s|m|h|d))+\b")
 LEFT_OUT = "…"
 
 

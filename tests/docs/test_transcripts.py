@@ -25,6 +25,7 @@ def test_the_pages_that_promise_it_are_played() -> None:
     ("printed", "came", "alike"),
     [
         ("run-1  started 3s ago", "run-1  started 41.5s ago", True),
+        ("run-1  started 41s ago", "run-1  started 2m2s ago", True),
         ("run-1  WAITING", "run-1  RUNNING", False),
         ("run-1  WAITING\n…", "run-1  WAITING\nsomething else", True),
         ("run-1  WAITING", "run-1  WAITING\nsomething else", False),
