@@ -43,7 +43,7 @@ async def _find(path: str) -> Found[str] | NotFound | CannotTell:
     answer = await _world().get(path)
     if answer.status_code == 200:
         return Found(answer.text)
-    return NotFound() if answer.status_code == 404 else CannotTell()
+    return NotFound() if answer.status_code == 404 else CannotTell(f"it answered {answer.status_code}")
 
 
 # --- the three modes, without undo -----------------------------------------------------------------

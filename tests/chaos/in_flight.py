@@ -19,6 +19,7 @@ from outlast.runtime.open import open_store
 from outlast.store.port import Store
 from tests.chaos import flows
 from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import Worker as Process
 from tests.chaos.judge import TENANT, fsck, lines, rows_of, spread, takeovers
 from tests.chaos.world import GO
 from tests.postgres.server import Server
@@ -33,7 +34,7 @@ class Flight(NamedTuple):
     """What is asked."""
 
     store: str
-    count: int
+    runs: int
     workers: int
     killed: int  # of these, at one moment
     window_s: float  # the heartbeat window; renewed every third of it, at least every 5 s
@@ -52,7 +53,7 @@ def fly(flight: Flight) -> tuple[dict[str, Any], list[str]]:
             stack.callback(server.close)
         url = f"{server.url}?schema=flight" if server is not None else f"sqlite:{folder / 'flight.db'}"
         live = ("--heartbeat-window", f"{flight.window_s:g}s", "--attempt-timeout", "30m")
-        places = int(flight.count / (flight.workers - flight.killed) * ROOM) + 1
+        places = int(flight.runs / (flight.workers - flight.killed) * ROOM) + 1
         fleet = Fleet(folder, url, wires=False, live=live, concurrency=places)
         stack.callback(fleet.close)
         fleet.open_world(0)
@@ -68,10 +69,10 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
     store = await open_store(url)
     try:
         began = time.monotonic()
-        await _start(store, flight.count)
-        in_flight_s = await _until(flight, "in flight", lambda: _asked(folder), flight.count)
+        await _start(store, flight.runs)
+        in_flight_s = await _until(flight, "in flight", lambda: _asked(folder), flight.runs)
         await asyncio.sleep(flight.window_s)  # each worker's lease is as old as leases are
-        for worker in fleet.workers[: flight.killed]:
+        for worker in await _busiest(store, fleet, flight.killed):
             fleet.kill(worker)
         killed = time.time_ns() // 1_000_000
         held = await _held_by(store, fleet.kills)
@@ -81,14 +82,14 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
             return held - await _held_by(store, fleet.kills)
 
         taken_s = await _until(flight, "taken over", taken, held)
-        await _until(flight, "called again", lambda: _asked(folder), flight.count + held)
+        await _until(flight, "called again", lambda: _asked(folder), flight.runs + held)
         async with httpx.AsyncClient(base_url=fleet.world, trust_env=False) as http:
             await http.post(GO)
 
         async def ended() -> int:
             return (await store.tally(RUN, TENANT, "status")).get("completed", 0)
 
-        ended_s = await _until(flight, "ended", ended, flight.count)
+        ended_s = await _until(flight, "ended", ended, flight.runs)
         return {
             "killed_at": killed,
             "held": held,
@@ -125,10 +126,20 @@ async def _asked(folder: Path) -> int:
     return path.read_bytes().count(b'"asked"') if path.exists() else 0
 
 
-async def _held_by(store: Store, kills: dict[int, int]) -> int:
+async def _holds(store: Store) -> dict[int, int]:
+    """How many runs each process holds, by its number."""
     rows = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
-    dead = [row.id for row in rows if int(row.id.split("-")[1]) in kills]
-    return sum([len(await store.owned(worker)) for worker in dead])
+    return {int(row.id.split("-")[1]): len(await store.owned(row.id)) for row in rows}
+
+
+async def _busiest(store: Store, fleet: Fleet, n: int) -> list[Process]:
+    holds = await _holds(store)
+    return sorted(fleet.workers, key=lambda worker: -holds[worker.pid])[:n]
+
+
+async def _held_by(store: Store, kills: dict[int, int]) -> int:
+    holds = await _holds(store)
+    return sum(holds[pid] for pid in kills)
 
 
 def _judge(
@@ -146,16 +157,16 @@ def _judge(
         wrong.append(f"{report['held']} runs were held by the killed workers, and {took['runs']} were taken over")
     if took["runs"] and took["p99_ms"] > TARGET_MS:
         wrong.append(f"takeover p99 of {took['p99_ms']} ms is above {TARGET_MS} ms")
-    if len(did) != flight.count or set(did.values()) != {1}:
-        wrong.append(f"{len(did)} of {flight.count} calls were carried out, {sum(n > 1 for n in did.values())} twice")
-    if statuses["completed"] != flight.count:
+    if len(did) != flight.runs or set(did.values()) != {1}:
+        wrong.append(f"{len(did)} of {flight.runs} calls were carried out, {sum(n > 1 for n in did.values())} twice")
+    if statuses["completed"] != flight.runs:
         wrong.append(f"not all have completed: {dict(statuses)}")
     if any(codes):
         wrong.append(f"workers ended with {codes}")
     fsck(url, report, wrong)
     made = {
         "store": flight.store,
-        "in_flight": flight.count,
+        "in_flight": flight.runs,
         "workers": flight.workers,
         "killed": flight.killed,
         "heartbeat_window_s": flight.window_s,

@@ -23,14 +23,14 @@ def receipts() -> None:
 
 def durability() -> None:
     """What is acknowledged is on the disk."""
-    kept = session.connect
+    kept = session.reconnect
 
     async def careless(*args: Any, **kwargs: Any) -> Any:
         db = await kept(*args, **kwargs)
         await db.execute("SET synchronous_commit = off")
         return db
 
-    session.connect = careless
+    session.reconnect = careless
 
 
 OF_THE_STORE: Final[dict[str, Callable[[], None]]] = {each.__name__: each for each in (receipts, durability)}

@@ -1,20 +1,26 @@
 """A lease is renewed while the event loop is alive: not longer, and not less long because a store is silent (S-5)."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, Workflow
+from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity
 from outlast.core.budget import Liveness
-from outlast.core.rows import STORE, WORKER, Worker
+from outlast.core.commit import Commit
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import RUN, STORE, WORKER, Worker
 from outlast.engine.worker import WorkerProcess
+from outlast.errors import Uncertain
 from outlast.runtime.open import open_store
-from outlast.runtime.serve import worker_of
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.runtime.serve import Serving, worker_of
 from outlast.store.port import Store
 
 
@@ -24,13 +30,53 @@ class Nothing(BaseModel):
 
 STALL_MS = 200
 LIVE = Liveness(heartbeat_window=3_000, heartbeat_every=50, loop_stall_max=STALL_MS)
-PATIENCE_S = 10
+PATIENCE_S = 20
 still = Workflow("still", state=Nothing)
 
 
 @still.node(start=True)
 async def stand(ctx: Context[Nothing]) -> None:
     """Nothing to do."""
+
+
+class Call(BaseModel):
+    """A state that names what is called."""
+
+    what: str
+
+
+class Shop:
+    """It acts once it is let, and can be asked what it did."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.asked: list[str] = []
+        self.go = {"short": asyncio.Event(), "long": asyncio.Event(), "later": asyncio.Event()}
+
+    async def act(self, what: str) -> str:
+        self.asked.append(what)
+        await self.go[what].wait()
+        self.did.append(what)
+        return what
+
+
+def buying(shop: Shop) -> Workflow[Any]:
+    """One call that can be reconciled."""
+    flow = Workflow("buying", state=Call)
+
+    @activity(key="buy/{what}", undo=NoUndo("a test"))
+    async def buy(what: str) -> str:
+        return await shop.act(what)
+
+    @buy.reconcile
+    async def bought(what: str) -> Found[str] | NotFound | CannotTell:
+        return Found(what) if what in shop.did else NotFound()
+
+    @flow.node(start=True)
+    async def only(ctx: Context[Call]) -> None:
+        await ctx.do(buy, ctx.state.what)
+
+    return flow
 
 
 @asynccontextmanager
@@ -57,7 +103,7 @@ async def renewals(store: Store, worker: WorkerProcess) -> int:
 async def when(count: Callable[[], Awaitable[int]], at_least: int) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while (n := await count()) < at_least:
-        assert time.monotonic() < give_up, f"{n} renewals, not {at_least}"
+        assert time.monotonic() < give_up, f"{n}, not {at_least}"
         await asyncio.sleep(0.01)
 
 
@@ -100,3 +146,60 @@ def test_a_loop_that_stands_still_renews_nothing() -> None:
             await when(lambda: renewals(store, worker), after + 2)
 
     asyncio.run(live())
+
+
+@pytest.mark.req("REC-3", "REC-5", "EFF-1")
+def test_a_renewal_whose_answer_was_lost_repeats_nothing_and_the_process_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It landed, nobody knows: the next one is refused, and the process serves on under a new id. One call ends while
+    the old worker drains; one outlasts the grace, and is settled by its successor."""
+
+    async def live() -> None:
+        shop = Shop()
+        flow = buying(shop)
+        times = Liveness(
+            heartbeat_window=900, heartbeat_every=300, drain_grace=300, attempt_timeout=1_500, start_budget=200,
+            quiet_margin=100,
+        )  # fmt: skip
+        store = await open_store("memory:")
+        process = Serving(store, lambda: worker_of(store, [flow], live=times))
+        first = process.worker.id
+        task = asyncio.create_task(process.run())
+        ops = Operations(store, tenant="t", actor=Actor("me"), workflows={"buying": flow})
+        for what in ("short", "long"):
+            await ops.start("buying", {"what": what}, run_id=what)
+        await when(lambda: count(shop.asked), 2)
+        renew, lost = store.urgent_sync, threading.Event()
+
+        def lose(commit: Commit) -> Any:
+            done = renew(commit)
+            if first in commit.label and not lost.is_set():
+                lost.set()
+                raise Uncertain("the answer was lost")
+            return done
+
+        monkeypatch.setattr(store, "urgent_sync", lose)
+        await when(lambda: count("x" * process.worker.replaced or "x" * (process.worker.id != first)), 1)
+        shop.go["short"].set()
+        await when(lambda: count("x" * (process.worker.id != first)), 1)
+        shop.go["long"].set()
+        shop.go["later"].set()
+        await ops.start("buying", {"what": "later"}, run_id="later")
+
+        async def completed() -> int:
+            return (await store.tally(RUN, "t", "status")).get("completed", 0)
+
+        await when(completed, 3)
+        assert sorted(shop.did) == ["later", "long", "short"], "each once"
+        (old,) = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker) and row.id == first]
+        assert lost.is_set() and old.status is LeaseStatus.CLOSED and process.worker.id != first
+        process.drain()
+        assert await task is True
+        await store.close()
+
+    asyncio.run(live())
+
+
+async def count(things: Sized) -> int:
+    return len(things)
