@@ -75,7 +75,16 @@ def decide(
     votes = votes_of(approval)
     assert all(vote["by"] != by and (verb != "approve" or vote["chosen"] == chosen) for vote in votes)
     if verb == "approve" and approval.quorum > 1:
-        votes.append({"by": by, "claims": sorted(claims), "chosen": chosen, "reason": reason, "at": now.business})
+        votes.append(
+            {
+                "by": by,
+                "claims": sorted(claims),
+                "chosen": chosen,
+                "reason": reason,
+                "at": now.business,
+                "who": approval.who,
+            }
+        )
     row = approval._replace(
         version=approval.version + 1,
         votes=json.dumps(votes, ensure_ascii=False) if votes else "",
@@ -106,7 +115,10 @@ def decide(
 
 
 def votes_of(approval: Approval) -> list[dict[str, Any]]:
-    """Each approval given, in order: {by, claims, chosen, reason, at}; where one person decides, that one's."""
+    """Each approval given, in order: {by, claims, chosen, reason, at, who}; where one person decides, that one's.
+
+    `who`: the rule that said who may decide when it was given; a later reassignment takes no vote back.
+    """
     if approval.votes:
         votes: list[dict[str, Any]] = json.loads(approval.votes)
         return votes
@@ -119,6 +131,7 @@ def votes_of(approval: Approval) -> list[dict[str, Any]]:
             "chosen": approval.chosen,
             "reason": approval.reason,
             "at": approval.decided_at,
+            "who": approval.who,
         }
     ]
 

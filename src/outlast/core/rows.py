@@ -185,7 +185,7 @@ class Approval(NamedTuple):
     consumed_by: str  # 'visit:key' of the one effect
     again: int  # 1: "reject and go round once more" is offered
     quorum: int = 1  # how many different people have to approve
-    votes: str = ""  # JSON [{by, claims, chosen, reason, at}]: approvals given while more are needed
+    votes: str = ""  # JSON [{by, claims, chosen, reason, at, who}]: approvals given while more are needed
     not_requester: int = 0  # 1: whoever requested the run may not decide
     editable: str = ""  # JSON [field]: arguments of the plan a decision may change
     claimed_by: str = ""  # who said "I look at it"; binds nobody

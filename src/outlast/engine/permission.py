@@ -13,6 +13,7 @@ from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfi
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal
+from outlast.flow.people import Rule
 from outlast.flow.plan import Plan
 from outlast.flow.policy import Deny, NeedsApproval, Verdict
 
@@ -36,6 +37,12 @@ async def permission(
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
     covering = _covering(walk, previous)
     usable = usable_approvals(walk, plan) if covering is None else []
+    entitled = [a for a in usable if was_theirs_to_decide(a)]
+    if usable and not entitled:
+        by = ", ".join(vote["by"] for vote in votes_of(usable[0]))
+        _deny(walk, f"{usable[0].id} was approved by {by}: by what is on record, not theirs to decide")
+        return None
+    usable = entitled
     about = covering or (usable[0] if usable else None)
     occasion = "consume" if usable else occasion_of(walk)
     verdict = ask(walk, plan, occasion, approval=about)
@@ -79,6 +86,19 @@ def usable_approvals(walk: Walk, plan: Plan[Any]) -> list[Approval]:
         for a in walk.ledger.approvals.values()
         if a.status is ApprovalStatus.APPROVED and a.chosen == digest and not a.consumed_by and now < a.valid_until
     ]
+
+
+def was_theirs_to_decide(approval: Approval) -> bool:
+    """Do the roles on record of those who approved satisfy the rule, still, now that it is used up (RELIABILITY S10)?
+
+    Enough different people, each by the rule under which he or she voted, none of them the requester where that
+    counts. No role on record: the local operator, who holds them all.
+    """
+    votes = votes_of(approval)
+    names = {vote["by"] for vote in votes}
+    entitled = all(not v["claims"] or Rule.parse(v.get("who", approval.who)).allows(v["claims"]) for v in votes)
+    alone = bool(approval.not_requester) and approval.requested_by in names
+    return entitled and not alone and len(names) == len(votes) >= approval.quorum
 
 
 def _covering(walk: Walk, previous: Effect | None) -> Approval | None:

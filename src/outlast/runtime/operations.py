@@ -42,6 +42,7 @@ from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
 from outlast.runtime.port import Actor
 from outlast.runtime.seen import Explanation
+from outlast.runtime.webhooks import Webhooks
 from outlast.runtime.words import is_alive
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
@@ -60,7 +61,7 @@ class Operations:
         self.tenant = tenant
         self.actor = actor
         self._workflows = workflows
-
+        self.webhooks = Webhooks(store, tenant, actor)
     # --- acting --------------------------------------------------------------------------------
     async def start(
         self,
@@ -156,6 +157,7 @@ class Operations:
 
     async def reassign(self, approval: str, who: Rule, *, reason: str) -> Approval:
         """Let others decide. Whoever may decide can hand it on, and the role `admin`. Raises NotFound, Forbidden."""
+        self.actor.check_person()
         row = await commands.find_approval(self.store, self.tenant, approval)
         if ADMIN not in self.actor.roles:
             row = await self._may_decide(approval)
@@ -170,7 +172,8 @@ class Operations:
     async def answer(
         self, run: str, reason: Reason, choice: Choice, *, text: str, key: str = "", by: timedelta | None = None
     ) -> None:
-        """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict."""
+        """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict, Forbidden."""
+        self.actor.check_person()
         await answers.answer(
             self.store,
             tenant=self.tenant,
@@ -249,6 +252,7 @@ class Operations:
         return Rule.parse(approval.who).allows(self.actor.roles)
 
     async def _may_decide(self, approval: str) -> Approval:
+        self.actor.check_person()
         row = await commands.find_approval(self.store, self.tenant, approval)
         if not self.may_decide(row):
             raise Forbidden(
@@ -285,7 +289,8 @@ class Operations:
         external_id: str = "",
         response: Any = None,
     ) -> None:
-        """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), InvalidInput."""
+        """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), Forbidden."""
+        self.actor.check_person()
         effect = await answers.find_effect(self.store, self.tenant, run, key)
         answer = None
         if verb == "happened":

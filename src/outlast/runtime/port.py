@@ -4,6 +4,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from outlast.errors import Forbidden
 from outlast.flow.people import EVERY_ROLE
 
 
@@ -17,6 +18,16 @@ class Actor:
     """The roles by name, for the record; () for the local operator, who holds them all."""
     person: bool = True
     """False for agents and workers, which decide nothing, whatever roles they hold."""
+
+    def check_person(self) -> None:
+        """Raise Forbidden where a program acts: its credentials decide nothing, on whatever way they come."""
+        if not self.person:
+            raise Forbidden(
+                f"{self.name} may not decide anything",
+                "it is a program, and only people decide, whatever roles a program holds",
+                "let a person do it",
+                refusal="not_a_person",
+            )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""Whose decision it was is asked again when what it permits is about to be done (S10): a forged one does nothing."""
+
+import json
+
+import pytest
+
+from outlast.core.rows import Approval
+from outlast.engine import decisions
+from outlast.engine.permission import was_theirs_to_decide
+from outlast.flow import role
+from tests.engine.test_approval_attacks import Scene, scene
+from tests.engine.world import World
+
+
+async def decided(s: Scene, by: str, *claims: str) -> Approval:
+    """A decision that got past the door: the engine leaves it to its callers to check who may decide."""
+    chosen = json.loads(s.row.plans)[0]["digest"]
+    return await decisions.decide(s.world.store, s.row, verb="approve", chosen=chosen, by=by, claims=claims, reason="")
+
+
+@pytest.mark.req("GATE-2", "GATE-9")
+async def test_what_somebody_without_the_role_approved_is_not_done(world: World) -> None:
+    s = await scene(world)
+    await decided(s, "eve", "sales")
+    await world.settle()
+    assert s.shop.attempts == [] and world.reasons() == ["policy_denied"]
+    assert "approved by eve" in str(world.run().attention)
+
+
+@pytest.mark.req("GATE-2")
+async def test_what_half_of_the_roles_approved_is_not_done(world: World) -> None:
+    s = await scene(world, by=role("boss") & role("senior"))
+    await decided(s, "eve", "boss")
+    await world.settle()
+    assert s.shop.attempts == [] and world.reasons() == ["policy_denied"]
+
+
+@pytest.mark.req("GATE-2")
+async def test_what_its_people_approved_is_done(world: World) -> None:
+    s = await scene(world, by=role("boss") & role("senior") | role("cfo"))
+    await decided(s, "ana", "boss", "senior")
+    await world.settle()
+    assert world.outcome()["said"] == ["did order/a/100", "ana"]
+
+
+@pytest.mark.req("GATE-8", "GATE-9")
+async def test_a_vote_given_before_others_were_asked_counts_by_the_rule_of_its_time(world: World) -> None:
+    s = await scene(world, quorum=2)
+    await s.as_("ana").approve(s.id)
+    await s.as_("root", "admin").reassign(s.id, role("cfo"), reason="on leave")
+    await s.settled(s.as_("cleo", "cfo").approve(s.id))
+    assert world.outcome()["said"] == ["did order/a/100", "ana", "cleo"]
+
+
+@pytest.mark.req("GATE-2")
+async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> None:
+    """Each on a copy of an approval that two bosses gave in order."""
+    s = await scene(world, quorum=2, not_requester=True)
+    await s.as_("ana").approve(s.id)
+    await s.as_("ben").approve(s.id)
+    row, votes = s.row, json.loads(s.row.votes)
+    assert was_theirs_to_decide(row)
+    for wrong in [
+        [votes[0]],
+        [votes[0], votes[0]],
+        [votes[0], {**votes[1], "by": row.requested_by}],
+        [votes[0], {**votes[1], "claims": ["sales"]}],
+        [votes[0], {**votes[1], "who": "boss & cfo"}],
+    ]:
+        assert not was_theirs_to_decide(row._replace(votes=json.dumps(wrong))), wrong
