@@ -29,17 +29,19 @@ def _refuse(value: object) -> Never:
     raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
-def _make_encoder() -> Callable[[Any], str]:
+def _make_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
     """The encoder behind `json.dumps`, made once: `json.dumps` builds a new one per call, at twice the cost."""
     factory = getattr(json.encoder, "c_make_encoder", None)
     escape = getattr(json.encoder, "encode_basestring", None)
     if factory is None or escape is None:  # not CPython
-        return json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-    chunks = factory(None, _refuse, escape, None, ":", ",", True, False, False)
+        return json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    chunks = factory(None, _refuse, escape, None, ":", ",", sort_keys, False, False)
     return lambda value: "".join(chunks(value, 0))
 
 
-_encode: Final = _make_encoder()
+_encode: Final = _make_encoder(sort_keys=True)
+compact: Final = _make_encoder(sort_keys=False)
+"""JSON text without white space, members in the order they stand in: for what the engine itself writes."""
 
 
 def canonical(value: object) -> bytes:
