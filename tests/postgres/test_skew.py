@@ -1,0 +1,98 @@
+"""The database tells the time that decides who holds a run: a replica whose clock is wrong takes nothing (REC-6)."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Context, Workflow
+from outlast.core.budget import Liveness
+from outlast.core.rows import RUN, STORE, WORKER, Run, Worker
+from outlast.engine import commands
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.serve import worker_of
+from outlast.store.port import Store
+from outlast.store.postgres.store import open_postgres
+
+LIVE = Liveness(heartbeat_window=6_000, heartbeat_every=200, drain_grace=200)
+LOOKS = 5  # of the skewed replica at the other's lease
+PATIENCE_S = 30
+HOUR_MS = 3_600_000
+
+
+class Nothing(BaseModel):
+    """A state."""
+
+
+class Skewed(SystemClock):
+    """A wall clock that is two hours fast; the other clocks are right."""
+
+    def wall(self) -> int:
+        return super().wall() + 2 * HOUR_MS
+
+
+still = Workflow("still", state=Nothing)
+
+
+@still.node(start=True)
+async def stand(ctx: Context[Nothing]) -> None:
+    """Held for as long as anybody holds it."""
+    await asyncio.sleep(3_600)
+
+
+async def when(holds: Callable[[], Awaitable[bool]]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not await holds():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.05)
+
+
+async def _epoch_beside(skewed: Store, right: Store) -> int:
+    """The epoch of a run held by a right replica, once a skewed one has often looked at its lease, or taken it."""
+    holder, other = worker_of(right, [still], live=LIVE), worker_of(skewed, [still], live=LIVE, clock=Skewed())
+    tasks = [asyncio.create_task(holder.run())]
+    await commands.start(right, still, {}, tenant="t", actor="me", run="r")
+
+    async def run() -> Run:
+        row = await right.load(RUN, ("t", "r"))
+        assert isinstance(row, Run)
+        return row
+
+    async def is_held() -> bool:
+        return (await run()).owner == holder.id
+
+    await when(is_held)
+    tasks.append(asyncio.create_task(other.run()))
+
+    async def looked() -> bool:
+        rows = [row for row in await right.rows(WORKER, (STORE,)) if isinstance(row, Worker) and row.id == other.id]
+        return (await run()).epoch > 1 or (bool(rows) and rows[0].version > LOOKS)
+
+    await when(looked)
+    epoch = (await run()).epoch
+    for worker in (holder, other):
+        worker.drain()
+    await asyncio.gather(*tasks)
+    return epoch
+
+
+@pytest.mark.req("REC-6")
+@pytest.mark.parametrize(("clock", "epoch"), [(None, 1), (Skewed(), 2)], ids=["the server's", "its own"])
+def test_a_replica_whose_clock_is_hours_wrong_takes_nothing_by_the_servers_time(
+    url: str, clock: Any, epoch: int
+) -> None:
+    """Second case: the safeguard removed. A replica that went by its own clock would take the run from its holder."""
+
+    async def live() -> None:
+        right = await open_postgres(url, writer="right")
+        skewed = await open_postgres(url, writer="skewed", clock=clock)
+        try:
+            assert await _epoch_beside(skewed, right) == epoch
+        finally:
+            await skewed.close()
+            await right.close()
+
+    asyncio.run(live())
