@@ -19,7 +19,7 @@ from outlast.store.desk import URGENT_WAIT_S, Desk
 from outlast.store.judging import refuse
 from outlast.store.port import Page, RunRows
 from outlast.store.postgres import chores
-from outlast.store.postgres.connect import Address, connect, insist_on_durability, unusable
+from outlast.store.postgres.connect import AWAY, Address, connect, insist_on_durability, unusable
 from outlast.store.postgres.listen import Listener
 from outlast.store.postgres.reads import Reads
 from outlast.store.postgres.schema import migrate
@@ -61,7 +61,7 @@ class PostgresStore(Desk):
         """Bring the schema to this version, register the writer, begin to write. Raises StoreUnusable."""
         try:
             await self._there(self._open())
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (*AWAY, asyncpg.PostgresError) as error:
             await self.close()
             raise unusable(self._address, error) from error
         except BaseException:  # whatever it was, the thread is ended and it is told
