@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
+import asyncpg
 import pytest
 
 from outlast.core.commit import Commit
-from outlast.errors import Unavailable
+from outlast.errors import StoreUnusable, Unavailable
 from outlast.store.postgres import listen, reads, store
 from outlast.store.postgres.connect import connect
 from outlast.store.postgres.store import PostgresStore, open_postgres
@@ -100,3 +101,17 @@ def test_an_ear_whose_line_fell_silent_listens_again(url: str, line: Wire) -> No
         await speaker.close()
 
     asyncio.run(live())
+
+
+@pytest.mark.req("RT-5")
+def test_a_line_that_breaks_in_the_middle_of_an_answer_while_opening_is_a_store_that_cannot_be_reached(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a round of chaos: the driver calls it an error of its own, which was told as a fault of ours."""
+
+    async def torn(*args: object, **kwargs: object) -> None:
+        raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+    monkeypatch.setattr(store, "connect", torn)
+    with pytest.raises(StoreUnusable, match="cannot be reached"):
+        asyncio.run(open_postgres(url, writer="w"))
