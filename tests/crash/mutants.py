@@ -6,14 +6,13 @@ A mutant is applied in a process of its own, so it needs no undoing.
 from collections.abc import Callable
 from typing import Any, Final
 
-from outlast.core.commit import Commit, Done, Fence, Put
-from outlast.core.machine import EffectStatus
-from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, version_of
-from outlast.engine import context, effects, guard, permission
+from outlast.core.commit import Commit, Done, Put
+from outlast.core.rows import APPROVAL, Kind, Row, version_of
+from outlast.engine import permission
 from outlast.engine import write as writes
 from outlast.engine.ledger import Ledger
-from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
+from tests.failures import removed
 
 MUTANTS: Final[dict[str, Callable[[], None]]] = {}
 
@@ -23,29 +22,16 @@ def mutant(fn: Callable[[], None]) -> Callable[[], None]:
     return fn
 
 
-def _patch(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
-
-
 @mutant
 def no_fence() -> None:
     """A holder that was replaced may write; a run that has ended may be written to."""
-    kept = Batch._fence
-
-    def fence(self: Batch, claim: Fence) -> Any:
-        try:
-            return kept(self, claim)
-        except (Stale, Ended):
-            return self.row(RUN, (claim.tenant, claim.run))
-
-    _patch(Batch, "_fence", fence)
+    removed.fence()
 
 
 @mutant
 def no_mail_check() -> None:
     """A run may fall asleep with unread mail."""
-    kept = Batch._fence
-    _patch(Batch, "_fence", lambda self, fence: kept(self, fence._replace(mail=None)))
+    removed.mail_check()
 
 
 @mutant
@@ -71,7 +57,7 @@ def _unvalidated(which: Callable[[Kind], bool]) -> None:
                 write = write._replace(row=_numbered(write.row, write.replaces + 1, write.kind))
         kept(self, write, mine)
 
-    _patch(Batch, "_put", put)
+    removed.replace(Batch, "_put", put)
 
 
 def _numbered(row: Row, version: int, kind: Kind) -> Row:
@@ -96,25 +82,14 @@ def call_first() -> None:
             submit(self, late.pop(id(self)))
         submit(self, commit)
 
-    _patch(Ledger, "land", landed)
-    _patch(Ledger, "submit", submitted)
+    removed.replace(Ledger, "land", landed)
+    removed.replace(Ledger, "submit", submitted)
 
 
 @mutant
 def no_ledger_hit() -> None:
     """A walk that comes by a done write makes it again."""
-    kept = effects.perform
-
-    async def perform(walk: Any, activity: Any, call: Any) -> Any:
-        visit = walk.ledger.run.visit if activity.scope == "visit" else 0
-        effect = walk.ledger.effects.get((visit, call.key))
-        if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
-            attempt = writes.attempt_of(walk, activity, call.args, call.kwargs, effect)
-            answered: Any = await walk.share((visit, call.key), lambda: walk.around.caller.attempt(attempt))
-            return answered.value
-        return await kept(walk, activity, call)
-
-    _patch(context, "perform", perform)
+    removed.ledger_hit()
 
 
 @mutant
@@ -125,19 +100,19 @@ def no_quiet_time() -> None:
     def intend(run: Any, what: Any, *rest: Any, **more: Any) -> Commit:
         return kept(run, what._replace(quiet_margin_ms=-(10**9)), *rest, **more)
 
-    _patch(writes.moves, "intend", intend)
+    removed.replace(writes.moves, "intend", intend)
 
 
 @mutant
 def no_last_check() -> None:
     """A process that was frozen sends as soon as it wakes."""
-    _patch(guard.Permit, "refusal", lambda self, clock: "")
+    removed.last_check()
 
 
 @mutant
 def no_digest() -> None:
     """Any approval of this run covers any call."""
-    _patch(
+    removed.replace(
         permission,
         "usable_approvals",
         lambda walk, plan: [a for a in walk.ledger.approvals.values() if not a.consumed_by],

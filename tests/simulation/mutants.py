@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from outlast.core import compensation, ledger, moves, people, verbs
 from outlast.core.commit import Done
-from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Run, version_of
-from outlast.engine import approvals, commands, context, effects, guard, holder, permission, waits, worker, write
+from outlast.engine import approvals, commands, effects, holder, permission, waits, worker, write
 from outlast.engine.ledger import Ledger
-from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
+from tests.failures import removed
 
 MUTANTS: Final[dict[str, Callable[[], None]]] = {}
 
@@ -33,21 +33,13 @@ def _everywhere(kept: Callable[..., Any], instead: Callable[..., Any]) -> None:
 @mutant
 def no_fence() -> None:
     """A holder that was replaced writes nothing."""
-    kept = Batch._fence
-
-    def fence(self: Batch, claim: Any) -> Any:
-        try:
-            return kept(self, claim)
-        except (Stale, Ended):
-            return self.row(RUN, (claim.tenant, claim.run))
-
-    Batch._fence = fence  # type: ignore[method-assign]
+    removed.fence()
 
 
 @mutant
 def no_last_check() -> None:
     """A process that stood still looks at the clock before it sends."""
-    guard.Permit.refusal = lambda self, clock: ""  # type: ignore[method-assign]
+    removed.last_check()
 
 
 @mutant
@@ -78,17 +70,7 @@ def _as_if(self: Ledger) -> Done:
 @mutant
 def no_ledger_hit() -> None:
     """A write that is recorded is not made again."""
-    kept = effects.perform
-
-    async def perform(walk: Any, activity: Any, call: Any) -> Any:
-        visit = walk.ledger.run.visit if activity.scope == "visit" else 0
-        effect = walk.ledger.effects.get((visit, call.key))
-        if effect is not None and effect.status is EffectStatus.DONE:
-            attempt = write.attempt_of(walk, activity, call.args, call.kwargs, effect)
-            return (await walk.share((visit, call.key), lambda: walk.around.caller.attempt(attempt))).value
-        return await kept(walk, activity, call)
-
-    context.perform = perform
+    removed.ledger_hit()
 
 
 @mutant
@@ -116,8 +98,7 @@ def no_deadline() -> None:
 @mutant
 def no_mail_check() -> None:
     """A run does not fall asleep with unread mail."""
-    kept = Batch._fence
-    Batch._fence = lambda self, fence: kept(self, fence._replace(mail=None))  # type: ignore[method-assign]
+    removed.mail_check()
 
 
 @mutant
