@@ -97,13 +97,6 @@ class FaultlessSqlite(Sqlite):
         return FaultyStore(await super().open(writer), lambda name, commit: None)
 
 
-class FaultlessPostgres(Postgres):
-    """The same around PostgreSQL."""
-
-    async def open(self, writer: str) -> Store:
-        return FaultyStore(await super().open(writer), lambda name, commit: None)
-
-
 Subjects = Memory | Sqlite | Postgres
 
 
@@ -116,7 +109,7 @@ def cases() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("make", [Memory, Sqlite, Postgres, Faultless, FaultlessSqlite, FaultlessPostgres])
+@pytest.mark.parametrize("make", [Memory, Sqlite, Postgres, Faultless, FaultlessSqlite])
 @pytest.mark.parametrize("promise", cases())
 def test_store_keeps(promise: Promise, make: Callable[[Path], Subjects], tmp_path: Path) -> None:
     async def exam() -> None:
