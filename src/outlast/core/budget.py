@@ -61,6 +61,17 @@ NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace,
 STORE_RETRY: Final = 200  # a store that is away is asked again so often
 IDLE_LOOK: Final = 5 * SECOND  # the fallback look for due work when nothing else wakes the worker
 
+# --- liveness: telling the world (OUT-2) -----------------------------------------------------
+DELIVERY_TIMEOUT: Final = 10 * SECOND  # from the name's look-up to the last byte that is read of the answer
+DELIVERY_DNS_TIMEOUT: Final = 3 * SECOND  # of that, at most so much for the name
+DELIVERY_CLAIM: Final = 30 * SECOND  # three deliveries' time; a dead dispatcher's cursors are taken over after it
+DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # a restart of the receiver
+DELIVERY_BACKOFF_CEILING: Final = 1 * HOUR
+DELIVERY_ATTEMPTS_MAX: Final = 30  # about a day: 5 s, 15 s, 45 s, … 1 h, less the jitter
+DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # what a receiver may ask for
+DELIVERY_LOOK: Final = 250  # how soon another process's events are noticed while there are subscriptions
+SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for so long
+
 
 class Liveness(NamedTuple):
     """The liveness durations that a deployment may set, down to a second; the defaults are the sources'."""
@@ -126,5 +137,7 @@ assert LOOP_STALL_MAX < HEARTBEAT_WINDOW + RECOVERY_TARGET, "a frozen loop loses
 assert BREAKER_AFTER > ATTEMPTS_MAX and BREAKER_PAUSE > INLINE_WAIT_MAX, "a pause is worth parking for"
 assert DRAIN_GRACE + NOTICE_LAST_CHANCE < 30 * SECOND
 assert INLINE_WAIT_MAX < BACKOFF_CEILING < RETRY_TOTAL_WAIT
+assert DELIVERY_DNS_TIMEOUT < DELIVERY_TIMEOUT < DELIVERY_CLAIM / 2, "a claim outlives the delivery that it covers"
+assert DELIVERY_FIRST_WAIT < DELIVERY_BACKOFF_CEILING < DELIVERY_RETRY_AFTER_MAX
 assert QUIET_MARGIN > CLOCK_DISAGREEMENT_MAX, "the quiet time covers what the last-instant check tolerates"
 assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must be declared, not assumed (GATE-4)"

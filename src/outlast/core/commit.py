@@ -36,6 +36,14 @@ class Wake(NamedTuple):
     run: str
 
 
+class Drop(NamedTuple):
+    """Forget an untold event, once every cursor that it concerns knows of it; one that is not there is no mistake."""
+
+    tenant: str
+    run: str
+    seq: int
+
+
 class Expect(NamedTuple):
     """Land only if the row at `key` has this version; 0: only if there is none."""
 
@@ -83,7 +91,7 @@ class Chain:
 class Commit(NamedTuple):
     """What a verb returns and a store lands."""
 
-    writes: tuple[Put | Post | Wake, ...]
+    writes: tuple[Put | Post | Wake | Drop, ...]
     fence: Fence | None = None
     expects: tuple[Expect, ...] = ()
     whens: tuple[When, ...] = ()

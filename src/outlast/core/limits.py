@@ -26,6 +26,13 @@ ROW_BYTES_MAX = 1024 * KIB
 """All text and bytes of one stored row."""
 COMMIT_BYTES_MAX = 4 * ROW_BYTES_MAX
 """All rows of one commit; the bound of DynamoDB's transaction, kept by every store."""
+ANSWER_BYTES_MAX = 16 * KIB
+"""Read of a receiver's answer; then its connection is closed."""
+ANSWER_CHARS_MAX = 1_000
+"""Kept of it."""
+URL_CHARS_MAX = 2_000
+SUBSCRIPTIONS_MAX = 1_000
+"""Of one tenant, that were not removed."""
 
 # --- shape ---------------------------------------------------------------------------------
 JSON_DEPTH_MAX = 64

@@ -19,6 +19,9 @@ POINTS: Final[dict[str, str]] = {
     "store.checkpoint:after": "the write-ahead log has been copied",
     "call:before": "the intent is durable, nothing has been sent",
     "call:after": "the answer is here, nothing has been recorded",
+    "outbox.found": "what is owed is known, no cursor says so yet",
+    "outbox.delivery:before": "an event is about to be sent, and its cursor is held",
+    "outbox.delivery:after": "the receiver has answered, nothing has been recorded",
     "store.migration:inside": "the statements of a migration have run, COMMIT has not",
 }
 

@@ -2,9 +2,9 @@
 
 import socket
 import sys
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from outlast.core.backoff import asked_wait
 from outlast.core.budget import RETRY_AFTER_MAX, SECOND
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
@@ -91,20 +91,8 @@ def asked_to_wait(error: BaseException, wall_ms: int) -> int:
     response = getattr(error, "response", None)
     if response is None or response.status_code not in HONOURS_RETRY_AFTER:
         return 0
-    said = response.headers.get("Retry-After", "").strip()
-    if said.isascii() and said.isdigit():
-        return _bounded(int(said[:10]))  # beyond ten digits it is beyond the bound in any case
-    at, sent = _instant(said), _instant(response.headers.get("Date", ""))
-    if at is None:
-        return 0
-    return _bounded(at - (wall_ms / SECOND if sent is None else sent))  # by the receiver's own clock where it tells it
-
-
-def _instant(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError):  # whatever a receiver writes into a header
-        return None
+    headers = response.headers
+    return asked_wait(headers.get("Retry-After", ""), headers.get("Date", ""), wall_ms, RETRY_AFTER_MAX)
 
 
 def _bounded(seconds: float) -> int:

@@ -1,6 +1,7 @@
 """The clocks and the dice of a process: the system's, and a virtual one that moves only when told."""
 
 import asyncio
+import base64
 import heapq
 import os
 import random
@@ -85,6 +86,11 @@ def new_id(prefix: str) -> str:
     """An id that was never used before: `prefix` and 12 random letters and digits of base 32."""
     alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
     return prefix + "".join(secrets.choice(alphabet) for _ in range(12))
+
+
+def new_secret() -> str:
+    """A secret of 256 bits, as Standard Webhooks writes them."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def process_id(prefix: str) -> str:

@@ -7,9 +7,24 @@ the last state and the version found in the store, which is all that a store the
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Chain, Commit, Done, Fence, Instant, Post, Put, Wake, When
+from outlast.core.commit import Chain, Commit, Done, Drop, Fence, Instant, Post, Put, Wake, When
 from outlast.core.machine import ENDED
-from outlast.core.rows import KINDS, NOTE, RUN, WRITER, Key, Kind, Row, Run, Writer, key_of, version_of
+from outlast.core.outgoing import Untold
+from outlast.core.rows import (
+    KINDS,
+    NOTE,
+    RUN,
+    UNTOLD,
+    WRITER,
+    Event,
+    Key,
+    Kind,
+    Row,
+    Run,
+    Writer,
+    key_of,
+    version_of,
+)
 from outlast.errors import Ended, Stale
 
 Read = Callable[[Kind, Key], Row | None]
@@ -40,16 +55,22 @@ class Batch:
 
     `optimistic`: a Put of a kind that is not `read_first` is believed to find the version it names; the store
     that applies `changes` must check it and, where it is not so, judge everything again without optimism.
+    `outlets`: the tenants whose events are noted as untold, since some subscription wants them (OUT-2). A store
+    deletes the untold events of `told`.
     """
 
-    __slots__ = ("_optimistic", "_read", "broken", "changes", "now")
+    __slots__ = ("_optimistic", "_outlets", "_read", "broken", "changes", "now", "told")
 
-    def __init__(self, read: Read, now: Instant, *, optimistic: bool = False) -> None:
+    def __init__(
+        self, read: Read, now: Instant, *, optimistic: bool = False, outlets: frozenset[str] = frozenset()
+    ) -> None:
         self.now = now
         self.changes: dict[str, dict[Key, _Left]] = {kind.name: {} for kind in KINDS}
         self.broken: set[Chain] = set()  # the store breaks them once the batch has landed
         self._read = read
         self._optimistic = optimistic
+        self._outlets = outlets
+        self.told: list[Key] = []
 
     def row(self, kind: Kind, key: Key) -> Row | None:
         """A row as the commits landed so far leave it."""
@@ -80,6 +101,7 @@ class Batch:
         for when in commit.whens:
             self._when(when)
         mine: Mine = {}
+        told: list[Key] = []
         for write in commit.writes:
             if type(write) is Put:
                 if write.kind is RUN:
@@ -90,9 +112,12 @@ class Batch:
             elif type(write) is Post:
                 named = named or write.note[:2]
                 self._post(write, mine)
-            else:
-                assert type(write) is Wake
+            elif type(write) is Wake:
                 self._wake(write, mine)
+            else:
+                assert type(write) is Drop
+                told.append(write)
+        self.told += told
         for (name, key), left in mine.items():
             self.changes[name][key] = left
         if named is not None and (moved := mine.get((RUN.name, named))) is not None:
@@ -130,6 +155,9 @@ class Batch:
 
     def _put(self, write: Put, mine: Mine) -> None:
         kind, row, replaces = write
+        if self._outlets and type(row) is Event and row.tenant in self._outlets:
+            mark = Untold(row.tenant, row.run, row.seq, row.type, row.at)
+            mine[UNTOLD.name, mark[: UNTOLD.key]] = _Left(UNTOLD, mark, 0)
         key = key_of(kind, row)
         earlier = self.changes[kind.name].get(key)
         if earlier is None and self._optimistic and not kind.read_first:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.outgoing import Cursor
 from outlast.core.rows import Key, Kind, Row, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
@@ -178,6 +179,10 @@ class FaultyStore:
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
         """See the port."""
         return await self._list("tally", (kind.name, tenant, column), lambda: self._inner.tally(kind, tenant, column))
+
+    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """See the port."""
+        return await self._call("owing", None, lambda: self._inner.owing(tenant, subscription, n))
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""

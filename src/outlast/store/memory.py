@@ -7,9 +7,12 @@ from threading import RLock
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.outgoing import Cursor
 from outlast.core.points import point
 from outlast.core.rows import (
+    CURSOR,
     EFFECT,
     EVENT,
     KINDS,
@@ -18,6 +21,7 @@ from outlast.core.rows import (
     RUN,
     STORE,
     TOKEN,
+    UNTOLD,
     USAGE,
     WRITER,
     Effect,
@@ -66,6 +70,8 @@ class MemoryCore:
         for kind in KINDS:
             for key, left in batch.changes[kind.name].items():
                 self.shelf.put(kind, key, left.row)
+        for key in batch.told:
+            self.shelf.drop(UNTOLD, tuple(key))
         if any(left.row.owner == "" and left.row.due_at is not None  # type: ignore[union-attr]
                for left in batch.changes[RUN.name].values()):  # fmt: skip
             self.wakes.fire()
@@ -145,7 +151,7 @@ class MemoryStore:
                 check(commit)
                 receipt = self._receipt()
                 point("store.batch:before", (commit.label,))
-                batch = Batch(core.shelf.get, core.now())
+                batch = Batch(core.shelf.get, core.now(), outlets=tenants_of(core.shelf.get(META, OUTLETS)))
                 done = batch.land(commit, chain)
                 point("store.batch:inside", (commit.label,))
                 core.shelf.put(WRITER, receipt[:2], receipt)
@@ -279,6 +285,14 @@ class MemoryStore:
         check_columns(kind, [column])
         place = kind.row._fields.index(column)
         return dict(Counter(str(row[place]) for row in self._core.shelf.under(kind, (tenant,))))
+
+    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """See the port."""
+        found = [
+            row for row in self._core.shelf.under(CURSOR, (tenant,))
+            if isinstance(row, Cursor) and row.subscription == subscription and row.due_at is not None
+        ]  # fmt: skip
+        return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[:n])
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""

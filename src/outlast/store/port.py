@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.outgoing import Cursor
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -115,6 +116,11 @@ class Store(Protocol):
 
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
         """How many rows of a tenant there are for each value of a column (status, for instance)."""
+
+    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """At most `n` cursors of a subscription that owe something, those with the earliest due_at first, whether it
+        has come or not; strongly consistent. A commit notes an event as untold (core/outgoing.py) where OUTLETS lists
+        its tenant, in the transaction that writes the event."""
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """The earliest due_at of these lanes, real; None when nothing will fall due."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from outlast.core.commit import Instant, Mapping
+from outlast.core.outgoing import Cursor
 from outlast.core.rows import (
     EFFECT,
     EVENT,
@@ -133,6 +134,10 @@ class Readers:
         """How many rows for each value of a column."""
         check_columns(kind, [column])
         return {str(value): count for value, count in db.execute(sql.tally(kind, column), (tenant,))}
+
+    def owing(self, db: sqlite3.Connection, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """The cursors of a subscription that owe something."""
+        return tuple(Cursor._make(values) for values in db.execute(sql.OWING, (tenant, subscription, n)))
 
     def next_due(self, db: sqlite3.Connection, lanes: Sequence[str]) -> int | None:
         """The earliest due_at of these lanes."""

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 from outlast.core import points
 from outlast.core.commit import IDENTITY
+from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Kind, Row, Run, Writer
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
@@ -47,6 +48,7 @@ class Session:
         self.database = database
         self.ticker = ticker
         self.mapping = IDENTITY  # as last seen
+        self.outlets: frozenset[str] = frozenset()  # the tenants whose events are noted as untold; as last seen
         self.woken = False  # a run may have become due since the store last looked
         self.written = 0  # pages written since the last checkpoint, about
         self._writer = writer
@@ -137,7 +139,8 @@ class Session:
         """Open the transaction, learn whether anybody else has written, and read the store's time under the lock."""
         self.db.execute("BEGIN IMMEDIATE")
         self.look()
-        return Batch(self.read, self.mapping.at(self.ticker.real()), optimistic=optimistic)
+        now = self.mapping.at(self.ticker.real())
+        return Batch(self.read, now, optimistic=optimistic, outlets=self.outlets)
 
     def look(self) -> bool:
         """Has anybody else written since the last look? If so, nothing remembered is true any more."""
@@ -147,6 +150,7 @@ class Session:
         self._cache.clear()
         self._seen = seen
         self.mapping = mapping_of(self.read(META, MAPPING_ROW))
+        self.outlets = tenants_of(self.read(META, OUTLETS))
         self.woken = True
         return True
 
@@ -216,7 +220,9 @@ class Session:
             if moves and self.db.executemany(sql.MOVE_RUN, moves).rowcount != len(moves):
                 raise _Mismatch
             count += len(changes)
-        return count
+        if batch.told:
+            self.db.executemany(sql.TOLD, batch.told)
+        return count + len(batch.told)
 
     def _only_moves(self, key: Key, run: Run) -> bool:
         """Are the columns at rest as the store has them, so that the shorter statement says all?"""
@@ -266,6 +272,8 @@ class Session:
                 self.drop()
 
     def _remember(self, batch: Batch, rows: int) -> None:
+        if (outlets := batch.changes[META.name].get(OUTLETS)) is not None:
+            self.outlets = tenants_of(outlets.row)
         for kind in KINDS:
             if kind.read_first:
                 for key, left in batch.changes[kind.name].items():

@@ -10,11 +10,13 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.rows import (
     APPROVAL,
+    CURSOR,
     EFFECT,
     EVENT,
     KINDS,
     REQUEST,
     RUN,
+    UNTOLD,
     USAGE,
     Kind,
     Row,
@@ -178,6 +180,13 @@ FORGET_SHARED: Final = (
 )
 # Stored answers to requests that nobody repeats any more. Parameter: business instant.
 OLD_REQUESTS: Final = f"DELETE FROM {REQUEST.name} WHERE at < {MARK}"
+# The cursors of a subscription that owe something, the earliest first. Parameters: tenant, subscription, limit.
+OWING: Final = (
+    f"SELECT {SQL[CURSOR.name].columns} FROM {CURSOR.name} WHERE {_and(('tenant', 'subscription'))} "
+    f"AND due_at IS NOT NULL ORDER BY due_at, run LIMIT {MARK}"
+)
+# Parameters: the key.
+TOLD: Final = f"DELETE FROM {UNTOLD.name} WHERE {_and(UNTOLD.row._fields[: UNTOLD.key])}"
 # Parameters: batch, tenant, id, the status of a living writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
+from outlast.core.outgoing import Cursor
 from outlast.core.rows import STORE, Key, Kind, Row, Run
 from outlast.errors import OutlastError, StoreUnusable
 from outlast.store import chores, sql
@@ -116,6 +117,11 @@ class SqliteStore(Desk):
         """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.tally(db, kind, tenant, column))
+
+    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """See the port."""
+        self._check_process()
+        return await self._readers.do(lambda db: self._readers.owing(db, tenant, subscription, n))
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from outlast.core.commit import Instant, Mapping
+from outlast.core.outgoing import Cursor
 from outlast.core.rows import (
     EFFECT,
     EVENT,
@@ -25,6 +26,7 @@ from outlast.store import sql
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.postgres import statements
+from outlast.store.postgres.arrays import parameters
 from outlast.store.postgres.connect import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, numbered
 from outlast.store.sql import DECODE
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 CONNECTIONS: Final = 3
 TRIES: Final = 3  # a read over a connection that was cut is made again
-_PAIRS: Final = "unnest($1::text[], $2::text[]) AS k(tenant, run)"
+_PAIRS: Final = f"unnest({parameters(('text', 'text'), 1)}) AS k(tenant, run)"
 _LAST: Final = (
     f"SELECT e.* FROM {_PAIRS} CROSS JOIN LATERAL (SELECT {COLUMNS[EVENT.name]} FROM event "
     "WHERE tenant = k.tenant AND run = k.run AND snapshot IS NOT NULL ORDER BY seq DESC LIMIT 1) e"
@@ -102,10 +104,8 @@ class Reads:
         """The rows at these keys, in their order."""
         if not keys:
             return ()
-        arrays = statements.columns_of(keys)
-        found = {
-            key_of(kind, row): row for row in _rows(kind, await db.fetch(statements.find(kind, lock=False), *arrays))
-        }
+        records = await db.fetch(statements.find(kind, lock=False), *statements.keys_of(kind, keys))
+        found = {key_of(kind, row): row for row in _rows(kind, records)}
         return tuple(found.get(key) for key in keys)
 
     async def mapping(self, db: "asyncpg.Connection[Any]") -> Mapping:
@@ -146,12 +146,12 @@ class Reads:
         """All rows of each run, all in one snapshot."""
         if not runs:
             return ()
-        arrays = statements.columns_of(runs)
+        pairs = statements.keys_of(RUN, runs)
         async with db.transaction(isolation="repeatable_read", readonly=True):
-            found = {row[:2]: row for row in _rows(RUN, await db.fetch(statements.find(RUN, lock=False), *arrays))}
-            last = {row[:2]: row for row in _rows(EVENT, await db.fetch(_LAST, *arrays))}
-            rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *arrays))) for kind in OF_A_HOLDER]
-            shared = await db.fetch(_SHARED, *arrays)
+            found = {row[:2]: row for row in _rows(RUN, await db.fetch(statements.find(RUN, lock=False), *pairs))}
+            last = {row[:2]: row for row in _rows(EVENT, await db.fetch(_LAST, *pairs))}
+            rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *pairs))) for kind in OF_A_HOLDER]
+            shared = await db.fetch(_SHARED, *pairs)
             now = await self.now(db)
         used: dict[tuple[str, str], list[Row]] = {}
         for record in shared:
@@ -189,6 +189,10 @@ class Reads:
         """How many rows for each value of a column."""
         check_columns(kind, [column])
         return {str(value): n for value, n in await db.fetch(numbered(sql.tally(kind, column)), tenant)}
+
+    async def owing(self, db: "asyncpg.Connection[Any]", tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """The cursors of a subscription that owe something."""
+        return tuple([Cursor._make(r) for r in await db.fetch(numbered(sql.OWING), tenant, subscription, n)])
 
     async def next_due(self, db: "asyncpg.Connection[Any]", lanes: Sequence[str]) -> int | None:
         """The earliest due_at of these lanes."""

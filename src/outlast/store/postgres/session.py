@@ -1,6 +1,7 @@
 """Lands batches on PostgreSQL: rows locked in one order, judged in memory, written by one statement (S-7…S-9)."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -9,12 +10,13 @@ import asyncpg
 from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Row, Run, Writer
+from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.postgres import statements
+from outlast.store.postgres.arrays import arrays
 from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, reconnect
 from outlast.store.postgres.named import Named, named
 from outlast.store.postgres.statements import Form, numbered
@@ -26,6 +28,7 @@ T = TypeVar("T")
 RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
 RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
 ASK_AGAIN_S: Final = 0.2
+NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Mismatch(Exception):
@@ -40,6 +43,7 @@ class Session:
 
     def __init__(self, address: Address, writer: str, ticker: Ticker, *, answer_s: float = ANSWER_S) -> None:
         self.mapping = IDENTITY  # as last seen
+        self.outlets = NOBODY  # the tenants whose events are noted as untold; as last seen
         self.woken = False  # a run may have become due
         self._address = address
         self._writer = writer
@@ -127,7 +131,7 @@ class Session:
         commits = [t.work for t in tickets if isinstance(t.work, Commit)]
         rows, busy = await self._lock(db, named(commits, optimistic=optimistic))
         now = await self.now(db)
-        batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, optimistic=optimistic)
+        batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, optimistic=optimistic, outlets=self.outlets)
         held: list[Ticket] = []
         for ticket in tickets:
             if self._must_wait(ticket, busy, held):
@@ -136,7 +140,7 @@ class Session:
                 ticket.answer = await self._take(db, ticket.work, batch, rows)
             else:
                 ticket.answer = judge(ticket, batch)
-        if any(batch.changes.values()):
+        if any(batch.changes.values()) or batch.told:
             await self._write(db, batch, [t.work.label for t in tickets] if points.hook else ())
         for chain in batch.broken:
             chain.broken = True
@@ -166,8 +170,7 @@ class Session:
             keys = wanted.get(kind)
             if not keys:
                 continue
-            arrays = statements.keys_of(kind, keys)
-            found = await db.fetch(statements.find(kind, lock=kind.versioned), *arrays)
+            found = await db.fetch(statements.find(kind, lock=kind.versioned), *statements.keys_of(kind, keys))
             decode = DECODE[kind.name]
             for record in found:
                 values = tuple(record)
@@ -180,7 +183,8 @@ class Session:
 
     async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
         """The store's time, read after the rows are locked (S-14), and the mapping of business time."""
-        real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
+        outlets, real, *meta = await db.fetchrow(statements.NOW_AND_OUTLETS, *MAPPING_ROW)  # type: ignore[misc]
+        self.outlets = frozenset(json.loads(outlets)) if outlets else NOBODY
         self.mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
         return self.mapping.at(self._ticker.heard(real))
 
@@ -240,22 +244,25 @@ class Session:
     ) -> None:
         """Write what a batch leaves with its receipt, and COMMIT. Raises Mismatch, Unavailable, Uncertain."""
         forms: list[Form] = []
-        arrays: list[tuple[Any, ...]] = []
+        values: list[Any] = []
         counts: list[int] = []
         for kind in KINDS:
             changes = batch.changes[kind.name].values()
             for insert in (True, False):
                 rows = [left for left in changes if (left.replaces == 0) is insert]
                 if rows:
-                    forms.append(Form(kind, insert))
+                    form = Form(kind, insert)
+                    forms.append(form)
                     counts.append(len(rows))
-                    arrays += statements.columns_of(r.row if insert else (*r.row, r.replaces) for r in rows)
+                    values += arrays(form.types, [r.row if insert else (*r.row, r.replaces) for r in rows])
+        if batch.told:
+            await db.execute(statements.TOLD, *statements.keys_of(UNTOLD, batch.told))
         woken = [left.row for left in batch.changes[RUN.name].values() if _may_be_due(left.row)]
         self.woken = self.woken or bool(woken) or notify
         notify = notify or any(isinstance(r, Run) and (r.due_at or 0) <= batch.now.real for r in woken)
         self._batches += 1
         receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
-        written = await db.fetchrow(statements.write(tuple(forms), notify=notify), *receipt, *arrays)
+        written = await db.fetchrow(statements.write(tuple(forms), notify=notify), *receipt, *values)
         assert written is not None
         if not written[0]:
             raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",

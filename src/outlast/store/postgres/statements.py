@@ -1,10 +1,12 @@
 """The SQL of this dialect, drawn from the rows: whole columns go in as arrays, one statement writes a whole batch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.rows import KINDS, META, WRITER, Key, Kind
+from outlast.core.deliveries import OUTLETS
+from outlast.core.rows import KINDS, META, UNTOLD, WRITER, Key, Kind
+from outlast.store.postgres.arrays import arrays, parameters
 from outlast.store.sql import MARK
 
 CLOCK_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -26,10 +28,6 @@ TYPES: Final = {kind.name: _types(kind) for kind in KINDS}
 COLUMNS: Final = {kind.name: ", ".join(kind.row._fields) for kind in KINDS}
 
 
-def _arrays(types: Sequence[str], first: int) -> str:
-    return ", ".join(f"${n}::{t}[]" for n, t in enumerate(types, first))
-
-
 def _joined(kind: Kind) -> str:
     names = kind.row._fields[: kind.key]
     return " AND ".join(f"t.{name} = k.{name}" for name in names)
@@ -45,7 +43,7 @@ def find(kind: Kind, *, lock: bool) -> str:
     order = ", ".join(f"t.{name}" for name in names)
     columns = ", ".join(f"t.{name}" for name in kind.row._fields)
     return (
-        f"SELECT {columns} FROM unnest({_arrays(TYPES[kind.name][: kind.key], 1)}) AS k({', '.join(names)}) "
+        f"SELECT {columns} FROM unnest({parameters(TYPES[kind.name][: kind.key], 1)}) AS k({', '.join(names)}) "
         f"JOIN {kind.name} t ON {_joined(kind)} ORDER BY {order}"
         + (" FOR NO KEY UPDATE OF t SKIP LOCKED" if lock else "")
     )
@@ -57,7 +55,7 @@ def exist(kind: Kind) -> str:
     names = kind.row._fields[: kind.key]
     return (
         f"SELECT {', '.join(f't.{name}' for name in names)} "
-        f"FROM unnest({_arrays(TYPES[kind.name][: kind.key], 1)}) AS k({', '.join(names)}) "
+        f"FROM unnest({parameters(TYPES[kind.name][: kind.key], 1)}) AS k({', '.join(names)}) "
         f"JOIN {kind.name} t ON {_joined(kind)}"
     )
 
@@ -67,6 +65,15 @@ NOW: Final = (
     f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "
     f"LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $1 AND key = $2) m ON true"
 )
+# What a batch is judged by: NOW, and before it the tenants whose events are noted. Parameters: the mapping's key.
+NOW_AND_OUTLETS: Final = NOW.replace(
+    "SELECT", f"SELECT (SELECT value FROM meta WHERE tenant = '{OUTLETS[0]}' AND key = '{OUTLETS[1]}'),", 1
+)
+# Forgets untold events. Parameters: their keys.
+TOLD: Final = (
+    f"DELETE FROM {UNTOLD.name} t USING unnest({parameters(TYPES[UNTOLD.name][: UNTOLD.key], 1)}) "
+    f"AS k({', '.join(UNTOLD.row._fields[: UNTOLD.key])}) WHERE {_joined(UNTOLD)}"
+)
 # Who a session is: a process number may be given again, a number and a beginning are not.
 SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 # Ends a session, and answers as long as it is there. Parameters: SESSION's.
@@ -74,28 +81,28 @@ END: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid =
 
 
 class Form(NamedTuple):
-    """One way in which rows of a kind are written: inserted, or replaced; how many columns it takes."""
+    """One way in which rows of a kind are written: inserted, or replaced; which columns it takes."""
 
     kind: Kind
     insert: bool
 
     @property
-    def width(self) -> int:
-        """How many arrays it takes: an update names the version that is replaced as well."""
-        return len(self.kind.row._fields) + (not self.insert)
+    def types(self) -> tuple[str, ...]:
+        """Of its arrays: an update names the version that is replaced as well."""
+        return TYPES[self.kind.name] if self.insert else (*TYPES[self.kind.name], "bigint")
 
 
 def _write(form: Form, first: int) -> str:
-    kind, types = form.kind, TYPES[form.kind.name]
+    kind, types = form.kind, form.types
     if form.insert:
         return (
             f"INSERT INTO {kind.name} ({COLUMNS[kind.name]}) "
-            f"SELECT * FROM unnest({_arrays(types, first)}) ON CONFLICT DO NOTHING RETURNING 1"
+            f"SELECT * FROM unnest({parameters(types, first)}) ON CONFLICT DO NOTHING RETURNING 1"
         )
     names = kind.row._fields
     sets = ", ".join(f"{name} = k.{name}" for name in names[kind.key :])
     return (
-        f"UPDATE {kind.name} t SET {sets} FROM unnest({_arrays((*types, 'bigint'), first)}) "
+        f"UPDATE {kind.name} t SET {sets} FROM unnest({parameters(types, first)}) "
         f"AS k({', '.join(names)}, replaces_) WHERE {_joined(kind)} AND t.version = k.replaces_ RETURNING 1"
     )
 
@@ -115,20 +122,15 @@ def write(forms: tuple[Form, ...], *, notify: bool) -> str:
     at = 5
     for n, form in enumerate(forms):
         parts.append(f"w{n} AS ({_write(form, at)})")
-        at += form.width
+        at += len(form.types)
     counts = ["(SELECT count(*) FROM r)", *(f"(SELECT count(*) FROM w{n})" for n in range(len(forms)))]
     said = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
     return f"WITH {', '.join(parts)} SELECT {', '.join(counts)}{said}"
 
 
-def columns_of(rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Rows turned into columns."""
-    return list(zip(*rows, strict=True))
-
-
-def keys_of(kind: Kind, keys: Iterable[Key]) -> list[tuple[Any, ...]]:
+def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:
     """Keys turned into the arrays of `find` and `exist`, in one order for all."""
-    return columns_of(sorted(keys))
+    return arrays(TYPES[kind.name][: kind.key], sorted(keys))
 
 
 def locked(statement: str) -> str:

@@ -12,6 +12,7 @@ import asyncpg
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
+from outlast.core.outgoing import Cursor
 from outlast.core.rows import STORE, Key, Kind, Row, Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
@@ -205,6 +206,10 @@ class PostgresStore(Desk):
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
         """See the port."""
         return await self._read(lambda db: self._reads.tally(db, kind, tenant, column))
+
+    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.owing(db, tenant, subscription, n))
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""

@@ -88,7 +88,8 @@ class OwnSession(Session):
                 if not busy:
                     break
                 await asyncio.sleep(HELD_S)
-            batch = Batch(lambda kind, key: rows.get((kind.name, key)), await self.now(db))
+            now = await self.now(db)
+            batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, outlets=self.outlets)
             done = [batch.land(commit) for commit in commits][-1]
         try:
             await self._write(db, batch, labels)

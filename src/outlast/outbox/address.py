@@ -1,0 +1,176 @@
+"""Where deliveries may go: an address outside the network, unless an operator allows others (OUT-6, S20–S22).
+
+A name is resolved once for each delivery, every address that it has is checked, and the connection goes to one that
+was checked. So a name whose answer changes between the check and the connection leads nowhere else.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, NamedTuple
+
+import httpx
+
+from outlast.core.budget import DELIVERY_DNS_TIMEOUT, SECOND
+from outlast.core.limits import URL_CHARS_MAX
+from outlast.errors import InvalidInput
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a name, as text. Raises OSError."""
+
+PRIVATE: Final = tuple(
+    ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+)
+"""What the word `private` allows: this machine and private networks; not link-local, where clouds keep secrets."""
+PORTS: Final = frozenset({443, 8443})
+PLAIN_PORTS: Final = frozenset({80, 8080})
+
+# IPv6 addresses that carry an IPv4 one: a packet to them may arrive at that one.
+_NAT64: Final = ip_network("64:ff9b::/96")
+_COMPATIBLE: Final = ip_network("::/96")
+_TRANSLATED: Final = ip_network("::ffff:0:0:0/96")
+# Beyond what every version of `ipaddress` knows: relays and tunnels that lead to an address which nobody checked, the
+# services of a network (192.0.0.192 is a cloud's metadata), and all of IPv6 that is not given to hosts.
+_NEVER: Final = tuple(
+    ip_network(text)
+    for text in (
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "2001::/23",
+        "3fff::/20",
+        "64:ff9b:1::/48",
+        "fec0::/10",
+        "4000::/2",
+        "8000::/1",
+    )
+)
+
+
+class NotAllowed(Exception):
+    """A delivery may not go there; the message says why."""
+
+
+class Reach(NamedTuple):
+    """What an operator allows besides addresses on the internet over HTTPS."""
+
+    networks: tuple[Network, ...] = ()
+    plain: bool = False  # http:// too
+    any_port: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Reach":
+        """From the setting `webhooks.allow`: networks (10.1.0.0/16), `private`, `http`, `any-port`, with commas.
+
+        Raises InvalidInput.
+        """
+        networks: list[Network] = []
+        words: set[str] = set()
+        for word in filter(None, (part.strip() for part in text.split(","))):
+            if word in ("private", "http", "any-port"):
+                words.add(word)
+                continue
+            try:
+                networks.append(ip_network(word))
+            except ValueError as error:
+                raise InvalidInput(
+                    f"webhooks.allow names {word!r}", str(error), "allowed: networks, private, http, any-port"
+                ) from error
+        private = PRIVATE if "private" in words else ()
+        return cls((*networks, *private), "http" in words, "any-port" in words)
+
+
+PUBLIC: Final = Reach()
+DEVELOPMENT: Final = Reach(PRIVATE, plain=True, any_port=True)
+"""This machine and private networks, over plain HTTP, at any port."""
+
+
+def checked_url(url: str, reach: Reach) -> httpx.URL:
+    """The URL of a subscription, if its form is allowed. Raises InvalidInput with every problem."""
+    problems: list[str] = []
+    if len(url) > URL_CHARS_MAX or not url.isprintable():
+        raise InvalidInput("this is no URL for a webhook", f"at most {URL_CHARS_MAX} printable characters")
+    try:
+        parsed = httpx.URL(url)
+        host, port = parsed.host, port_of(parsed)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise InvalidInput("this is no URL for a webhook", str(error), "e.g. https://example.com/hooks") from error
+    if parsed.scheme not in ("https", "http") or not host:
+        problems.append("it begins with https:// and names a host")
+    elif parsed.scheme == "http" and not reach.plain:
+        problems.append("it begins with https:// (plain HTTP only where webhooks.allow has `http`)")
+    if parsed.userinfo:
+        problems.append("it carries no user and no password: requests are signed instead")
+    if parsed.fragment:
+        problems.append("it has no #fragment, which is never sent")
+    ports = PORTS | (PLAIN_PORTS if reach.plain else frozenset())
+    if not reach.any_port and port not in ports:
+        allowed = ", ".join(map(str, sorted(ports)))
+        problems.append(f"its port is one of {allowed} (others where webhooks.allow has `any-port`)")
+    if problems:
+        raise InvalidInput("this URL is not allowed for a webhook", problems=[("url", text) for text in problems])
+    return parsed
+
+
+def port_of(url: httpx.URL) -> int:
+    """The port that a request to it goes to."""
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def refusal(address: Address, reach: Reach) -> str:
+    """Why nothing is sent to this address; '' where it is allowed."""
+    for each in (address, *_carried(address)):
+        if any(each in network for network in reach.networks):
+            continue
+        if not each.is_global or each.is_multicast or any(each in network for network in _NEVER):
+            return f"{address} is not an address on the internet"
+    return ""
+
+
+def _carried(address: Address) -> Iterable[Address]:
+    """The IPv4 addresses that an IPv6 one carries within."""
+    if isinstance(address, IPv4Address):
+        return ()
+    if address.ipv4_mapped is not None:
+        return (address.ipv4_mapped,)
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if any(address in network for network in (_NAT64, _COMPATIBLE, _TRANSLATED)):
+        return (IPv4Address(int(address) & 0xFFFF_FFFF),)
+    return ()
+
+
+async def checked_addresses(host: str, port: int, resolve: Resolver, reach: Reach) -> tuple[str, ...]:
+    """Every address of a host, all of them allowed. Raises NotAllowed, OSError, TimeoutError."""
+    async with asyncio.timeout(DELIVERY_DNS_TIMEOUT / SECOND):
+        found = await resolve(host, port)
+    if not found:
+        raise OSError(f"{host} has no address")
+    addresses = [ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]
+    for address in addresses:
+        if why := refusal(address, reach):
+            raise NotAllowed(f"{host}: {why}")
+    return tuple(map(str, addresses))
+
+
+class SystemResolver:
+    """The system's resolver, in a thread of its own: a name server that does not answer holds up nobody else."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="outlast-dns")
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        """See Resolver."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _look_up, host, port)
+
+    def close(self) -> None:
+        """End the threads, without waiting for a look-up that hangs."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]

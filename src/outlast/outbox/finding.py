@@ -1,0 +1,147 @@
+"""From what is untold to what is owed: each event that a subscription wants is known to a cursor (S-11).
+
+A pass reads what is untold first and the subscriptions after it (outbox/subscriptions.py says why). An untold event is
+forgotten in the commit by which every cursor that it concerns knows of it, so a death in between repeats the pass.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from outlast.core import deliveries
+from outlast.core.commit import WRITES_MAX, Commit, Drop, Instant, Put
+from outlast.core.machine import SWEPT
+from outlast.core.outgoing import Cursor, Subscription, Untold
+from outlast.core.points import point
+from outlast.core.rows import CURSOR, EVENT, RUN, SUBSCRIPTION, UNTOLD, Event, Key, Run
+from outlast.errors import Stale
+from outlast.outbox import subscriptions
+from outlast.store.port import Store
+
+AT_ONCE: Final = 200  # untold events, or runs, of one pass
+Owed = set[str]
+"""The subscriptions that owe something more."""
+
+
+async def find(store: Store, tenant: str) -> tuple[int, Owed]:
+    """One pass over a tenant's untold events: how many there were, and which subscriptions owe more now."""
+    marks = [row for row in await store.rows(UNTOLD, (tenant,), limit=AT_ONCE) if isinstance(row, Untold)]
+    if not marks:
+        return 0, set()
+    active = [row for row in await subscriptions.of_tenant(store, tenant) if deliveries.is_active(row)]
+    by_run: defaultdict[str, list[Untold]] = defaultdict(list)
+    for mark in marks:
+        by_run[mark.run].append(mark)
+    upto = {run: _wanted(active, of_run) for run, of_run in by_run.items()}
+    puts, owed = await _owe(store, tenant, {run: wanted for run, wanted in upto.items() if wanted})
+    point("outbox.found", (tenant,))
+    commits: list[Commit] = []
+    for run, of_run in by_run.items():
+        drops = [Drop(mark.tenant, mark.run, mark.seq) for mark in of_run]
+        commits += _commits(run, puts.get(run, ()), drops)
+    await asyncio.gather(*(_land(store, commit) for commit in commits))
+    return len(marks), owed
+
+
+def _wanted(active: Sequence[Subscription], marks: Sequence[Untold]) -> list[tuple[Subscription, int]]:
+    """The subscriptions that want one of these events of a run, and the last that each wants."""
+    found = []
+    for each in active:
+        seqs = [mark.seq for mark in marks if mark.at >= each.since and deliveries.wants_type(each, mark.type)]
+        if seqs:
+            found.append((each, max(seqs)))
+    return found
+
+
+async def _owe(
+    store: Store, tenant: str, wanted: dict[str, list[tuple[Subscription, int]]]
+) -> tuple[dict[str, list[Put]], Owed]:
+    """For each run the cursors that are opened or moved, and whose they are."""
+    keys: list[Key] = [(tenant, run, each.subscription) for run, of_run in wanted.items() for each, _ in of_run]
+    cursors = dict(zip(keys, await store.load_many(CURSOR, keys), strict=True))
+    flows = any(each.workflows for of_run in wanted.values() for each, _ in of_run)
+    asked = [
+        run
+        for run in wanted
+        if flows or any(cursors[tenant, run, each.subscription] is None for each, _ in wanted[run])
+    ]
+    runs = dict(zip(asked, await store.load_many(RUN, [(tenant, run) for run in asked]), strict=True))
+    now = await store.now()
+    puts: defaultdict[str, list[Put]] = defaultdict(list)
+    owed: Owed = set()
+    for run, of_run in wanted.items():
+        for each, upto in of_run:
+            row = runs.get(run)
+            if run in runs and (not isinstance(row, Run) or not deliveries.wants_workflow(each, row.workflow)):
+                continue  # it was purged, or is of another workflow
+            cursor = cursors[tenant, run, each.subscription]
+            put = await _put(store, each, cursor if isinstance(cursor, Cursor) else None, row, upto, now)
+            if put is not None:
+                puts[run].append(put)
+                owed.add(each.subscription)
+    return puts, owed
+
+
+async def _put(
+    store: Store, each: Subscription, cursor: Cursor | None, run: object, upto: int, now: Instant
+) -> Put | None:
+    """The cursor as it owes what is wanted; None where it does already."""
+    if cursor is not None:
+        after = deliveries.owe(cursor, upto, now)
+        return None if after is None else Put(CURSOR, after, cursor.version)
+    assert isinstance(run, Run)
+    start = await _start(store, run, each.since)
+    return Put(CURSOR, deliveries.open_cursor(each, run.run, start, upto, now), 0) if start < upto else None
+
+
+async def _start(store: Store, run: Run, since: int) -> int:
+    """The last event of a run before an instant, 0 = none. Events of a run are in the order of time."""
+    if run.created_at >= since:
+        return 0
+    low, high = 0, run.seq  # event `low` is before it, event `high` + 1 is not
+    while low < high:
+        middle = (low + high + 1) // 2
+        event = await store.load(EVENT, (run.tenant, run.run, middle))
+        if isinstance(event, Event) and event.at < since:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _commits(run: str, puts: Sequence[Put], drops: Sequence[Drop]) -> list[Commit]:
+    """In commits of bounded size; what is forgotten goes last."""
+    size = WRITES_MAX // 2
+    if len(puts) + len(drops) <= WRITES_MAX:
+        return [Commit((*puts, *drops), label=f"{run} find")]
+    # Beyond the bound the cursors go first, each commit for itself: their repetition changes nothing.
+    parts = [Commit(tuple(puts[i : i + size]), label=f"{run} find") for i in range(0, len(puts), size)]
+    if puts:
+        return parts  # the untold events are found again by the next pass, and then concern nobody any more
+    return [Commit(tuple(drops[i : i + size]), label=f"{run} find") for i in range(0, len(drops), size)]
+
+
+async def _land(store: Store, commit: Commit) -> None:
+    try:
+        await store.commit(commit)
+    except Stale:
+        pass  # a dispatcher has moved one of the cursors: the next pass finds these events again
+
+
+async def sweep(store: Store, row: Subscription) -> bool:
+    """Look through some more of the runs that were there before: owe it what it was not told of. True: it owes more.
+
+    For one that begins at the start, or goes on after it was disabled.
+    """
+    after = (row.tenant, row.swept) if row.swept else ()
+    runs = [r for r in await store.rows(RUN, (row.tenant,), after=after, limit=AT_ONCE) if isinstance(r, Run)]
+    wanted = {run.run: [(row, run.seq)] for run in runs if deliveries.wants_workflow(row, run.workflow)}
+    puts, owed = await _owe(store, row.tenant, wanted)
+    writes = [put for of_run in puts.values() for put in of_run]
+    size = WRITES_MAX // 2
+    for i in range(0, len(writes), size):
+        await store.commit(Commit(tuple(writes[i : i + size]), label=f"{row.subscription} sweep"))
+    moved = deliveries.swept(row, runs[-1].run if len(runs) == AT_ONCE else SWEPT)
+    await store.commit(Commit((Put(SUBSCRIPTION, moved, row.version),), label=f"{row.subscription} swept"))
+    return bool(owed)

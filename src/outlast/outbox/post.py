@@ -1,0 +1,128 @@
+"""One POST to an address that was checked: no redirect, no proxy, no cookie, one deadline, a bounded answer (S22, S25).
+
+httpx's transport is used below its client, so that nothing follows, decodes or remembers anything.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from outlast.core.backoff import asked_wait
+from outlast.core.budget import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND
+from outlast.core.clock import Clock
+from outlast.core.deliveries import Attempt
+from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
+from outlast.errors import InvalidInput
+from outlast.outbox.address import NotAllowed, Reach, Resolver, checked_addresses, checked_url, port_of
+
+GONE: Final = 410
+MAY_PASS: Final = frozenset({408, 409, 425, 429})  # errors of a client that may pass by themselves
+HONOURS_RETRY_AFTER: Final = frozenset({429, 503})
+CONNECTIONS: Final = 20
+IDLE_S: Final = 30.0  # an unused connection is kept so long
+BODY_S: Final = 1.0  # for the rest of an answer whose status is here
+
+
+class Poster:
+    """The connections to one receiver; nobody else waits for them."""
+
+    def __init__(
+        self,
+        reach: Reach,
+        resolve: Resolver,
+        clock: Clock,
+        *,
+        tls: ssl.SSLContext | bool = True,
+        timeout_ms: int = DELIVERY_TIMEOUT,
+    ) -> None:
+        """`tls`: what certificates are believed; `timeout_ms`: for the whole of a delivery, the look-up included."""
+        self._reach = reach
+        self._resolve = resolve
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        limits = httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S)
+        self._transport = httpx.AsyncHTTPTransport(verify=tls, limits=limits)
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._transport.aclose()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
+        """Send, and say how it ended; never raises for what a receiver, a network or a name server does."""
+        begun = self._clock.mono()
+        try:
+            async with asyncio.timeout(self._timeout_ms / SECOND):
+                attempt = await self._post(url, headers, body)
+        except TimeoutError:
+            attempt = Attempt(0, "", f"no answer within {self._timeout_ms / SECOND:g} s", 0)
+        except NotAllowed as error:
+            attempt = Attempt(0, "", f"not sent: {error}", 0)
+        except InvalidInput as error:
+            attempt = Attempt(0, "", f"not sent: {error.what}: {error.why}", 0)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            attempt = Attempt(0, "", f"{type(error).__name__}: {error}".rstrip(": "), 0)
+        return attempt._replace(took_ms=self._clock.mono() - begun)
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
+        target = checked_url(url, self._reach)
+        addresses = await checked_addresses(target.host, port_of(target), self._resolve, self._reach)
+        for n, address in enumerate(addresses, 1):
+            try:
+                return await self._post_to(address, target, headers, body)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if n == len(addresses):
+                    raise
+        raise AssertionError("unreachable: a host without an address is an error")
+
+    async def _post_to(self, address: str, target: httpx.URL, headers: Mapping[str, str], body: bytes) -> Attempt:
+        request = httpx.Request(
+            "POST",
+            target.copy_with(host=address),  # the address that was checked; the name stays in Host and in TLS
+            headers={"host": target.netloc.decode("ascii"), "user-agent": "outlast", "accept": "*/*", **headers},
+            content=body,
+            extensions={"sni_hostname": target.raw_host.decode("ascii").strip("[]")},
+        )
+        response = await self._transport.handle_async_request(request)
+        try:
+            beginning = await _beginning(response)
+        finally:
+            await response.aclose()
+        return self._judged(response, beginning)
+
+    def _judged(self, response: httpx.Response, beginning: str) -> Attempt:
+        code = response.status_code
+        if 200 <= code < 300:
+            return Attempt(code, beginning, "", 0)
+        said = response.headers
+        wait = 0
+        if code in HONOURS_RETRY_AFTER:
+            retry_after, date = said.get("retry-after", ""), said.get("date", "")
+            wait = asked_wait(retry_after, date, self._clock.wall(), DELIVERY_RETRY_AFTER_MAX)
+        return Attempt(
+            code,
+            beginning,
+            f"answered {code}" + (", and redirects are not followed" if 300 <= code < 400 else ""),
+            0,
+            retry_after_ms=wait,
+            definite=400 <= code < 500 and code not in MAY_PASS,
+            gone=code == GONE,
+        )
+
+
+async def _beginning(response: httpx.Response) -> str:
+    """The beginning of an answer as it came over the wire, not decoded; what goes on after it is not read."""
+    read = bytearray()
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in response.stream:
+                read += chunk
+                if len(read) >= ANSWER_BYTES_MAX:
+                    break
+    except (httpx.HTTPError, TimeoutError):
+        pass  # its status is here, and says whether the event was accepted
+    text = bytes(read[: 4 * ANSWER_CHARS_MAX]).decode("utf-8", "replace").replace("\0", "\ufffd")
+    return text[:ANSWER_CHARS_MAX]

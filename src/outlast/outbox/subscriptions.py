@@ -1,0 +1,125 @@
+"""Where subscriptions are made, changed and ended, and the store is told whose events have to be noted as untold.
+
+OUTLETS is written in the commit that makes a subscription active or ends one, or expected by it, so a store never
+believes that nobody listens while somebody does.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from outlast.core import deliveries
+from outlast.core.budget import SECOND
+from outlast.core.commit import Commit, Expect, Instant, Put, When
+from outlast.core.deliveries import OUTLETS, outlets_row, tenants_of
+from outlast.core.limits import SUBSCRIPTIONS_MAX
+from outlast.core.machine import SubscriptionStatus, can
+from outlast.core.outgoing import Subscription
+from outlast.core.rows import META, SUBSCRIPTION, Row, version_of
+from outlast.errors import Conflict, LimitExceeded, NotFound, Stale
+from outlast.store.port import Store
+
+TRIES = 20
+LEAD_MS = 200  # from the look at the clock to the first instant that a new one is told of
+T = TypeVar("T")
+REMOVED = SubscriptionStatus.REMOVED
+
+
+async def of_tenant(store: Store, tenant: str) -> tuple[Subscription, ...]:
+    """Every subscription of a tenant that was not removed, in the order of their ids."""
+    rows = await store.rows(SUBSCRIPTION, (tenant,))
+    return tuple(row for row in rows if isinstance(row, Subscription) and row.status is not REMOVED)
+
+
+async def get(store: Store, tenant: str, subscription: str) -> Subscription:
+    """One that was not removed. Raises NotFound."""
+    row = await store.load(SUBSCRIPTION, (tenant, subscription))
+    if not isinstance(row, Subscription) or row.status is REMOVED:
+        raise NotFound(
+            f"no webhook {subscription}", f"tenant {tenant} has none of this id", "list them with: outlast webhooks ls"
+        )
+    return row
+
+
+async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant: str) -> Subscription:
+    """Store a new one, and return when its `since` has come, so that it is told of whatever the caller does next.
+
+    The commit lands before `since`, or not at all. So an event of `since` or later is committed after it: a dispatcher
+    that reads what is untold and then the subscriptions cannot find the one without the other. Raises LimitExceeded.
+    """
+    if len(await of_tenant(store, tenant)) >= SUBSCRIPTIONS_MAX:
+        raise LimitExceeded(f"{tenant} has {SUBSCRIPTIONS_MAX} webhooks, which is the most there may be")
+    for _ in range(TRIES):
+        outlets = await _note_events_of(store, tenant)
+        now = await store.now()
+        since = store.mapping().business(now.real + LEAD_MS)
+        row = make(now, since)
+        before = When(since, False, "business", "since")
+        try:
+            await store.commit(
+                Commit((Put(SUBSCRIPTION, row, 0),), None, (_as_read(outlets),), (before,), f"{row.subscription} add")
+            )
+        except Stale:
+            continue  # another subscription came or went, or it took too long
+        for _ in range(TRIES):
+            if (await store.now()).business >= since:
+                break
+            await asyncio.sleep(LEAD_MS / TRIES * 2 / SECOND)
+        return row
+    raise Conflict("others keep changing the webhooks", fix="try again")
+
+
+async def change(
+    store: Store, tenant: str, subscription: str, move: Callable[[Subscription, Instant], Subscription], verb: str
+) -> Subscription:
+    """Change one by a move of core/deliveries.py, and what the store notes with it. Raises NotFound, Conflict."""
+    for _ in range(TRIES):
+        row = await get(store, tenant, subscription)
+        if not can(verb, row.status):
+            raise Conflict(f"webhook {subscription} is {row.status.value}, so nobody can {verb} it", row.why)
+        after = move(row, await store.now())
+        outlets: Row | None
+        if deliveries.is_active(after):
+            outlets = await _note_events_of(store, tenant)
+            rest: tuple[Put, ...] = ()
+        else:
+            outlets = await store.load(META, OUTLETS)
+            rest = await _without(store, tenant, subscription, outlets)
+        expects = () if rest else (_as_read(outlets),)
+        try:
+            await store.commit(
+                Commit((Put(SUBSCRIPTION, after, row.version), *rest), expects=expects, label=f"{subscription} {verb}")
+            )
+        except Stale:
+            continue
+        return after
+    raise Conflict("others keep changing the webhooks", fix="try again")
+
+
+async def _note_events_of(store: Store, tenant: str) -> Row:
+    """From here on the store notes every event of this tenant. Answers the row that says so."""
+    for _ in range(TRIES):
+        row = await store.load(META, OUTLETS)
+        if tenant in tenants_of(row):
+            assert row is not None
+            return row
+        after = outlets_row(row, {*tenants_of(row), tenant})
+        try:
+            await store.commit(Commit((Put(META, after, after.version - 1),), label=f"{tenant} outlet"))
+        except Stale:
+            continue
+        return after
+    raise Conflict("others keep changing the webhooks", fix="try again")
+
+
+async def _without(store: Store, tenant: str, subscription: str, outlets: Row | None) -> tuple[Put, ...]:
+    """The tenant is struck from OUTLETS where this was its last active subscription."""
+    others = [row for row in await of_tenant(store, tenant) if row.subscription != subscription]
+    if tenant not in tenants_of(outlets) or any(deliveries.is_active(row) for row in others):
+        return ()
+    after = outlets_row(outlets, tenants_of(outlets) - {tenant})
+    return (Put(META, after, after.version - 1),)
+
+
+def _as_read(row: Row | None) -> Expect:
+    return Expect(META, OUTLETS, 0 if row is None else version_of(META, row))
