@@ -48,6 +48,7 @@ class Fleet:
         self.folder, self.store, self.wires = folder, store, wires
         self.workers: list[Worker] = []
         self.kills: dict[int, int] = {}  # pid → ms
+        self.faults: list[str] = []  # workers that ended as no worker should
         self._live, self._concurrency = live, concurrency
         self._hired = 0
         self._others: list[subprocess.Popen[bytes]] = []
@@ -124,7 +125,8 @@ class Fleet:
         """As a supervisor would: start anew what could not reach its store when it began. How many there were."""
         ended = [worker for worker in self.workers if worker.process.poll() is not None]
         for worker in ended:
-            assert worker.process.returncode == AWAY, (worker.pid, worker.process.returncode)
+            if worker.process.returncode != AWAY:
+                self.faults.append(f"{worker.log.name}: a worker ended by itself with {worker.process.returncode}")
             self.workers.remove(worker)
             if worker.wire is not None:
                 worker.wire.close()
