@@ -5,7 +5,7 @@ write them (S-2). Commits nobody awaits are kept here until the walk's verdict, 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from outlast.core import ledger as moves
@@ -21,6 +21,7 @@ from outlast.engine.telling import tell_waiting
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import MAIL
 from outlast.store.port import RunRows, Store, Transaction
+from outlast.telemetry.watch import Watch
 
 EffectKey = tuple[int, str]
 
@@ -51,12 +52,14 @@ RETRY_STORE_S: Final = STORE_RETRY / SECOND
 class Ledger:
     """Rows of one run, and its chain of commits."""
 
-    def __init__(self, store: Store, rows: RunRows, clock: Clock) -> None:
+    def __init__(self, store: Store, rows: RunRows, clock: Clock, watch: Watch | None = None) -> None:
         self.store = store
+        self._watch = watch
         self._clock = clock
         self._chain = Chain()
         self._diet = Diet(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
+        self._unseen: dict[int, Callable[[], None]] = {}  # what to tell once a commit that nobody awaits has landed
         self._entry: asyncio.Future[Done] | None = None  # of the latest advance
         self._telling: set[asyncio.Task[None]] = set()
         self.commits = 0  # how many this holder has made: a walk that makes none comes to the same each time
@@ -76,6 +79,7 @@ class Ledger:
         self.evidence: tuple[Evidence, ...] = rows.evidence
         self.notes: tuple[Note, ...] = rows.notes
         self._now: Instant = rows.now
+        self._said: Instant = rows.now  # when asked last: a step asks several times within one ms
         self._heard_boot = self._clock.boot()
         self.mail_read = rows.run.mail
         self.mail_known = rows.run.mail
@@ -115,6 +119,8 @@ class Ledger:
         except StoreError as error:
             raise self.why(error) from error
         self._learn(done)
+        if self._watch is not None and (seen := self._watch.seen(self, commit)) is not None:
+            seen()
         self._apply(commit)
         if (settled := settled_shared(commit)) is not None:
             self._tell(settled)
@@ -128,8 +134,17 @@ class Ledger:
         self._open.append((commit, future))
         if (settled := settled_shared(commit)) is not None:
             future.add_done_callback(lambda future: None if future.exception() else self._tell(settled))
+        if self._watch is not None and (seen := self._watch.seen(self, commit)) is not None:
+            self._unseen[id(commit)] = seen
+            self._see(commit, future)
         self._apply(commit)
         self.commits += 1
+
+    def _see(self, commit: Commit, future: "asyncio.Future[Done]") -> None:
+        """Once it has landed, those who watch this process are told."""
+        seen = self._unseen.get(id(commit))
+        if seen is not None:
+            future.add_done_callback(lambda done: None if done.exception() else seen())
 
     async def state(self) -> bytes:
         """The state as its newest checkpoint keeps it. Raises Corrupt where a part of it is not what it names."""
@@ -162,16 +177,18 @@ class Ledger:
 
     async def entered(self) -> None:
         """Wait until the node that is walked has been entered durably (CKP-1). Raises Lost, Moved or StoreAway."""
-        entry, self._entry = self._entry, None
+        entry = self._entry
         if entry is None:
             return
         if not entry.done():
             self.store.hasten()
-            await asyncio.wait([entry])
-        error = entry.exception()
-        if isinstance(error, StoreError):
+        try:
+            self._learn(await entry)
+        except StoreError as error:
             raise self.why(error) from error
-        self._learn(entry.result())
+        finally:
+            if self._entry is entry:
+                self._entry = None
 
     async def land_within(self, transaction: Transaction, commits: Sequence[Commit]) -> None:
         """Land commits in a transaction that the author's code has written in. Raises as `land`.
@@ -191,6 +208,8 @@ class Ledger:
             raise why from error
         self._learn(done)
         for commit in commits:
+            if self._watch is not None and (seen := self._watch.seen(self, commit)) is not None:
+                seen()
             self._apply(commit)
             if (settled := settled_shared(commit)) is not None:
                 self._tell(settled)
@@ -246,6 +265,9 @@ class Ledger:
             if again:
                 self._chain = Chain()
                 self._open = [(c, self.store.submit(c, chain=self._chain, linger=True)) for c in again]
+                for commit, future in self._open if self._unseen else ():
+                    self._see(commit, future)
+        self._unseen.clear()
         if rejected is not None:
             raise rejected
 
@@ -292,20 +314,21 @@ class Ledger:
             if not isinstance(write, Put):
                 continue
             row = write.row
-            if isinstance(row, Effect):
-                self._keep(row)
-            elif isinstance(row, Usage):
-                self.noted.add(row.key)
-            elif isinstance(row, Run):
-                self.run = row
-            elif isinstance(row, Memo):
-                self.memos[row.visit, row.key] = row
-            elif isinstance(row, Wait):
-                self.waits[row.visit, row.key] = row
-            elif isinstance(row, Approval):
-                self.approvals[row.id] = row
-            elif isinstance(row, Event) and row.snapshot is not None:
-                self.last = row
+            match row:
+                case Run():
+                    self.run = row
+                case Event():
+                    self.last = row if row.snapshot is not None else self.last
+                case Effect():
+                    self._keep(row)
+                case Memo():
+                    self.memos[row.visit, row.key] = row
+                case Usage():
+                    self.noted.add(row.key)
+                case Wait():
+                    self.waits[row.visit, row.key] = row
+                case Approval():
+                    self.approvals[row.id] = row
 
     def _keep(self, row: Effect) -> None:
         if row.by_run not in ("", self.run.run):
@@ -324,7 +347,11 @@ class Ledger:
     @property
     def now(self) -> Instant:
         """The store's time as far as this process can tell; conditions that matter are judged by the store itself."""
-        return self.store.mapping().at(self._now.real + max(0, self._clock.boot() - self._heard_boot))
+        real = self._now.real + max(0, self._clock.boot() - self._heard_boot)
+        mapping, said = self.store.mapping(), self._said
+        if said.real != real or said.mapping != mapping.version:
+            self._said = said = mapping.at(real)
+        return said
 
     # --- reading --------------------------------------------------------------------------------
     @property

@@ -26,6 +26,7 @@ from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Res
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import walking
 from outlast.flow.workflow import Workflow
+from outlast.telemetry.watch import Watch
 
 CANCELS_MAX: Final = 20  # a body that swallows so many cancellations is left behind; the epoch fences what it does
 
@@ -45,8 +46,17 @@ class Surroundings(NamedTuple):
     throttle: Throttle
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
-    counted: Callable[[str], None]
-    """Raise a counter of this worker by one (telemetry)."""
+    counted: Callable[..., None]
+    """Raise a counter of this worker by one: its name, then its labels (telemetry)."""
+    watch: Watch | None = None
+    """The eyes of this process, if it has any."""
+
+
+class Flight(NamedTuple):
+    """A call under way, and who waits for it."""
+
+    task: asyncio.Task[None]  # the loop itself holds no task that waits
+    waiters: list[asyncio.Future[Any]]
 
 
 class Walk:
@@ -57,7 +67,7 @@ class Walk:
         self.workflow = workflow
         self.around = around
         self.closing = False
-        self.flights: dict[EffectKey, list[asyncio.Future[Any]]] = {}  # who waits for each call under way
+        self.flights: dict[EffectKey, Flight] = {}  # calls under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.told: dict[str, Told] = {}  # what the engine has to say of this walk: denials
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
@@ -73,7 +83,6 @@ class Walk:
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._hung: set[asyncio.Future[Any]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._stirs = 0
         self._signal = self._loop.create_future()
 
@@ -137,9 +146,10 @@ class Walk:
             self._hung.discard(future)
 
     def stir(self) -> None:
-        """A ctx call began or was answered: the runner looks anew whether all is at rest."""
+        """A ctx call began or was answered: a runner that waits for rest, or for calls to settle, looks anew."""
         self._stirs += 1
-        self._wake()
+        if self._parked or self.closing:
+            self._wake()
 
     # --- calls --------------------------------------------------------------------------------------
     def count(self, names: Iterable[str]) -> None:
@@ -158,14 +168,11 @@ class Walk:
         The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
         """
         mine = self._loop.create_future()
-        waiters = self.flights.get(ident)
-        if waiters is None:
-            self.flights[ident] = [mine]
-            task = self._loop.create_task(self._fly(ident, make()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        flight = self.flights.get(ident)
+        if flight is None:
+            self.flights[ident] = Flight(self._loop.create_task(self._fly(ident, make())), [mine])
         else:
-            waiters.append(mine)
+            flight.waiters.append(mine)
         try:
             return await mine
         except asyncio.CancelledError:
@@ -192,7 +199,7 @@ class Walk:
             self.break_off(StoreAway(away.reason))
         except Exception as raised:  # raised into the author's code, or kept by a closing walk
             error = raised
-        waiters = self.flights.pop(ident)
+        waiters = self.flights.pop(ident).waiters
         self.stir()
         for mine in waiters:
             if mine.done():
@@ -203,15 +210,13 @@ class Walk:
                 mine.set_exception(error)
             else:
                 mine.set_result(value)
-        self._wake()
 
     # --- running ------------------------------------------------------------------------------------
     async def run(self, body: Callable[[], Awaitable[Any]], title: str) -> Verdict:
         """Walk until the verdict is known. Raises Lost when the run is no longer ours."""
         context = contextvars.copy_context()
         context.run(walking.set, title)
-        task = self._loop.create_task(_as_coroutine(body), context=context)
-        task.add_done_callback(lambda _: self._wake())
+        task = self._loop.create_task(self._to_its_end(body), context=context)
         while not task.done() and not self.closing:
             if self._parked and not self.flights and await self._at_rest(task):
                 self.close()
@@ -226,6 +231,12 @@ class Walk:
         if not task.done():
             await self._cancel_body(task)
         return self._verdict(task)
+
+    async def _to_its_end(self, body: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await body()
+        finally:
+            self._wake()  # the task is done by the time the runner runs
 
     async def _at_rest(self, task: asyncio.Task[Any]) -> bool:
         """Can no task of the walk run on? Some turns of the loop without a stir, and a second for foreign awaits."""
@@ -303,7 +314,3 @@ class Unresolved(Exception):
 TURNS: Final = 8  # what an answer needs at most to reach, through nested tasks and groups, the next ctx call
 GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
 DEPTH_MAX: Final = 20  # gathers within gathers that are looked through before the second's grace
-
-
-async def _as_coroutine(body: Callable[[], Awaitable[Any]]) -> Any:
-    return await body()

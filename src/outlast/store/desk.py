@@ -28,6 +28,7 @@ class Desk(ABC):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
+        self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops of which somebody awaits what lingers
 
     # --- what a store adds ---------------------------------------------------------------
     @abstractmethod
@@ -69,7 +70,17 @@ class Desk(ABC):
 
     def hasten(self) -> None:
         """See the port. What lingers lands now or, if it is only about to be handed over, with the loop's others."""
-        asyncio.get_running_loop().call_soon(self._hasten)
+        loop = asyncio.get_running_loop()
+        if loop not in self._hurried:  # a hundred runs may say so in one turn: the writer hears it once
+            self._hurried.add(loop)
+            loop.call_soon(self._hasten_once, loop)
+
+    def _hasten_once(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop in self._turns:  # submitted since: that is handed over next, and hastened after it
+            loop.call_soon(self._hasten_once, loop)
+        else:
+            self._hurried.discard(loop)
+            self._hasten()
 
     async def urgent(self, commit: Commit) -> Done:
         """See the port."""
