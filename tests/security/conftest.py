@@ -1,13 +1,24 @@
-"""What the attacks share: an issuer on loopback."""
+"""What the attacks share: an issuer on loopback, and a service that believes it."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.security.issuer import Issuer, serving
+from outlast.service.identity import AuthSettings
+from tests.security import issuer as issuers
+from tests.security import server as servers
+from tests.security.issuer import Issuer
+from tests.security.server import Service
 
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    with serving() as found:
+    with issuers.serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for all attacks of a file; each makes its own runs."""
+    with servers.serving(tmp_path_factory.mktemp("service"), AuthSettings()) as found:
         yield found

@@ -1,0 +1,54 @@
+"""Workflows that the attacks are made on: a payment that others than its requester decide, and a wait that goes on."""
+
+from datetime import timedelta
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+
+PAID: list[str] = []
+
+
+class Payment(BaseModel):
+    order: str
+    cents: int = 4_200
+    within_ms: int = 3_600_000
+    quorum: int = 1
+    said: str = ""
+
+
+payments = Workflow("payment", state=Payment, outcome=lambda state: state.said)
+
+
+@activity(key="security-pay/{order}", scope="run", undo=NoUndo("it is gone"))
+async def pay(order: str, cents: int) -> str:
+    PAID.append(order)
+    return f"paid {order}"
+
+
+@payments.node(start=True)
+async def review(ctx: Context[Payment]) -> None:
+    state = ctx.state
+    decision = await ctx.approval(
+        pay.plan(state.order, state.cents), summary=f"Pay {state.order}", by=role("finance"),
+        within=timedelta(milliseconds=state.within_ms), not_requester=True, quorum=state.quorum,
+        alternatives=[pay.plan(f"{state.order}-half", state.cents // 2)],
+    )  # fmt: skip
+    if not decision.approved:
+        raise Stopped(decision.reason)
+    ctx.state.said = await ctx.do_plan(decision.chosen)
+
+
+class Ear(BaseModel):
+    heard: str = ""
+
+
+ears = Workflow("ear", state=Ear)
+
+
+class Said(BaseModel):
+    text: str
+
+
+@ears.node(start=True)
+async def listen(ctx: Context[Ear]) -> None:
+    ctx.state.heard = (await ctx.receive("said", Said)).text

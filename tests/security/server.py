@@ -1,0 +1,129 @@
+"""The service as it is attacked: uvicorn on loopback, a store on disk, a worker, tokens of every kind of caller."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import uvicorn
+
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.service.app import asgi
+from outlast.service.identity import Anonymous, Authenticator, AuthSettings, authenticator, new_token, proxy_options
+from tests.security.flows import ears, payments
+
+T = TypeVar("T")
+ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin")
+TENANTS = ("acme", "globex")
+PEOPLE = {"ana": ["approver", "finance"], "ben": ["approver", "finance"], "eve": ["approver", "sales"],
+          "req": ["approver", "finance", "starter"], "root": ["admin", "approver", "finance"]}  # fmt: skip
+PROGRAMS = {"bot": ["agent", "approver", "finance", "admin"], "w1": ["worker", "approver", "finance", "admin"]}
+
+
+class Service:
+    """One that runs. `tokens`: (tenant, name) → its token; a name is a role, a person of PEOPLE or a program."""
+
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, tokens: dict[tuple[str, str], str], app: Any) -> None:
+        self.url = url
+        self.tokens = tokens
+        self.app = app
+        self._loop = loop
+
+    def do(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine where the service runs."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
+
+    def client(self, name: str = "", tenant: str = "acme", *, token: str = "", **headers: str) -> httpx.Client:
+        """A client of this caller; of nobody without a name."""
+        bearer = token or (self.tokens[tenant, name] if name else "")
+        given = {**({"Authorization": f"Bearer {bearer}"} if bearer else {}), **headers}
+        return httpx.Client(base_url=self.url, headers=given, timeout=30)
+
+    def operations(self, tenant: str = "acme") -> Operations:
+        """What stands behind it, as an operator of that tenant without a door."""
+        actor = Actor("test", frozenset({"finance", "admin"}), ("admin", "finance"))
+        return Operations(self.app.state.house.store, tenant=tenant, actor=actor, workflows={})
+
+    def start(self, workflow: str, given: dict[str, Any], *, by: str = "req", tenant: str = "acme") -> str:
+        """A run that was started by this caller, and waits."""
+        with self.client(by, tenant) as client:
+            answer = client.post(f"/v1/workflows/{workflow}/runs", json={"input": given})
+        assert answer.status_code == 201, answer.text
+        run: str = answer.json()["run"]
+        self.until(lambda: self.do(self.operations(tenant).run(run)).status.value == "waiting")
+        return run
+
+    def approval(self, order: str, *, tenant: str = "acme", **given: Any) -> tuple[str, str, str]:
+        """A pending approval: its run, its id, and the ETag under which it was seen."""
+        run = self.start("payment", {"order": order, **given}, tenant=tenant)
+        with self.client("ana", tenant) as client:
+            (row,) = self.do(self.operations(tenant).approvals_of(run))
+            seen = client.get(f"/v1/approvals/{row.id}")
+        assert seen.status_code == 200, seen.text
+        return run, row.id, seen.headers["ETag"]
+
+    def until(self, holds: Any, within_s: float = 20.0) -> None:
+        """Wait until it holds."""
+        end = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < end, "it did not come to hold"
+            time.sleep(0.01)
+
+
+def lines() -> tuple[dict[tuple[str, str], str], str]:
+    """Tokens of every caller of both tenants, and the lines by which a service knows them."""
+    tokens, found = {}, []
+    for tenant in TENANTS:
+        callers = {role: [role] for role in ROLES} | PEOPLE | PROGRAMS
+        for name, roles in callers.items():
+            person = name not in PROGRAMS and name not in ("worker", "agent")
+            tokens[tenant, name], line = new_token(name, tenant=tenant, roles=roles, person=person)
+            found.append(line)
+    return tokens, "\n".join(found)
+
+
+@contextmanager
+def serving(folder: Path, settings: AuthSettings | None = None, *, proxies: tuple[str, ...] = ()) -> Iterator[Service]:
+    """A service that runs until the block ends; with `settings` beside the tokens, with no credentials where None."""
+    tokens, text = lines()
+    ready = threading.Event()
+    found: list[Any] = []
+
+    async def serve() -> None:
+        store = await open_store(f"sqlite:{folder}/outlast.db")
+        door: Authenticator = Anonymous("local:me")
+        if settings is not None:
+            door = authenticator(AuthSettings(**{**vars(settings), "tokens": text}), SystemClock())
+        app = asgi(store, [payments, ears], authenticator=door)
+        config = uvicorn.Config(app, port=0, log_level="critical", **proxy_options(proxies))
+        server = uvicorn.Server(config)
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        async with InProcessRuntime(store, [payments, ears]):
+            task = asyncio.create_task(server.serve())
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            found.extend([f"http://127.0.0.1:{port}", asyncio.get_running_loop(), app, server])
+            ready.set()
+            await task
+        await store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        url, loop, app, _ = found
+        yield Service(url, loop, tokens, app)
+    finally:
+        if found:
+            found[3].should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()

@@ -1,0 +1,157 @@
+"""Every route × every role × own and other tenant, as matrix.csv has them; a route that is not there fails (S1–S3)."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from outlast.service.door import Door
+from outlast.service.identity import permissions
+from outlast.service.ids import effect_id
+from tests.security.server import ROLES, Service
+
+TABLE = list(csv.DictReader(Path(__file__).with_name("matrix.csv").read_text(encoding="utf-8").splitlines()))
+OPEN = {"healthz", "readyz"}
+CALLERS = ("none", *ROLES)
+OURS = {"role", "not_listed", "not_a_person"}
+"""Refusals of the table; any other 403 is the rule's of what was asked for."""
+NOBODYS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw"}
+
+
+def routes(given: Iterable[Any]) -> Iterator[Any]:
+    """Every route that the application answers, those of the routers it includes among them."""
+    for route in given:
+        router = getattr(route, "original_router", None)
+        yield from [route] if router is None else routes(router.routes)
+
+
+def address(path: str, ids: dict[str, str] = NOBODYS) -> str:
+    """The path with these ids."""
+    return re.sub(r"{(\w+)(:\w+)?}", lambda found: ids.get(found[1], "nothing"), path)
+
+
+@pytest.mark.req("GATE-2")
+def test_the_matrix_has_every_route_and_no_other(service: Service) -> None:
+    found = list(routes(service.app.routes))
+    assert all(isinstance(route, APIRoute) for route in found), "it would pass by the door"
+    assert all(isinstance(route, Door) for route in found if route.operation_id not in OPEN)
+    there = {(method, route.path, route.operation_id) for route in found for method in route.methods}
+    assert {(row["method"], row["path"], row["operation"]) for row in TABLE} == there
+
+
+@pytest.mark.req("GATE-2")
+def test_the_table_of_permissions_has_every_operation_of_the_matrix() -> None:
+    assert {row["operation"] for row in TABLE} - OPEN <= set(permissions().roles)
+    for row in TABLE:
+        if row["operation"] not in OPEN:
+            held = {role for role in ROLES if role in permissions().roles[row["operation"]]}
+            if row["operation"] in permissions().people_only:
+                held -= {"worker", "agent"}
+            assert held == {role for role in ROLES if row[role] == "ok"}, row["operation"]
+
+
+def cells() -> Iterator[Any]:
+    for row in TABLE:
+        for caller in CALLERS:
+            yield pytest.param(row, caller, id=f"{row['operation']}-{caller}")
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize(("row", "caller"), list(cells()))
+def test_a_cell(service: Service, row: dict[str, str], caller: str) -> None:
+    """A body that cannot be read, so nothing is done by those who may."""
+    with service.client("" if caller == "none" else caller) as client:
+        writes = row["method"] != "GET"
+        body = {"content": b"{", "headers": {"Content-Type": "application/json"}} if writes else {}
+        answer = client.request(row["method"], address(row["path"]), **body)
+    told = answer.json().get("refusal", "") if "json" in answer.headers["Content-Type"] else ""
+    if row[caller] == "401":
+        assert (answer.status_code, told) == (401, "missing") and answer.headers["WWW-Authenticate"] == "Bearer"
+    elif row[caller] == "403":
+        assert answer.status_code == 403 and told in OURS
+    else:
+        assert answer.status_code != 401 and told not in OURS and answer.status_code < 500, answer.text
+        assert not writes or answer.status_code in (404, 412, 422, 428), answer.text
+
+
+# --- other tenants --------------------------------------------------------------------------------
+def told(text: str, *ids: str) -> str:
+    """An answer without what is another in each: the ids asked for, and that of the request."""
+    for each in ids:
+        text = text.replace(each, "ID")
+    return re.sub(r"req_\w+", "REQ", text)
+
+
+BODIES = {
+    "cancel_run": {"reason": "x"}, "continue_run": {}, "extend_run": {"reason": "x", "by": "PT1H"}, "signal_run": {},
+    "decide_approval": {"decision": "approve", "reason": "x"}, "claim_approval": None,
+    "reassign_approval": {"to": "sales", "reason": "x"},
+    "resolve_attention": {"reason": "x", "choice": "continue"}, "resolve_effect": {"reason": "x", "outcome": "give_up"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def theirs(service: Service) -> dict[str, str]:
+    """Ids of acme: a run, its approval, an effect."""
+    run, approval, _ = service.approval("theirs")
+    return {"run": run, "approval": approval, "name": "said", "effect": effect_id(run, 1, "pay")}
+
+
+@pytest.mark.req("RUN-5", "GATE-2")
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("row", [row for row in TABLE if re.search("{(run|approval|effect)}", row["path"])],
+                         ids=lambda row: row["operation"])  # fmt: skip
+def test_what_is_anothers_is_as_if_it_were_not_there(
+    service: Service, theirs: dict[str, str], row: dict[str, str], accept: str
+) -> None:
+    ids = {**NOBODYS, "name": "said"}
+    if "{effect}" in row["path"]:
+        ids["effect"] = effect_id(NOBODYS["run"], 1, "pay")
+    found = []
+    for each in (theirs, ids):
+        headers = {"Accept": accept, "If-Match": '"v1"'} if row["method"] == "POST" else {"Accept": accept}
+        body = BODIES.get(row["operation"])
+        given = {"json": body} if body is not None else {}
+        operator = "root" if "approval" in row["path"] else "admin"
+        with service.client(operator, "globex", **headers) as client:
+            answer = client.request(row["method"], address(row["path"], each), **given)
+        kept = {k: v for k, v in answer.headers.items() if k not in ("date", "x-request-id", "content-length")}
+        found.append((answer.status_code, told(answer.text, *each.values()), kept))
+    assert found[0] == found[1]
+    assert found[0][0] == 404, found[0]
+
+
+@pytest.mark.req("RUN-5")
+def test_no_list_filter_cursor_or_tag_shows_another_tenant(service: Service, theirs: dict[str, str]) -> None:
+    run = service.start("payment", {"order": "second"})
+    with service.client("admin") as own, service.client("admin", "globex") as other:
+        page = own.get("/v1/runs", params={"limit": 1}).json()
+        assert page["next_cursor"]
+        for query in [{}, {"workflow": "payment"}, {"status": "waiting"}, {"waiting_for": "approval"}, {"q": run},
+                      {"q": theirs["run"]}]:  # fmt: skip
+            answer = other.get("/v1/runs", params=query)
+            assert answer.status_code in (200, 422), answer.text
+            assert theirs["run"] not in answer.text and run not in answer.text, query
+        assert other.get("/v1/runs", params={"cursor": page["next_cursor"], "limit": 1}).status_code == 422
+        for path in ("/v1/approvals", "/v1/attention", "/v1/versions", "/v1/workers", "/v1/workflows/payment"):
+            answer = other.get(path)
+            assert answer.status_code == 200 and theirs["approval"] not in answer.text, path
+            assert theirs["run"] not in answer.text and "acme" not in answer.text, path
+        tag = own.get(f"/v1/runs/{run}").headers["ETag"]
+        assert other.get(f"/v1/runs/{run}", headers={"If-None-Match": tag}).status_code == 404
+
+
+@pytest.mark.req("RUN-5")
+def test_the_stored_answer_of_a_key_is_for_whoever_gave_it(service: Service) -> None:
+    given = {"json": {"input": {}}, "headers": {"Idempotency-Key": "same"}}
+    replayed = []
+    for name, tenant in [("starter", "acme"), ("starter", "acme"), ("starter", "globex"), ("operator", "globex")]:
+        with service.client(name, tenant) as client:
+            answer = client.post("/v1/workflows/ear/runs", **given)
+        replayed.append((answer.status_code, "Idempotent-Replayed" in answer.headers))
+    assert replayed[0] == (201, False) and replayed[1][1], replayed
+    assert not replayed[2][1] or replayed[2][0] != 201, replayed
