@@ -153,6 +153,40 @@ async def _through_crashes(own: server.Server, url: str) -> None:
         await store.close()
 
 
+@pytest.mark.req("RT-5")
+def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A COMMIT that waits for a standby which never answers: ending its session leaves it on this server alone, where a
+    failover would lose it. So it is uncertain, until the standby has it (S-9)."""
+    monkeypatch.setattr(session, "RESOLVE_S", 2.0)
+    own = server.Server()
+
+    async def names(db: "asyncpg.Connection[Any]", standbys: str) -> None:
+        await db.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'")
+        await db.execute("SELECT pg_reload_conf()")
+        while await db.fetchval("SHOW synchronous_standby_names") != standbys:  # noqa: ASYNC110 - the server reads it soon
+            await asyncio.sleep(0.01)
+
+    async def live() -> None:
+        store = await open_postgres(f"{own.url}?schema={schema}", writer="w")
+        store._session._answer_s = 1.0
+        await store._session.drop()
+        await store.commit(make.start(make.run_row()))
+        db = await asyncpg.connect(own.url)
+        await names(db, "nobody")
+        with pytest.raises(Uncertain):
+            await store.commit(make.post(make.note_row(payload=b"here alone")))
+        await names(db, "")
+        await db.close()
+        await store.commit(make.post(make.note_row(payload=b"later")))
+        assert [note.payload for note in await make.notes(store)] == [b"here alone", b"later"]
+        await store.close()
+
+    try:
+        asyncio.run(live())
+    finally:
+        own.close()
+
+
 # --- the fence -----------------------------------------------------------------------------
 def test_what_is_only_expected_is_held_as_well(url: str) -> None:
     """Two commits that each move one run and expect the other: one of them must lose (S-8)."""

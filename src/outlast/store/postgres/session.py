@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
 from outlast.core import points
-from outlast.core.commit import IDENTITY, Commit, Instant
-from outlast.core.machine import LeaseStatus
+from outlast.core.commit import IDENTITY, Commit, Done, Instant
+from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
@@ -19,8 +19,9 @@ from outlast.store.postgres import statements
 from outlast.store.postgres.arrays import arrays
 from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, reconnect
 from outlast.store.postgres.named import Named, named
-from outlast.store.postgres.statements import Form, numbered
-from outlast.store.sql import DECODE, SQL
+from outlast.store.postgres.plain import Known
+from outlast.store.postgres.statements import Form
+from outlast.store.sql import DECODE
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 from outlast.store.tickets import Take, Ticket
 
@@ -29,10 +30,21 @@ RACES_MAX: Final = 5  # transactions that lost a race before the store is said t
 RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
 ASK_AGAIN_S: Final = 0.2
 NOBODY: Final[frozenset[str]] = frozenset()
+KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, mail
+UNHELD: Final = frozenset({"", ENDED})
 
 
 class Mismatch(Exception):
     """A bulk write met a row of another version: everything is judged again, with every row read first."""
+
+
+class Drawn(NamedTuple):
+    """What a batch leaves: the forms of its rows, how many of each, their arrays, and whether others are told."""
+
+    forms: list[Form]
+    counts: list[int]
+    values: list[Any]
+    notify: bool
 
 
 class Session:
@@ -44,6 +56,7 @@ class Session:
     def __init__(self, address: Address, writer: str, ticker: Ticker, *, answer_s: float = ANSWER_S) -> None:
         self.mapping = IDENTITY  # as last seen
         self.outlets = NOBODY  # the tenants whose events are noted as untold; as last seen
+        self._listed: str | None = None  # the outlets, as the store keeps them
         self.woken = False  # a run may have become due
         self._address = address
         self._writer = writer
@@ -52,6 +65,7 @@ class Session:
         self._db: asyncpg.Connection[Any] | None = None
         self._session: tuple[Any, ...] = ()  # who the connection is to the server
         self._batches = 0
+        self._known = Known()
 
     async def db(self) -> "asyncpg.Connection[Any]":
         """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
@@ -81,6 +95,8 @@ class Session:
         """
         labels = [t.work.label for t in tickets] if points.hook else ()
         points.point("store.batch:before", labels)
+        if (runs := self._known.of(tickets)) is not None and await self._land_alone(tickets, runs, labels):
+            return []
         for optimistic in (True, False):
             try:
                 return await self._retried(tickets, optimistic)
@@ -93,6 +109,61 @@ class Session:
             except (Mismatch, asyncpg.PostgresError) as error:
                 refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
         return held
+
+    async def _land_alone(self, tickets: Sequence[Ticket], runs: Sequence[Run], labels: Sequence[str]) -> bool:
+        """By one statement, in one round trip. False, and nothing has happened, where one of them would be refused or
+        anything is not as we know it: then the rows are read, and tell."""
+        now = self.mapping.at(self._ticker.heard(0))
+        batch = Batch(self._known.read, now, optimistic=True, outlets=self.outlets)
+        answers = [judge(ticket, batch) for ticket in tickets]
+        if not all(isinstance(answer, Done) for answer in answers):
+            return False
+        drawn = self._drawn(batch, notify=False)
+        assert not drawn.notify, "who falls due for others is left by a commit that asks for the time"
+        try:
+            db = await self.db()
+        except (*AWAY, asyncpg.PostgresError, StoreError, StoreUnusable):
+            return False  # nothing was sent; it is said why when it fails again
+        self._batches += 1
+        points.point("store.batch:inside", labels)
+        try:
+            try:
+                found = await db.fetchrow(
+                    statements.write_alone(tuple(drawn.forms)),
+                    *self._receipt(),
+                    *arrays(KNOWN_AS, [(run.tenant, run.run, run.version, run.mail) for run in runs]),
+                    len(runs),
+                    sum(drawn.counts),
+                    *MAPPING_ROW,
+                    self._listed,
+                    *drawn.values,
+                )
+                assert found is not None
+                now = self._heard(tuple(found))
+            except AWAY as error:  # it may have landed
+                await self.drop()
+                await self._resolve(error)
+                now = await self._time_of(error)
+        except StoreError as error:
+            refuse(tickets, error)
+            return True
+        except (*AGAIN, asyncpg.PostgresError):
+            return False
+        for ticket, answer in zip(tickets, answers, strict=True):
+            assert isinstance(answer, Done)
+            ticket.answer = answer._replace(now=now)
+        self._learn(batch)
+        points.point("store.batch:after", labels)
+        return True
+
+    async def _time_of(self, error: BaseException) -> Instant:
+        """Of a batch that landed and whose answer was lost: a later one, so nobody counts on time he has not got.
+        Raises Uncertain."""
+        try:
+            return await self.now(await self.db())
+        except (*AWAY, asyncpg.PostgresError, StoreError) as second:
+            await self.drop()
+            raise Uncertain("the store's answer was lost", f"{error}; then {second}") from error
 
     async def _retried(self, tickets: Sequence[Ticket], optimistic: bool) -> list[Ticket]:
         """One transaction, repeated where it lost a race. Raises what is one ticket's fault."""
@@ -183,8 +254,14 @@ class Session:
 
     async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
         """The store's time, read after the rows are locked (S-14), and the mapping of business time."""
-        outlets, real, *meta = await db.fetchrow(statements.NOW_AND_OUTLETS, *MAPPING_ROW)  # type: ignore[misc]
-        self.outlets = frozenset(json.loads(outlets)) if outlets else NOBODY
+        found = await db.fetchrow(statements.NOW_AND_OUTLETS, *MAPPING_ROW)
+        assert found is not None
+        self._listed = found[0]
+        self.outlets = frozenset(json.loads(found[0])) if found[0] else NOBODY
+        return self._heard(found[1:])
+
+    def _heard(self, found: Sequence[Any]) -> Instant:
+        real, *meta = found
         self.mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
         return self.mapping.at(self._ticker.heard(real))
 
@@ -236,42 +313,56 @@ class Session:
         more = {k: {key for key in v if (k.name, key) not in rows} for k, v in named(commits, optimistic=True).items()}
         others, busy = await self._lock(db, more)
         rows.update(others)
-        return taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
+        left = taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
+        self._known.serve(run.owner for run in left if run.owner not in UNHELD)
+        return left
 
     # --- applying ------------------------------------------------------------------------
     async def _write(
         self, db: "asyncpg.Connection[Any]", batch: Batch, labels: Sequence[str], *, notify: bool = False
     ) -> None:
         """Write what a batch leaves with its receipt, and COMMIT. Raises Mismatch, Unavailable, Uncertain."""
-        forms: list[Form] = []
-        values: list[Any] = []
-        counts: list[int] = []
+        if batch.told:
+            await db.execute(statements.TOLD, *statements.keys_of(UNTOLD, batch.told))
+        drawn = self._drawn(batch, notify=notify)
+        self._batches += 1
+        statement = statements.write(tuple(drawn.forms), notify=drawn.notify)
+        written = await db.fetchrow(statement, *self._receipt(), *drawn.values)
+        assert written is not None
+        if not written[0]:
+            raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
+                              "start this process again")  # fmt: skip
+        if list(written[1 : 1 + len(drawn.counts)]) != drawn.counts:
+            raise Mismatch
+        points.point("store.batch:inside", labels)
+        await self._commit(db)
+        self._learn(batch)
+        points.point("store.batch:after", labels)
+
+    def _receipt(self) -> tuple[int, str, str, str]:
+        return (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
+
+    def _drawn(self, batch: Batch, *, notify: bool) -> Drawn:
+        """What a batch leaves, as the statements take it. Notes whether somebody has to be woken."""
+        drawn = Drawn([], [], [], False)
         for kind in KINDS:
             changes = batch.changes[kind.name].values()
             for insert in (True, False):
                 rows = [left for left in changes if (left.replaces == 0) is insert]
                 if rows:
                     form = Form(kind, insert)
-                    forms.append(form)
-                    counts.append(len(rows))
-                    values += arrays(form.types, [r.row if insert else (*r.row, r.replaces) for r in rows])
-        if batch.told:
-            await db.execute(statements.TOLD, *statements.keys_of(UNTOLD, batch.told))
+                    drawn.forms.append(form)
+                    drawn.counts.append(len(rows))
+                    drawn.values.extend(arrays(form.types, [r.row if insert else (*r.row, r.replaces) for r in rows]))
         woken = [left.row for left in batch.changes[RUN.name].values() if _may_be_due(left.row)]
         self.woken = self.woken or bool(woken) or notify
-        notify = notify or any(isinstance(r, Run) and (r.due_at or 0) <= batch.now.real for r in woken)
-        self._batches += 1
-        receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
-        written = await db.fetchrow(statements.write(tuple(forms), notify=notify), *receipt, *values)
-        assert written is not None
-        if not written[0]:
-            raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
-                              "start this process again")  # fmt: skip
-        if list(written[1 : 1 + len(counts)]) != counts:
-            raise Mismatch
-        points.point("store.batch:inside", labels)
-        await self._commit(db)
-        points.point("store.batch:after", labels)
+        due = any(isinstance(r, Run) and (r.due_at or 0) <= batch.now.real for r in woken)
+        return drawn._replace(notify=notify or due)
+
+    def _learn(self, batch: Batch) -> None:
+        for left in batch.changes[RUN.name].values():
+            assert isinstance(left.row, Run)
+            self._known.learn(left.row)
 
     async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
         """COMMIT; where its answer is lost, ask the server what became of it. Raises Unavailable, Uncertain."""
@@ -285,6 +376,8 @@ class Session:
         """Return if the batch landed: its receipt tells, once the session that may still write it is gone.
 
         A transaction's number would not: after a crash of the server it can be given to another (docs/decisions).
+        The receipt is read by a commit: ending a session that waits for a standby leaves its batch on this server
+        alone, and a commit after it is not answered before the standby has both.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + RESOLVE_S
@@ -293,7 +386,7 @@ class Session:
             try:
                 db = await self.db()
                 if old and not await db.fetch(statements.END, *old):
-                    record = await db.fetchrow(numbered(SQL[WRITER.name].select), STORE, self._writer)
+                    record = await db.fetchrow(statements.CONFIRM, STORE, self._writer)
                     break
             except (*AWAY, asyncpg.PostgresError, Unavailable):
                 await self.drop()

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.deliveries import OUTLETS
-from outlast.core.rows import KINDS, META, UNTOLD, WRITER, Key, Kind
+from outlast.core.rows import KINDS, META, RUN, UNTOLD, WRITER, Key, Kind
 from outlast.store.postgres.arrays import arrays, parameters
 from outlast.store.sql import MARK
 
@@ -65,10 +65,9 @@ NOW: Final = (
     f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "
     f"LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $1 AND key = $2) m ON true"
 )
+_LISTED: Final = f"(SELECT value FROM meta WHERE tenant = '{OUTLETS[0]}' AND key = '{OUTLETS[1]}')"
 # What a batch is judged by: NOW, and before it the tenants whose events are noted. Parameters: the mapping's key.
-NOW_AND_OUTLETS: Final = NOW.replace(
-    "SELECT", f"SELECT (SELECT value FROM meta WHERE tenant = '{OUTLETS[0]}' AND key = '{OUTLETS[1]}'),", 1
-)
+NOW_AND_OUTLETS: Final = NOW.replace("SELECT", f"SELECT {_LISTED},", 1)
 # Forgets untold events. Parameters: their keys.
 TOLD: Final = (
     f"DELETE FROM {UNTOLD.name} t USING unnest({parameters(TYPES[UNTOLD.name][: UNTOLD.key], 1)}) "
@@ -76,6 +75,10 @@ TOLD: Final = (
 )
 # Who a session is: a process number may be given again, a number and a beginning are not.
 SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+# A writer's receipt, read by a commit that changes nothing. Parameters: its key.
+CONFIRM: Final = (
+    f"UPDATE {WRITER.name} SET batch = batch WHERE tenant = $1 AND id = $2 RETURNING {COLUMNS[WRITER.name]}"
+)
 # Ends a session, and answers as long as it is there. Parameters: SESSION's.
 END: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
 
@@ -92,22 +95,24 @@ class Form(NamedTuple):
         return TYPES[self.kind.name] if self.insert else (*TYPES[self.kind.name], "bigint")
 
 
-def _write(form: Form, first: int) -> str:
+def _write(form: Form, first: int, only_if: str) -> str:
     kind, types = form.kind, form.types
     if form.insert:
         return (
             f"INSERT INTO {kind.name} ({COLUMNS[kind.name]}) "
-            f"SELECT * FROM unnest({parameters(types, first)}) ON CONFLICT DO NOTHING RETURNING 1"
+            f"SELECT * FROM unnest({parameters(types, first)}){only_if and f' WHERE {only_if}'} "
+            "ON CONFLICT DO NOTHING RETURNING 1"
         )
     names = kind.row._fields
     sets = ", ".join(f"{name} = k.{name}" for name in names[kind.key :])
     return (
         f"UPDATE {kind.name} t SET {sets} FROM unnest({parameters(types, first)}) "
-        f"AS k({', '.join(names)}, replaces_) WHERE {_joined(kind)} AND t.version = k.replaces_ RETURNING 1"
+        f"AS k({', '.join(names)}, replaces_) WHERE {_joined(kind)} AND t.version = k.replaces_"
+        f"{only_if and f' AND {only_if}'} RETURNING 1"
     )
 
 
-_RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE tenant = $2 AND id = $3 AND status = $4 RETURNING 1"
+_RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE tenant = $2 AND id = $3 AND status = $4"
 
 
 @cache
@@ -118,14 +123,50 @@ def write(forms: tuple[Form, ...], *, notify: bool) -> str:
     receipts were written (0: the writer is closed), and how many rows of each form: too few means that somebody else
     was first.
     """
-    parts = [f"r AS ({_RECEIPT})"]
-    at = 5
-    for n, form in enumerate(forms):
-        parts.append(f"w{n} AS ({_write(form, at)})")
-        at += len(form.types)
-    counts = ["(SELECT count(*) FROM r)", *(f"(SELECT count(*) FROM w{n})" for n in range(len(forms)))]
+    counts, parts = _parts(forms, 5, "")
     said = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
-    return f"WITH {', '.join(parts)} SELECT {', '.join(counts)}{said}"
+    counts.insert(0, "(SELECT count(*) FROM r)")
+    return f"WITH {', '.join([f'r AS ({_RECEIPT} RETURNING 1)', *parts])} SELECT {', '.join(counts)}{said}"
+
+
+@cache
+def write_alone(forms: tuple[Form, ...]) -> str:
+    """The same as a transaction of one statement, for runs whose version and mail are known.
+
+    Parameters: those of the writer, as in `write`; tenant, run, version and mail of each run, as arrays; how many runs;
+    how many rows are written; the mapping's key; the outlets as known; then the arrays of each form. First every run is
+    held, as in `find`, at the version and the mail that are named; only then is anything written. Answers the store's
+    time, read after that, and the mapping. Where a run or the outlets are not so, where a run is held by somebody else,
+    the writer is closed or a row was not written, it divides by zero, and nothing has happened.
+    """
+    keys = parameters(("text", "text", "bigint", "bigint"), 5)
+    held = (
+        f"SELECT 1 FROM unnest({keys}) AS k(tenant, run, version, mail) JOIN run t ON {_joined(RUN)} "
+        "WHERE t.version = k.version AND t.mail = k.mail ORDER BY t.tenant, t.run FOR NO KEY UPDATE OF t SKIP LOCKED"
+    )
+    ours = "(SELECT all_ FROM ours)"
+    counts, parts = _parts(forms, 14, ours)
+    tables = [
+        f"held AS MATERIALIZED ({held})",
+        f"ours AS MATERIALIZED (SELECT count(*) = $9::bigint AND {_LISTED} IS NOT DISTINCT FROM $13::text AS all_ "
+        "FROM held)",
+        f"r AS ({_RECEIPT} AND {ours} RETURNING 1)",
+        *parts,
+        f"done AS MATERIALIZED (SELECT {' + '.join(('(SELECT count(*) FROM r)', *counts))} AS n)",
+    ]
+    return (
+        f"WITH {', '.join(tables)} SELECT CASE WHEN n = 1 + $10::bigint THEN {CLOCK_MS} ELSE 1 / (n - n) END, m.* "
+        f"FROM done LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $11 AND key = $12) m ON true"
+    )
+
+
+def _parts(forms: tuple[Form, ...], at: int, only_if: str) -> tuple[list[str], list[str]]:
+    """What counts the rows of each form, and what writes them; their arrays are numbered from `at`."""
+    parts = []
+    for n, form in enumerate(forms):
+        parts.append(f"w{n} AS ({_write(form, at, only_if)})")
+        at += len(form.types)
+    return [f"(SELECT count(*) FROM w{n})" for n in range(len(forms))], parts
 
 
 def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:

@@ -16,6 +16,7 @@ from outlast.store.wakes import Wakes
 
 log = logging.getLogger("outlast.store")
 BATCH_MAX: Final = 1_000  # commits in one transaction, about
+BATCH_LEAST: Final = 64  # what is pending beyond it is halved: those answered first go on while the others land
 LINGER_S: Final = 0.005  # halved at each wait, so a commit nobody awaits waits 10 ms at most
 HELD_S: Final = 0.002  # rows that others hold are asked for again after so long; doubled up to the next
 HELD_MAX_S: Final = 0.1
@@ -100,7 +101,8 @@ class Writer:
             pause /= 2
         self._hurry.clear()
         tickets, self._held = self._held, []
-        while self._queue and len(tickets) < BATCH_MAX:
+        most = min(BATCH_MAX, max(BATCH_LEAST, len(self._queue) // 2))
+        while self._queue and len(tickets) < most:
             tickets.append(self._queue.popleft())
         return tickets
 

@@ -1,0 +1,190 @@
+"""A holder's batch lands in one round trip where its runs are known, and is refused as surely as any other."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from outlast.core.commit import Commit, Done, Put
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import EFFECT, EVENT, RUN, STORE, WRITER, Effect, Run, Writer
+from outlast.errors import Stale, Unavailable
+from outlast.store.postgres import session as landing
+from outlast.store.postgres import statements
+from outlast.store.postgres.store import PostgresStore, open_postgres
+from outlast.testing.conformance import subject as make
+from tests.postgres import server
+from tests.postgres.proxy import wire
+
+MARK = "marks-this-row"  # what the wire looks for
+
+
+@contextlib.asynccontextmanager
+async def opened(*urls: str) -> AsyncIterator[list[PostgresStore]]:
+    stores = [await open_postgres(url, writer=f"w{n}") for n, url in enumerate(urls)]
+    try:
+        yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def taken(store: PostgresStore, run: str = "run-1") -> Run:
+    """A run that this store's process has taken."""
+    await store.commit(make.start(make.run_row(run)))
+    (row,) = await store.take((make.LANE,), 1, make.claim_by(f"worker of {store.writer}"))
+    return row
+
+
+def advance(row: Run, label: str = "on") -> Commit:
+    """A holder's move."""
+    seq = row.seq + 1
+    return Commit(
+        (Put(RUN, make.moved(row, label=label, seq=seq), row.version), Put(EVENT, make.event_row(row.run, seq), 0)),
+        make.fence(row),
+        label=f"{row.run} advance",
+    )
+
+
+class Spoken:
+    """The statements that go over the writing connection of a store."""
+
+    def __init__(self, store: PostgresStore, patch: pytest.MonkeyPatch) -> None:
+        self.said: list[str] = []
+        for name in ("execute", "fetch", "fetchrow", "fetchval"):
+            self._hear(store, patch, name)
+
+    def _hear(self, store: PostgresStore, patch: pytest.MonkeyPatch, name: str) -> None:
+        say: Any = getattr(landing.asyncpg.Connection, name)
+
+        async def heard(db: Any, statement: str, *args: Any, **more: Any) -> Any:
+            if db is store._session._db:
+                self.said.append(statement)
+            return await say(db, statement, *args, **more)
+
+        patch.setattr(landing.asyncpg.Connection, name, heard)
+
+
+def test_the_moves_of_known_runs_are_one_statement(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        async with opened(url) as (store,):
+            rows = [await taken(store, f"run-{n}") for n in range(3)]
+            spoken = Spoken(store, monkeypatch)
+            effects = [make.effect_row(row.run) for row in rows]
+            before = (await store.now()).real
+            told = await asyncio.gather(*(store.commit(make.intend(e, r)) for e, r in zip(effects, rows, strict=True)))
+            await asyncio.gather(
+                *(store.commit(c) for e, r in zip(effects, rows, strict=True) for c in (make.record(e, r), advance(r)))
+            )
+            assert len(spoken.said) == 2, spoken.said
+            after = (await store.now()).real
+            assert all(before <= done.now.real <= after for done in told)
+            for row in rows:
+                assert (await make.the_run(store, row.run)).label == "on"
+                (effect,) = await store.rows(EFFECT, (row.tenant, row.run))
+                assert isinstance(effect, Effect) and effect.response == b'"ok"'
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("RT-5")
+def test_a_note_that_another_process_has_left_is_kept(url: str) -> None:
+    """What is known here has another mail then: the batch finds that out, and the move does not overwrite it (S-1)."""
+
+    async def live() -> None:
+        async with opened(url, url) as (mine, other):
+            row = await taken(mine)
+            await other.commit(make.post(make.note_row()))
+            assert (await mine.commit(advance(row))).mail == 1
+            found = await make.the_run(other)
+            assert (found.mail, found.label) == (1, "on")
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("REC-1")
+def test_a_holder_that_was_replaced_writes_nothing(url: str) -> None:
+    async def live() -> None:
+        async with opened(url, url) as (mine, other):
+            row = await taken(mine)
+            (theirs,) = await other.take(
+                (), 1, make.claim_by("worker of the other"), owners=(f"worker of {mine.writer}",)
+            )
+            for commit in (make.intend(make.effect_row(), row), advance(row)):
+                with pytest.raises(Stale):
+                    await mine.commit(commit)
+            assert await make.the_run(other) == theirs and not await other.rows(EFFECT, (row.tenant, row.run))
+            await other.commit(advance(theirs))
+
+    asyncio.run(live())
+
+
+def test_one_that_is_refused_is_refused_alone(url: str) -> None:
+    async def live() -> None:
+        async with opened(url) as (store,):
+            rows = [await taken(store, f"run-{n}") for n in range(3)]
+            await store.commit(make.intend(make.effect_row("run-1"), rows[1]))
+            asked = [store.commit(make.intend(make.effect_row(row.run), row)) for row in rows]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [Done, Stale, Done]
+
+    asyncio.run(live())
+
+
+def test_a_closed_writer_lands_nothing(url: str) -> None:
+    async def live() -> None:
+        async with opened(url, url) as (mine, other):
+            row = await taken(mine)
+            writer = await other.load(WRITER, (STORE, mine.writer))
+            assert isinstance(writer, Writer)
+            closed = writer._replace(status=LeaseStatus.CLOSED, version=writer.version + 1)
+            await other.commit(Commit((Put(WRITER, closed, writer.version),)))
+            with pytest.raises(Unavailable, match="closed"):
+                await mine.commit(advance(row))
+            assert await make.the_run(other) == row
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("RT-5")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_line_that_is_cut_around_the_statement_leaves_no_doubt(url: str, when: Any) -> None:
+    """Its receipt tells: sent and taken, it landed; cut before, it did not (S-9)."""
+
+    async def live() -> None:
+        with wire(server.url()) as line:
+            line.only = MARK.encode()
+            async with opened(f"{line.url}?{url.partition('?')[2]}") as (store,):
+                row = await taken(store)
+                first = await store.commit(advance(row))
+                row = await make.the_run(store)
+                line.cut_next = when
+                if when == "after":
+                    done = await store.commit(advance(row, MARK))
+                    assert done.now.real >= first.now.real
+                else:
+                    with pytest.raises(Unavailable):
+                        await store.commit(advance(row, MARK))
+                assert line.cuts == 1
+                now = await make.the_run(store)
+                assert now.label == (MARK if when == "after" else "on")
+                await store.commit(advance(now, "later"))
+
+    asyncio.run(live())
+
+
+def test_without_what_holds_the_run_a_note_is_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The safeguard removed: the run is not looked at before it is written."""
+    write = statements.write_alone
+    monkeypatch.setattr(statements, "write_alone", lambda forms: write(forms).replace("AND t.mail = k.mail", ""))
+
+    async def live() -> None:
+        async with opened(url, url) as (mine, other):
+            row = await taken(mine)
+            await other.commit(make.post(make.note_row()))
+            await mine.commit(advance(row))
+            assert (await make.the_run(other)).mail == 0
+
+    asyncio.run(live())
