@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
+from outlast.core.rows import WORKER
 from outlast.engine.heartbeat import closed
 from outlast.flow import Workflow, repeat
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES
@@ -125,3 +127,15 @@ async def test_a_recovery_that_goes_well_counts_nothing(world: World) -> None:
     dead.kill()
     await world.pass_(MINUTE)
     assert world.worker_row(dead.name).status is LeaseStatus.CLOSED and failures(successor) == 0
+
+
+@pytest.mark.req("REC-3")
+async def test_a_worker_that_lost_count_of_its_row_closes_it_at_once(world: World) -> None:
+    """A renewal landed and its answer was lost, so the next is refused: others need not wait for the lease to end."""
+    process = world.worker(waits())
+    await world.settle()
+    row = world.worker_row(process.name)
+    await world.store.commit(Commit((Put(WORKER, row._replace(version=row.version + 1), row.version),)))
+    await world.pass_(6 * SECOND)
+    assert process.task.done() and process.worker.replaced
+    assert world.worker_row(process.name).status is LeaseStatus.CLOSED

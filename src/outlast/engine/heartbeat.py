@@ -155,18 +155,18 @@ class Heartbeat:
         self._lease.renewed(submitted, row.lease_until, done.now.real)
 
     async def close(self) -> None:
-        """Close the row, so that what this worker still held is taken at once."""
+        """Close the row, so that what this worker still held is taken at once: also where a renewal, whose answer never
+        came, made it lose count of its row's versions."""
         self.stop()
-        row = self._row
-        if row is None or self._lease.lost:
+        if self._row is None:
             return
         self._lease.lost = True  # first: nothing is sent any more once others may take what was ours
-        current = await self._store.load(WORKER, (STORE, row.id))
-        if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
-            try:
+        try:
+            current = await self._store.load(WORKER, (STORE, self._row.id))
+            if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
                 await self._store.commit(closed(current))
-            except StoreError:
-                pass  # it expires by itself
+        except StoreError:
+            pass  # it expires by itself
 
     def _dump_stacks(self) -> None:
         if not self._dumped:
