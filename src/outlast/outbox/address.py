@@ -25,7 +25,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 PRIVATE: Final = tuple(
     ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 )
-"""What the word `private` allows: this machine and private networks; not link-local, where clouds keep secrets."""
+"""What webhooks.allow_private allows: this machine and private networks; not link-local, where clouds keep secrets."""
 PORTS: Final = frozenset({443, 8443})
 PLAIN_PORTS: Final = frozenset({80, 8080})
 
@@ -62,25 +62,15 @@ class Reach(NamedTuple):
     any_port: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> "Reach":
-        """From the setting `webhooks.allow`: networks (10.1.0.0/16), `private`, `http`, `any-port`, with commas.
-
-        Raises InvalidInput.
-        """
-        networks: list[Network] = []
-        words: set[str] = set()
-        for word in filter(None, (part.strip() for part in text.split(","))):
-            if word in ("private", "http", "any-port"):
-                words.add(word)
-                continue
+    def of(cls, *, private: bool = False, plain: bool = False, networks: Iterable[str] = ()) -> "Reach":
+        """From settings. `private`: this machine and private networks too, at any port. Raises InvalidInput."""
+        found: list[Network] = []
+        for text in networks:
             try:
-                networks.append(ip_network(word))
+                found.append(ip_network(text))
             except ValueError as error:
-                raise InvalidInput(
-                    f"webhooks.allow names {word!r}", str(error), "allowed: networks, private, http, any-port"
-                ) from error
-        private = PRIVATE if "private" in words else ()
-        return cls((*networks, *private), "http" in words, "any-port" in words)
+                raise InvalidInput(f"{text!r} is no network", str(error), "e.g. 10.1.0.0/16") from error
+        return cls((*found, *(PRIVATE if private else ())), plain, any_port=private)
 
 
 PUBLIC: Final = Reach()
@@ -101,7 +91,7 @@ def checked_url(url: str, reach: Reach) -> httpx.URL:
     if parsed.scheme not in ("https", "http") or not host:
         problems.append("it begins with https:// and names a host")
     elif parsed.scheme == "http" and not reach.plain:
-        problems.append("it begins with https:// (plain HTTP only where webhooks.allow has `http`)")
+        problems.append("it begins with https:// (plain HTTP only where the setting webhooks.allow_http says so)")
     if parsed.userinfo:
         problems.append("it carries no user and no password: requests are signed instead")
     if parsed.fragment:
@@ -109,7 +99,7 @@ def checked_url(url: str, reach: Reach) -> httpx.URL:
     ports = PORTS | (PLAIN_PORTS if reach.plain else frozenset())
     if not reach.any_port and port not in ports:
         allowed = ", ".join(map(str, sorted(ports)))
-        problems.append(f"its port is one of {allowed} (others where webhooks.allow has `any-port`)")
+        problems.append(f"its port is one of {allowed} (others where webhooks.allow_private says so)")
     if problems:
         raise InvalidInput("this URL is not allowed for a webhook", problems=[("url", text) for text in problems])
     return parsed

@@ -105,9 +105,12 @@ class Auth(Section):
 
 
 class Webhooks(Section):
-    """What the dispatcher may reach."""
+    """What the dispatcher may reach besides https:// addresses on the internet."""
 
-    allow_private: bool = Field(default=False, description="Also addresses inside the network: for development.")
+    allow_private: bool = Field(
+        default=False, description="Also addresses inside the network, at any port: for development."
+    )
+    allow_networks: Words = Field(default=(), description="Also addresses of these networks: 10.1.0.0/16.")
     allow_http: bool = Field(default=False, description="Also http, not https alone.")
 
 

@@ -6,7 +6,7 @@ Rows leave here without their secrets: `add` and `rotate` answer the new one, on
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outlast.core import deliveries
 from outlast.core.budget import SECOND, SECRET_KEPT
@@ -158,7 +158,7 @@ class Webhooks:
         row = await subscriptions.get(self._store, self._tenant, subscription)
         if not deliveries.is_active(row):
             raise Conflict(f"webhook {subscription} is {row.status.value}", row.why, "enable it first")
-        attempt: Attempt = await import_module("outlast.outbox.sender").send_test(row, self.reach, new_id("evt_test_"))
+        attempt: Attempt = await dispatching().send_test(row, self.reach, self._resolve)
         return attempt
 
     async def deliveries(
@@ -268,7 +268,7 @@ class Webhooks:
             raise InvalidInput(
                 "this address is not allowed for a webhook",
                 str(error),
-                "an operator may allow a network: OUTLAST_WEBHOOKS__ALLOW=10.1.0.0/16",
+                "an operator may allow networks: OUTLAST_WEBHOOKS__ALLOW_NETWORKS=10.1.0.0/16",
             ) from error
         except (OSError, ValueError) as error:  # TimeoutError among them
             raise InvalidInput(
@@ -276,6 +276,20 @@ class Webhooks:
             ) from error
         finally:
             own.close()
+
+
+def dispatching() -> Any:
+    """runtime/dispatch.py, loaded where it is asked for: what it signs with is an extra. Raises NotFound."""
+    try:
+        return import_module("outlast.runtime.dispatch")
+    except ModuleNotFoundError as error:
+        if error.name != "standardwebhooks":
+            raise
+        raise NotFound(
+            "sending webhooks needs the extra `service`",
+            "standardwebhooks is not installed",
+            "uv add 'outlast[service]'",
+        ) from None
 
 
 def _shown(row: Subscription) -> Subscription:

@@ -1,0 +1,128 @@
+"""The dispatcher of a process: finds what is untold, and keeps a lane for each subscription.
+
+Several may serve one store. What one of them holds when it dies is taken by others after DELIVERY_CLAIM.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from outlast.core.budget import DELIVERY_LOOK, SECOND, STORE_RETRY
+from outlast.core.clock import Clock
+from outlast.core.deliveries import OUTLETS, is_active, tenants_of
+from outlast.core.machine import SWEPT
+from outlast.core.rows import META
+from outlast.errors import Stale, StoreError
+from outlast.outbox import finding, subscriptions
+from outlast.outbox.lane import Lane
+from outlast.outbox.post import Poster
+from outlast.outbox.tools import Tools
+from outlast.store.port import Store
+from outlast.telemetry import Counters
+
+log = logging.getLogger("outlast.outbox")
+NOBODY_LOOK: Final = 1_000  # how soon the first subscription of a store is noticed
+LANES_LOOK: Final = 1_000  # how soon a further one is
+BREATH: Final = 10  # between two looks while commits come: what they tell is found together
+
+
+class Dispatcher:
+    """Tells the world of events, from `run` until `drain`."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        clock: Clock,
+        chance: Callable[[], float],
+        poster: Callable[[], Poster],
+        counters: Counters | None = None,
+    ) -> None:
+        """`name`: new at each start; `poster` makes the connections of one subscription."""
+        self.name = name
+        self.counters = counters or Counters()
+        self._stopping = False
+        self._tools = Tools(store, name, clock, chance, self.counters, lambda: self._stopping)
+        self._store = store
+        self._poster = poster
+        self._lanes: dict[tuple[str, str], tuple[Lane, asyncio.Task[None]]] = {}
+        self._changed, self._drained = asyncio.Event(), asyncio.Event()
+        self._look_at = 0  # monotonic; when the subscriptions are looked at again
+
+    def drain(self) -> None:
+        """Send nothing new, and return from `run` once what is under way has ended."""
+        self._stopping = True
+        self._changed.set()
+        self._drained.set()
+        for lane, _ in self._lanes.values():
+            lane.wake()
+
+    async def run(self) -> None:
+        """Serve until drained. A store that is away is asked until it answers."""
+        end = self._store.on_change(self._changed.set)
+        try:
+            while not self._stopping:
+                self._changed.clear()
+                try:
+                    pause = await self._look()
+                except Stale:
+                    pause = BREATH  # others were faster
+                except StoreError as error:
+                    log.warning("dispatcher %s waits for the store: %s", self.name, error.what)
+                    pause = STORE_RETRY
+                await self._rest(pause)
+        finally:
+            end()
+            tasks = [task for _, task in self._lanes.values()]
+            self.drain()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _rest(self, pause: int) -> None:
+        """Until something has changed; while there is nobody to tell, for the whole pause, so that it costs nothing."""
+        event = self._drained if pause >= NOBODY_LOOK else self._changed
+        try:
+            async with asyncio.timeout(pause / SECOND):
+                if event is self._changed:
+                    await asyncio.sleep(BREATH / SECOND)
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self) -> int:
+        """One round over all tenants. Answers after how many ms to look again."""
+        tenants = tenants_of(await self._store.load(META, OUTLETS))
+        now = self._tools.clock.mono()
+        if now >= self._look_at:
+            self._look_at = now + LANES_LOOK
+            await self._open_lanes(tenants)
+        if not tenants:
+            return NOBODY_LOOK
+        busy = False
+        for tenant in sorted(tenants):
+            found, owed = await finding.find(self._store, tenant)
+            busy = busy or found == finding.AT_ONCE
+            if any((tenant, name) not in self._lanes for name in owed):
+                await self._open_lanes(tenants)
+            for name in owed:
+                if (tenant, name) in self._lanes:
+                    self._lanes[tenant, name][0].wake()
+        return 0 if busy else DELIVERY_LOOK
+
+    async def _open_lanes(self, tenants: frozenset[str]) -> None:
+        """A lane for each active subscription; what is there from before is looked through."""
+        for tenant in sorted(tenants):
+            for row in await subscriptions.of_tenant(self._store, tenant):
+                key = (tenant, row.subscription)
+                if not is_active(row):
+                    continue
+                if key not in self._lanes or self._lanes[key][1].done():
+                    lane = Lane(self._tools, row, self._poster)
+                    self._lanes[key] = (lane, asyncio.create_task(lane.run()))
+                if row.swept != SWEPT:
+                    self._look_at = 0  # until all of it is looked through
+                    if await finding.sweep(self._store, row):
+                        self._lanes[key][0].wake()
+        for key in [key for key, (_, task) in self._lanes.items() if task.done()]:
+            del self._lanes[key]

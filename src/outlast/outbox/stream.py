@@ -1,0 +1,207 @@
+"""What one cursor owes, sent in order: event n + 1 is not sent before n was accepted or given up.
+
+The cursor is held meanwhile: its due_at is the end of the claim, its epoch the fence. What was accepted is written by
+the next commit, at the latest after SENT_AT_ONCE events. A dispatcher that dies before it leaves events that are sent
+once more, under the same webhook-id.
+"""
+
+from typing import Final
+
+from outlast.core import deliveries
+from outlast.core.budget import DELIVERY_CLAIM, DELIVERY_TIMEOUT
+from outlast.core.commit import Commit, Put
+from outlast.core.deliveries import Attempt, webhook_id
+from outlast.core.machine import DeliveryStatus
+from outlast.core.outgoing import Cursor, Delivery, Subscription
+from outlast.core.points import point
+from outlast.core.rows import CURSOR, DELIVERY, EVENT, SUBSCRIPTION, Event
+from outlast.errors import Stale
+from outlast.outbox import signing
+from outlast.outbox.post import Poster
+from outlast.outbox.tools import Tools
+from outlast.telemetry.names import WEBHOOK_DELIVERIES
+
+EVENTS_AT_ONCE: Final = 20  # read together
+SENT_AT_ONCE: Final = 20  # accepted events that a death may repeat
+MARGIN_MS: Final = DELIVERY_TIMEOUT + DELIVERY_TIMEOUT // 2  # left of a claim when an event is sent
+BACK_MAX: Final = 50  # events looked at for the one before a repeated one
+TRIES: Final = 10
+GONE: Final = "it answered 410: it wants to hear no more"
+
+
+class Lost(Exception):
+    """Another dispatcher has the cursor, or it is gone: nothing more is said for it."""
+
+
+class Stream:
+    """Sends from one cursor that this dispatcher holds."""
+
+    def __init__(self, tools: Tools, poster: Poster, subscription: Subscription, held: Cursor, until: int) -> None:
+        """`until`: the end of the claim on the local monotonic clock, counted from before it was asked for."""
+        self._tools = tools
+        self._poster = poster
+        self._subscription = subscription
+        self._stored = held
+        self._until = until
+        self._key = (held.tenant, held.run, held.subscription)
+        self._seq, self._last = held.seq, held.last  # what is settled, written or not
+        self._repeated = 0  # of those that a person asked for: settled since the last commit
+        self._unwritten = 0  # accepted events since then
+        self._gone = False
+
+    async def run(self) -> None:
+        """Send until nothing is owed, an attempt fails, or the dispatcher stops. Raises Lost, StoreError."""
+        again_at = await self._repeat() if self._stored.again else None
+        own_at, puts = await self._tell() if not self._gone else (0, ())
+        due = [at for at in (again_at, own_at) if at is not None]
+        await self._write(*puts, again_at=min(due) if due else None)
+
+    # --- the events it has not been told of ------------------------------------------------
+    async def _tell(self) -> tuple[int | None, tuple[Put, ...]]:
+        """In order. Answers when more is due (None: nothing is owed), and what is to be written with that."""
+        store, (tenant, run, _) = self._tools.store, self._key
+        failed = await store.rows(DELIVERY, self._key, after=(*self._key, self._seq), limit=1)
+        before = failed[0] if failed else None
+        while True:
+            place = (tenant, run, self._seq)
+            events = [e for e in await store.rows(EVENT, place[:2], after=place, limit=EVENTS_AT_ONCE)
+                      if isinstance(e, Event)]  # fmt: skip
+            for event in events:
+                if not deliveries.wants_type(self._subscription, event.type):
+                    self._seq = event.seq
+                    continue
+                if self._tools.stopping():
+                    return 0, ()
+                attempt = await self._send(event, self._last)
+                mine = before if isinstance(before, Delivery) and before.seq == event.seq else None
+                at, put = await self._settle(event, mine, attempt)
+                if at is not None:
+                    return at, put
+                self._seq = self._last = event.seq
+                self._unwritten += 1
+                if put or self._unwritten >= SENT_AT_ONCE:
+                    await self._write(*put)
+            if len(events) < EVENTS_AT_ONCE:
+                self._seq = max(self._seq, self._stored.upto)  # a purged run has fewer
+                return None, ()
+
+    async def _settle(
+        self, event: Event, before: Delivery | None, attempt: Attempt
+    ) -> tuple[int | None, tuple[Put, ...]]:
+        """What an attempt leaves: when the next one is due (None: it is settled), and its row, if it needs one."""
+        self._tools.counters.add(WEBHOOK_DELIVERIES, _outcome(attempt))
+        if not attempt.error and before is None:
+            return None, ()
+        now, name = await self._tools.store.now(), self._subscription.subscription
+        if attempt.gone:
+            self._gone = True
+            row = await self._tools.store.load(SUBSCRIPTION, self._key[:1] + self._key[2:])
+            if isinstance(row, Subscription) and deliveries.is_active(row):
+                off = deliveries.disable(row, GONE, by=self._tools.dispatcher, now=now)
+                return now.real, (Put(SUBSCRIPTION, off, row.version),)
+            return now.real, ()
+        at = None
+        if not attempt.error:
+            assert before is not None
+            after = deliveries.close(before, event, attempt, now)
+        elif deliveries.is_over(before, attempt):
+            after = deliveries.bury(name, event, before, attempt, now)
+        else:
+            after = deliveries.send(name, event, before, attempt, self._tools.chance(), now)
+            at = after.due_at
+        return at, (Put(DELIVERY, after, after.version - 1),)
+
+    # --- those that a person wants repeated ------------------------------------------------
+    async def _repeat(self) -> int | None:
+        """Each once, whatever its place. Answers when the next attempt of one is due, None where none is left."""
+        asked = [
+            row for row in await self._tools.store.rows(DELIVERY, self._key)
+            if isinstance(row, Delivery) and row.status is DeliveryStatus.OWED and row.seq <= self._seq
+        ]  # fmt: skip
+        later: list[int] = []
+        for before in asked:
+            now = await self._tools.store.now()
+            if before.due_at > now.real or self._gone or self._tools.stopping():
+                later.append(before.due_at)
+                continue
+            event = await self._tools.store.load(EVENT, (*self._key[:2], before.seq))
+            if not isinstance(event, Event):
+                raise Lost  # purged just now, and its cursor with it
+            attempt = await self._send(event, await self._previous(event))
+            at, put = await self._settle(event, before, attempt)
+            if at is None:
+                self._repeated += 1
+            else:
+                later.append(at)
+            await self._write(*put)
+        if not asked:
+            self._repeated = self._stored.again  # what was asked for has been settled in another way
+        return min(later) if later else None
+
+    async def _previous(self, event: Event) -> int:
+        """The number of the event before it that this subscription was sent; 0 where there was none."""
+        seqs = range(event.seq - 1, max(0, event.seq - 1 - BACK_MAX), -1)
+        for row in await self._tools.store.load_many(EVENT, [(*self._key[:2], seq) for seq in seqs]):
+            if isinstance(row, Event) and deliveries.wants_type(self._subscription, row.type):
+                return row.seq if row.at >= self._subscription.since else 0
+        return 0
+
+    # --- sending, and holding the cursor meanwhile -----------------------------------------
+    async def _send(self, event: Event, previous: int) -> Attempt:
+        """One attempt, with enough of the claim left that nobody else sends meanwhile."""
+        clock = self._tools.clock
+        if clock.mono() + MARGIN_MS > self._until:
+            await self._write()
+        label = (f"{event.run} delivery {event.seq}",)
+        point("outbox.delivery:before", label)
+        wall = clock.wall()
+        headers = signing.headers(
+            webhook_id(event),
+            event.body,
+            deliveries.secrets_of(self._subscription, wall),
+            wall,
+            sequence=event.seq,
+            previous=previous,
+            subscription=self._subscription.subscription,
+        )
+        attempt = await self._poster.post(self._subscription.url, headers, event.body)
+        point("outbox.delivery:after", label)
+        return attempt
+
+    async def _write(self, *more: Put, again_at: int | None = -1) -> None:
+        """Write what is settled, with `more`, and hold on; with `again_at` (None: nothing is owed) give it back.
+
+        Where more is owed by now than was known, it is due at once. Raises Lost.
+        """
+        for _ in range(TRIES):
+            base, now, begun = self._stored, await self._tools.store.now(), self._tools.clock.mono()
+            settled = base._replace(
+                seq=self._seq,
+                last=self._last,
+                upto=max(base.upto, self._seq),
+                again=max(0, base.again - self._repeated),
+            )
+            if again_at == -1:
+                after = deliveries.keep(settled, now)
+            else:
+                owes = settled.seq < settled.upto or settled.again > 0
+                after = deliveries.let_go(settled, now, again_at=(again_at or now.real) if owes else None)
+            label = f"{base.run} told {self._seq}"
+            try:
+                await self._tools.store.commit(Commit((*more, Put(CURSOR, after, base.version)), label=label))
+            except Stale:
+                row = await self._tools.store.load(CURSOR, self._key)
+                if not isinstance(row, Cursor) or (row.owner, row.epoch) != (base.owner, base.epoch):
+                    raise Lost from None
+                self._stored = row  # it owes more by now
+                continue
+            self._stored, self._until = after, begun + DELIVERY_CLAIM
+            self._repeated = self._unwritten = 0
+            return
+        raise Lost
+
+
+def _outcome(attempt: Attempt) -> str:
+    if not attempt.error:
+        return "accepted"
+    return "refused" if attempt.definite else "failed"

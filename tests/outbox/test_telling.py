@@ -1,0 +1,44 @@
+"""Every event is told, signed, in order, to whoever asked for it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from outlast.core.machine import SWEPT
+from outlast.core.rows import UNTOLD
+from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history, until, url_of, working
+
+
+@pytest.mark.req("OUT-1", "OUT-2", "OUT-3")
+def test_every_event_is_told_in_order(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+            made = await ops.webhooks.add(receiver.url)
+            assert made.subscription.secret == "" and made.subscription.swept == SWEPT
+            async with working(ops.store), dispatching(ops.store):
+                runs = [f"r{n}" for n in range(5)]
+                for run in runs:
+                    await ops.start("rounds", {"left": 4}, run_id=run)
+
+                async def forgotten() -> bool:
+                    return await ops.store.rows(UNTOLD, ()) == ()
+
+                async def told() -> bool:
+                    rows = [await ops.run(run) for run in runs]
+                    have = firsts(receiver.got)
+                    return all(row.ended_at and len(have.get(row.run, ())) == row.seq for row in rows)
+
+                await until(told)
+                await until(forgotten)
+            for run in runs:
+                events = await history(ops.store, run)
+                mine = [got for got in receiver.got if got.place[0] == run]
+                assert [got.body for got in mine] == [event.body for event in events]
+                assert [got.headers["outlast-previous"] for got in mine] == [str(n) for n in range(len(events))]
+                assert len({got.headers["webhook-id"] for got in mine}) == len(events)
+                for got in mine:
+                    assert got.verified(made.secret)["subject"] == run
+            assert await ops.store.owing("acme", made.subscription.subscription, 10) == ()
+
+    asyncio.run(live())
