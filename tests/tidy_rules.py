@@ -32,6 +32,7 @@ ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/flow/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/flow/people.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/flow/people.py", "rejected"): "in the type of a decision, as the author compares it",
+    ("outlast/service/routes/history.py", "completed"): "a published field of the checkpoint event",
     ("outlast/testing/look.py", "completed"): "a published field of the checkpoint event: the node that is done",
 }
 

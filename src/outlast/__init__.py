@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         role,
         this_call,
     )
+    from outlast.service.app import asgi
 
 __all__ = [
     "ActivityFailed",
@@ -55,6 +56,7 @@ __all__ = [
     "Stopped",
     "Workflow",
     "activity",
+    "asgi",
     "lookup",
     "repeat",
     "role",
@@ -62,10 +64,19 @@ __all__ = [
 ]
 
 
+HOMES = {"asgi": "outlast.service.app"}
+"""Names that live elsewhere than in `outlast.flow`, and what they need comes with an extra."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'outlast' has no attribute {name!r}")
-    value = getattr(import_module("outlast.flow"), name)
+    try:
+        value = getattr(import_module(HOMES.get(name, "outlast.flow")), name)
+    except ModuleNotFoundError as error:
+        if name not in HOMES or (error.name or "").startswith("outlast"):
+            raise
+        raise ImportError(f"outlast.{name} needs the extra `service`: uv add 'outlast[service]'") from error
     globals()[name] = value
     return value
 

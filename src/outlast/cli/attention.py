@@ -14,12 +14,12 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
-from outlast.core.machine import CHOICES, Choice, Reason
-from outlast.core.overlay import Attention, attention_of
+from outlast.core.machine import Choice, Reason
+from outlast.core.overlay import attention_of
 from outlast.core.rows import Run
-from outlast.errors import Conflict, InvalidInput
-from outlast.runtime import board
-from outlast.runtime.answers import away_view, entry_view, ways_of
+from outlast.errors import InvalidInput
+from outlast.runtime.answering import answer_entry, entry_of
+from outlast.runtime.answers import away_view, entry_view
 from outlast.runtime.operations import Operations
 
 REASONS = click.Choice([reason.value for reason in Reason])
@@ -124,10 +124,10 @@ async def resolve(
     if workflow:
         raise click.UsageError("--workflow belongs to --all")
     row = await ops.run(words[0])
-    entry = _entry(row, choice, Reason(reason_name) if reason_name else None, key)
+    entry = entry_of(row, choice, Reason(reason_name) if reason_name else None, key)
     if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {row.run}?")) is not None:
         return code
-    await _answer(ops, row, entry, choice, reason, more)
+    await answer_entry(ops, row, entry, choice, reason, more)
     if not screen.data({"run": row.run, "reason": entry.reason.value, "choice": choice.value, "by": ops.actor.name}):
         screen.line(f"{row.run} {entry.reason.value}: {choice.value.replace('_', ' ')}, says {ops.actor.name}")
     await warn_unserved(ops, screen, row.run)
@@ -139,38 +139,3 @@ def _choice(word: str) -> Choice:
         return Choice(word.replace("-", "_"))
     except ValueError:
         raise click.UsageError(f"{word!r} is no choice; there are {', '.join(c.value for c in Choice)}") from None
-
-
-def _entry(run: Run, choice: Choice, reason: Reason | None, key: str) -> Attention:
-    """The one entry that is answered. Raises Conflict (none such, not offered), InvalidInput (which one?)."""
-    entries = attention_of(run)
-    look = f"outlast attention show {run.run}"
-    if not entries:
-        raise Conflict(
-            f"run {run.run} needs no attention", "nobody has to answer anything", f"outlast explain {run.run}"
-        )
-    found = [a for a in entries if reason in (None, a.reason) and key in ("", a.key)]
-    if not found:
-        named = ", ".join(f"{a.reason.value} {a.key}".strip() for a in entries)
-        raise Conflict(f"run {run.run} is not flagged so", f"its attention: {named}", look)
-    if len({a.reason for a in found}) > 1:
-        names = ", ".join(dict.fromkeys(a.reason.value for a in found))
-        raise InvalidInput(f"run {run.run} has several open reasons", names, f"name one with --reason-name; {look}")
-    entry = found[0]
-    if choice not in CHOICES[entry.reason]:
-        offered = ", ".join(c.value for c in CHOICES[entry.reason])
-        raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
-    if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:
-        keys = ", ".join(a.key for a in found)
-        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"name one with --key; {look}")
-    return entry._replace(key=key or entry.key) if entry.reason is Reason.EFFECT_UNCERTAIN else entry._replace(key=key)
-
-
-async def _answer(ops: Operations, run: Run, entry: Attention, choice: Choice, text: str, by: timedelta | None) -> None:
-    if entry.reason is not Reason.EFFECT_UNCERTAIN:
-        await ops.answer(run.run, entry.reason, choice, text=text, key=entry.key, by=by)
-        return
-    if choice is Choice.HAPPENED:
-        command = next(way.command for way in ways_of(run, entry) if way.choice is choice)
-        raise Conflict(f"{entry.key}: what happened has an id at the receiver", "it is recorded", f"say it: {command}")
-    await ops.resolve_effect(run.run, entry.key, board.verb_of(choice), reason=text)

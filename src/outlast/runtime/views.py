@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from outlast.core.commit import Instant
-from outlast.core.events import EventType, iso
+from outlast.core.events import EventType, iso, trace_of
 from outlast.core.keys import Scope
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
-from outlast.core.rows import Approval, Effect, Event, Evidence, Run, Worker, is_over
+from outlast.core.rows import Approval, Effect, Event, Evidence, Result, Run, Worker, is_over
 from outlast.runtime.suspicious import suspicious_texts
 from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text, worker_words
 
@@ -44,7 +44,7 @@ def run_view(run: Run, serving: Collection[str]) -> dict[str, Any]:
         "ended_at": instant(run.ended_at),
         "requested_by": run.requested_by,
         "correlation_id": run.correlation_id,
-        "trace_id": run.trace_id,
+        "trace_id": trace_of(run.trace_id),
         "waiting_for": [{**w._asdict(), "since": instant(w.since), "until": instant(w.until)} for w in waiting_of(run)],
         "waiting_text": waiting_text(run, serving),
         "attention": [{**a, "since": instant(int(str(a["since"])))} for a in attention_for_people(run)],
@@ -147,6 +147,17 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "editable": json.loads(approval.editable) if approval.editable else [],
         "claimed_by": approval.claimed_by,
         "warnings": suspicious_texts(approval.summary),
+    }
+
+
+def result_view(result: Result) -> dict[str, Any]:
+    """A row that a run has produced, in its order of first emission."""
+    return {
+        "key": result.key,
+        "ordinal": result.ordinal,
+        "kind": result.kind,
+        "data": json.loads(result.data),
+        "at": instant(result.at),
     }
 
 

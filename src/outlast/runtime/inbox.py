@@ -1,0 +1,115 @@
+"""Approvals as a person's inbox: which wait for whom, what a decision may hold, what happened since it was asked."""
+
+import json
+from typing import Any, Final
+
+from outlast.core.events import iso
+from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.people import CHANGED_BY, votes_of
+from outlast.core.rows import APPROVAL, Approval
+from outlast.flow.people import Rule
+from outlast.flow.workflow import Workflow
+from outlast.runtime.asked import notes_of
+from outlast.runtime.operations import PAGES_PER_CALL, Operations
+from outlast.runtime.words import effect_words
+from outlast.store.pages import cursor_of
+
+EVIDENCE_MAX: Final = 100
+UNTOLD: Final = "decision"
+"""The kind of note that is no news to who decides: the decision itself."""
+
+
+async def approvals(
+    ops: Operations,
+    *,
+    status: ApprovalStatus | None = None,
+    mine: bool = False,
+    role: str = "",
+    overdue: bool = False,
+    cursor: str = "",
+    limit: int = 50,
+) -> tuple[tuple[Approval, ...], str]:
+    """Approvals, newest first, and the cursor of the next page, which an answer of fewer than `limit` may have too.
+
+    `mine`: pending, and this actor may decide; `role`: the rule names it; `overdue`: nobody decided in time.
+    """
+    now = (await ops.store.now()).business
+    found: list[Approval] = []
+    for _ in range(PAGES_PER_CALL):
+        rows, further = await ops.approvals(status=status.value if status else "", cursor=cursor, limit=limit)
+        for row in rows:
+            if mine and not (row.status is ApprovalStatus.PENDING and ops.may_decide(row) and not _requested(ops, row)):
+                continue
+            if (role and not _names(row, role)) or (overdue and not _is_overdue(row, now)):
+                continue
+            found.append(row)
+            if len(found) == limit:
+                at_the_end = row is rows[-1] and not further
+                return tuple(found), "" if at_the_end else cursor_of(APPROVAL, row)
+        cursor = further
+        if not cursor:
+            break
+    return tuple(found), cursor
+
+
+def _requested(ops: Operations, row: Approval) -> bool:
+    return bool(row.not_requester) and row.requested_by == ops.actor.name
+
+
+def _names(row: Approval, role: str) -> bool:
+    return any(role in roles for roles in Rule.parse(row.who).any_of)
+
+
+def _is_overdue(row: Approval, now: int) -> bool:
+    return row.status is ApprovalStatus.EXPIRED or (row.status is ApprovalStatus.PENDING and now >= row.within_until)
+
+
+async def evidence_of(ops: Operations, row: Approval) -> list[dict[str, Any]]:
+    """What the run has done before it asks: the effects that stand, the latest first."""
+    done = [e for e in await ops.effects(row.run) if e.status is EffectStatus.DONE]
+    return [
+        {"effect": e.activity, "key": e.key, "outcome": effect_words(e, ""), "external_id": e.external_id}
+        for e in reversed(done[-EVIDENCE_MAX:])
+    ]
+
+
+async def changed_since(ops: Operations, row: Approval) -> list[dict[str, Any]]:
+    """What has happened to the run or the approval since it was asked: votes, changes, notes of people and programs."""
+    found = [(vote["at"], f"approved «{vote['reason']}»", vote["by"]) for vote in votes_of(row)]
+    found += [
+        (plan["changed_at"], f"changed {', '.join(plan['changes'])}", plan[CHANGED_BY])
+        for plan in json.loads(row.plans)
+        if CHANGED_BY in plan
+    ]
+    found += [
+        (note.at, f"{note.kind} {note.name}".strip(), note.actor)
+        for note in await notes_of(ops.store, await ops.run(row.run))
+        if note.at >= row.asked_at and note.kind != UNTOLD
+    ]
+    return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]
+
+
+def decision_schema(workflow: Workflow[Any] | None, row: Approval, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a decision about this approval: what is offered, and the types of what may be changed.
+
+    `schema`: of any decision; `workflow`: the code of the run's version, None where it is not loaded here.
+    """
+    properties = dict(schema["properties"])
+    offered = ["approve", "reject", *(["again"] if row.again else [])]
+    properties["decision"] = {**properties["decision"], "enum": offered}
+    plans = json.loads(row.plans)
+    properties["alternative"] = {**properties["alternative"], "maximum": len(plans) - 1}
+    editable: list[str] = json.loads(row.editable) if row.editable else []
+    if not editable:
+        properties.pop("changes", None)
+    else:
+        known = workflow.activity(plans[0]["activity"]).arguments_schema() if workflow is not None else {}
+        fields = {name: known.get("properties", {}).get(name, {}) for name in editable}
+        properties["changes"] = {
+            "type": "object", "properties": fields, "additionalProperties": False, **_definitions(known)
+        }  # fmt: skip
+    return {**schema, "properties": properties}
+
+
+def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"$defs": schema["$defs"]} if "$defs" in schema else {}

@@ -1,0 +1,92 @@
+"""The service as one ASGI application, for a server of its own or mounted in somebody's own app."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from outlast.errors import OutlastError
+from outlast.flow.workflow import Workflow
+from outlast.service import document, problems
+from outlast.service.body import Bounds
+from outlast.service.gate import Gate
+from outlast.service.house import House
+from outlast.service.identity import Anonymous, Authenticator, SameOrigin
+from outlast.service.routes import approvals, health, history, operators, runs, workflows
+from outlast.service.routes import document as document_route
+from outlast.store.port import Store
+
+ABOUT = """Durable execution over HTTP: start runs, watch them, decide what waits for people, settle what is uncertain.
+
+Every error is `application/problem+json` with a stable `code`, what to do (`hint`), and a `refusal` where one code has
+several. A POST with an `Idempotency-Key` is done once. A decision names what it decides with `If-Match`."""
+
+
+def asgi(
+    store: Store,
+    workflows: Sequence[Workflow[Any]] = (),
+    *,
+    authenticator: Authenticator | None = None,
+    bounds: Bounds | None = None,
+) -> FastAPI:
+    """The service over an open store, to mount or to serve: `app.mount("/outlast", outlast.asgi(store, [orders]))`.
+
+    `workflows`: those that can be started through it. `authenticator`: who may come in; without one everybody who
+    reaches the socket is the local operator, so bind it to loopback only, or put your own in front. The store is closed
+    by whoever opened it, and runs are walked by a worker elsewhere, or in this process (`InProcessRuntime`).
+    """
+    house = House(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
+    return create(house)
+
+
+def create(house: House) -> FastAPI:
+    """The application of a house."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            house.stop()
+
+    app = FastAPI(
+        title="Outlast",
+        version=_version(),
+        summary="At most one uncertain, never two, and you can see which.",
+        description=ABOUT,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.house = house
+    for each in (runs, history, approvals, operators, workflows, health, document_route):
+        app.include_router(each.router)
+    app.add_exception_handler(HTTPException, problems.on_http)
+    app.add_exception_handler(RequestValidationError, problems.on_validation)
+    app.add_exception_handler(problems.Refused, problems.on_refused)
+    app.add_exception_handler(OutlastError, problems.on_error)
+    secured = not isinstance(house.authenticator, Anonymous)
+    app.add_middleware(SameOrigin, local_only=not secured)
+    app.add_middleware(Gate, bounds=house.bounds)  # the last is the outermost
+    drawn: list[dict[str, Any]] = []
+
+    def openapi() -> dict[str, Any]:
+        if not drawn:
+            drawn.append(document.draw(app, secured=secured))
+        return drawn[0]
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to draw it otherwise
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("outlast")
+    except PackageNotFoundError:  # run from a tree that was never installed
+        return "0"

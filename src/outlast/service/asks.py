@@ -1,0 +1,110 @@
+"""What the service is asked, typed: the bodies of requests. A field that is not named here is refused (S18)."""
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.machine import Choice, Reason
+
+Name = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
+Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
+Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
+Given = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
+_NAME = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$"
+RunId = Annotated[str, Path(pattern=_NAME, description="The run's id.", examples=["refu_0c9k2m4x7q1z"])]
+ApprovalId = Annotated[str, Path(pattern=_NAME, description="The approval's id.", examples=["ap_91c2f03b7d"])]
+NamePart = Annotated[str, Path(pattern=_NAME, examples=["refund"])]
+EffectId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_=-]{1,1000}$", description="The id that GET …/effects shows.")]
+Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
+EXTENSION_MAX = timedelta(days=3_650)
+
+
+class Ask(BaseModel):
+    """A body."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Start(Ask):
+    """Start a run."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"input": {"order_id": "A-17", "cents": 4200}}]}
+    )
+
+    input: dict[str, Any] = Field(default_factory=dict, description="Checked against the workflow's `input_schema`.")
+    id: Name | None = Field(None, description="The run's id; a new one where it is left out.")
+    correlation_id: Word = ""
+    trace_id: Word = ""
+
+
+class Because(Ask):
+    """A reason, for the history; people will read it."""
+
+    reason: Text = Field(examples=["the customer called"])
+
+
+class Cancel(Because):
+    """End a run; what it did is undone, the latest first."""
+
+
+class Continue(Ask):
+    """Answer a run's attention with «continue»."""
+
+    reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["the supplier is back"])
+
+
+class Extend(Because):
+    """Give a run that has passed its ceiling more time."""
+
+    by: timedelta = Field(
+        gt=timedelta(0), le=EXTENSION_MAX, description="ISO 8601, or seconds.", examples=["P7D", "PT24H"]
+    )
+
+
+class Signal(Ask):
+    """Leave a signal in a run's mailbox."""
+
+    payload: dict[str, Any] = Field(default_factory=dict, examples=[{"bid": 184200}])
+    signal_id: Given = Field("", description="The same id arrives once; the Idempotency-Key where it is left out.")
+
+
+class Decide(Ask):
+    """Decide an approval. Who decides is told by the credential, never by the body (S5)."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"decision": "approve", "reason": "4 % under budget"}]}
+    )
+
+    decision: Literal["approve", "reject", "again"]
+    reason: Text
+    alternative: int = Field(0, ge=0, le=1_000, description="Which plan; 0 is the one asked for.")
+    changes: dict[str, Any] | None = Field(None, description="Arguments with other values, where they may be changed.")
+
+
+class Reassign(Because):
+    """Let others decide."""
+
+    to: Annotated[str, StringConstraints(min_length=1, max_length=2_000)] = Field(examples=["lead", "finance & senior"])
+
+
+class Resolve(Because):
+    """Answer one reason of a run's attention."""
+
+    choice: Choice
+    attention: Reason | None = Field(None, description="Which reason, where the run has several.")
+    key: Key = Field("", description="Which effect's, where one reason stands for several.")
+    by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="With `extend`: by how much.")
+
+
+class ResolveEffect(Because):
+    """Say what became of an uncertain effect."""
+
+    outcome: Literal["happened", "did_not_happen", "give_up"]
+    external_id: Annotated[str, StringConstraints(max_length=500)] = Field("", description="Of what happened.")
+    response: Any = Field(None, description="What the receiver answered, where it happened.")

@@ -1,0 +1,68 @@
+"""The body of a request: read whole within its limits, and looked over before it is parsed (S17)."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+
+from outlast.core.limits import KIB
+from outlast.errors import BadRequest
+from outlast.service.depth import check_shape
+
+CLOSE: Final = {"Connection": "close"}
+"""For answers to a body that was not read to its end: what is left of it must not be taken for a request."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits of one request; bytes, counts and seconds."""
+
+    body_bytes: int = KIB * KIB
+    body_s: float = 30.0
+    header_bytes: int = 16 * KIB
+    headers: int = 100
+    url_bytes: int = 8 * KIB
+
+
+async def read_body(request: Request, bounds: Bounds) -> bytes:
+    """The body, within its limits; `request.body()` answers it from here on. Raises BadRequest."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > bounds.body_bytes:
+        raise _too_large(bounds)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(bounds.body_s):
+            async for chunk in request.stream():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > bounds.body_bytes:
+                    raise _too_large(bounds)
+    except TimeoutError:
+        why = f"it has to be there within {bounds.body_s:g} s"
+        raise BadRequest("the body came too slowly", why, "send it at once", refusal="too_slow") from None
+    except ClientDisconnect:
+        raise BadRequest("the body ended early", refusal="too_slow") from None
+    body = b"".join(chunks)
+    request._body = body  # what Starlette keeps there itself once a body was read
+    if body:
+        _check_media_type(request.headers.get("content-type", ""))
+        check_shape(body)
+    return body
+
+
+def _check_media_type(value: str) -> None:
+    name = value.partition(";")[0].strip().lower()
+    if name != "application/json":
+        why = f"it says {name[:100]}" if name else "it says nothing of its type"
+        raise BadRequest("a body has to be JSON", why, "Content-Type: application/json", refusal="media_type")
+
+
+def _too_large(bounds: Bounds) -> BadRequest:
+    return BadRequest(
+        "the body is too large",
+        f"at most {bounds.body_bytes:,} bytes",
+        "keep large values elsewhere (file, object store) and send their address",
+        refusal="body_too_large",
+    )

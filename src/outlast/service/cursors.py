@@ -1,0 +1,67 @@
+"""Cursors that nobody can make or change: the store's place, sealed for one tenant, one list and its filters."""
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.codec import canonical
+from outlast.core.generation import GENERATION
+from outlast.core.rows import META, Meta
+from outlast.errors import InvalidInput
+from outlast.store.port import Store
+
+SEAL_BYTES: Final = 16
+UNBOUND: Final = ("cursor", "limit")  # a page may be read on with another size
+
+
+class Cursors:
+    """Seals and opens cursors with a key of the store's generation, so every replica of a service reads them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._key = b""
+
+    async def open(self, request: Request, tenant: str, cursor: str) -> str:
+        """The place it stands for. Raises InvalidInput for one that was not given for this list."""
+        if not cursor:
+            return ""
+        await self._ready()
+        try:
+            raw = urlsafe_b64decode(cursor.encode("ascii"))
+        except ValueError:  # UnicodeEncodeError and binascii's error are of this kind
+            raise _not_ours() from None
+        place = raw[SEAL_BYTES:]
+        if not hmac.compare_digest(raw[:SEAL_BYTES], self._seal(request, tenant, place)):
+            raise _not_ours()
+        return place.decode()
+
+    async def further(self, request: Request, response: Response, tenant: str, place: str) -> str:
+        """The cursor of the next page ('' at the end), which the header `Link` names too."""
+        if not place:
+            return ""
+        await self._ready()
+        cursor = urlsafe_b64encode(self._seal(request, tenant, place.encode()) + place.encode()).decode()
+        url = request.url.include_query_params(cursor=cursor)
+        response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+        return cursor
+
+    def _seal(self, request: Request, tenant: str, place: bytes) -> bytes:
+        where = sorted((name, value) for name, value in request.query_params.multi_items() if name not in UNBOUND)
+        bound = canonical([tenant, request.url.path, [list(pair) for pair in where]])
+        return hmac.digest(self._key, bound + b"\0" + place, sha256)[:SEAL_BYTES]
+
+    async def _ready(self) -> None:
+        if not self._key:
+            row = await self._store.load(META, GENERATION)
+            self._key = sha256(b"cursor" + (row.value.encode() if isinstance(row, Meta) else b"")).digest()
+
+
+def _not_ours() -> InvalidInput:
+    return InvalidInput(
+        "this cursor is not one that this list gave", "it was changed, or belongs to another list or filter",
+        "begin again without a cursor",
+    )  # fmt: skip

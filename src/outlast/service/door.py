@@ -1,0 +1,49 @@
+"""What every route passes, in this order: who asks, whether they may, the body within its limits, and asked before?"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.errors import BadRequest
+from outlast.service import problems
+from outlast.service.body import CLOSE, read_body
+from outlast.service.house import House
+from outlast.service.idempotency import once
+from outlast.service.identity import permit
+
+READS: Final = frozenset({"GET", "HEAD"})
+KEY: Final = "idempotency-key"
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Door(APIRoute):
+    """A route behind the door. Its operation id is what the table of permissions knows it by (S1: fails closed)."""
+
+    def get_route_handler(self) -> Handler:
+        """The framework's own handler, behind the door."""
+        inner = super().get_route_handler()
+        operation = self.operation_id
+        assert operation, f"{self.path} has no operation id"
+
+        async def pass_through(request: Request) -> Response:
+            house: House = request.app.state.house
+            client = request.client.host if request.client else ""
+            principal = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
+            permit(principal, operation)
+            request.state.principal = principal
+            request.state.operations = house.operations(principal)
+            if request.method in READS:
+                return await inner(request)
+            try:
+                body = await read_body(request, house.bounds)
+            except BadRequest as error:
+                return problems.answer(error, problems.request_id(request), headers=CLOSE)
+            key = request.headers.get(KEY)
+            if key is None:
+                return await inner(request)
+            return await once(house.store, principal, operation, key, request, body, inner)
+
+        return pass_through

@@ -1,0 +1,86 @@
+"""What every request passes first: an id of its own, the limits of its head, and a last net for errors (S17, S31)."""
+
+import logging
+import re
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outlast.errors import BadRequest, OutlastError
+from outlast.runtime.clocks import new_id
+from outlast.service import problems
+from outlast.service.body import Bounds
+
+log: Final = logging.getLogger("outlast.service")
+TRACED: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")  # a request id that a proxy may give
+UNSAFE: Final = re.compile(rb"%2f|%5c|%00|%2e|\\|//|/\.{1,2}(/|$)", re.IGNORECASE)  # what climbs, or hides that it does
+SAFE: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Gate:
+    """Wraps the whole application. Bodies are read later (body.py), once it is known who sends them."""
+
+    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
+        self._app = app
+        self._bounds = bounds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; anything but HTTP goes through."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope["outlast.request_id"] = request_id
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                present = {name.lower() for name, _ in message.get("headers", [])}
+                extra = [pair for pair in SAFE if pair[0] not in present]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode()), *extra]
+            await send(message)
+
+        try:
+            self._check_head(scope)
+            await self._app(scope, receive, sending)
+        except OutlastError as error:
+            await problems.answer(error, request_id)(scope, receive, sending)
+        except Exception as error:  # the last net: whatever it is, the caller gets a problem and the log the rest
+            log.error("request %s failed", request_id, exc_info=error)
+            if started:
+                raise
+            await problems.answer(problems.fault(), request_id)(scope, receive, sending)
+
+    def _check_head(self, scope: Scope) -> None:
+        bounds = self._bounds
+        if len(scope["raw_path"] or b"") + len(scope["query_string"]) > bounds.url_bytes:
+            raise BadRequest("the address is too long", f"at most {bounds.url_bytes:,} bytes", refusal="url_too_long")
+        headers = scope["headers"]
+        if len(headers) > bounds.headers or sum(len(k) + len(v) for k, v in headers) > bounds.header_bytes:
+            why = f"at most {bounds.headers} of {bounds.header_bytes:,} bytes together"
+            raise BadRequest("the headers are too large", why, refusal="headers_too_large")
+        if UNSAFE.search(scope["raw_path"] or scope["path"].encode()) or "\0" in scope["path"]:
+            raise BadRequest(
+                "the address cannot be one of ours", "ids hold letters, digits, dots, dashes and underscores only",
+                "write the id as it was given", refusal="bad_path",
+            )  # fmt: skip
+
+
+def _request_id(scope: Scope) -> str:
+    given = _header(scope, b"x-request-id").decode("latin-1")
+    return given if TRACED.fullmatch(given) else new_id("req_")
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    value: Any = next((v for k, v in scope["headers"] if k == name), b"")
+    return bytes(value)

@@ -1,0 +1,63 @@
+"""What the requests of one service share: its store, the code it knows, who may come in, and its one watcher."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from outlast.core.rows import Run
+from outlast.flow.workflow import Workflow
+from outlast.runtime.operations import Operations, workflows_by_name
+from outlast.service.body import Bounds
+from outlast.service.cursors import Cursors
+from outlast.service.identity import Authenticator, Principal
+from outlast.service.live import Live
+from outlast.store.port import Store
+
+
+@dataclass
+class House:
+    """One service. `workflows`: those that can be started here, every version that is loaded."""
+
+    store: Store
+    authenticator: Authenticator
+    workflows: Sequence[Workflow[Any]] = ()
+    bounds: Bounds = field(default_factory=Bounds)
+    stopping: bool = False
+    """No new work should come here: /readyz says so."""
+
+    def __post_init__(self) -> None:
+        self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
+        self.live = Live(self.store)
+        self.cursors = Cursors(self.store)
+
+    def stop(self) -> None:
+        """End every stream, and say that no new work should come."""
+        self.stopping = True
+        self.live.close()
+
+    def code_of(self, run: Run) -> Workflow[Any] | None:
+        """The code of a run's own version; None where it is not loaded here."""
+        return next((each for each in self.workflows if each.lane == run.lane), None)
+
+    def operations(self, principal: Principal) -> Operations:
+        """What this caller may speak to: bound to his or her tenant and name."""
+        return Operations(self.store, tenant=principal.tenant, actor=principal.actor(), workflows=self.by_name)
+
+
+async def _house(request: Request) -> House:
+    house: House = request.app.state.house
+    return house
+
+
+async def _operations(request: Request) -> Operations:
+    bound: Operations = request.state.operations
+    return bound
+
+
+In = Annotated[House, Depends(_house)]
+"""A parameter of a handler: the service."""
+Ops = Annotated[Operations, Depends(_operations)]
+"""A parameter of a handler: `Operations` of whoever asks."""

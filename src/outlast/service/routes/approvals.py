@@ -1,0 +1,170 @@
+"""Approvals over HTTP: what waits for whom, exactly what would be approved, and the decision itself."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import Approval, is_over
+from outlast.errors import Conflict, OutlastError
+from outlast.flow.people import Rule
+from outlast.runtime import inbox
+from outlast.runtime.operations import Operations
+from outlast.runtime.views import approval_view, run_view
+from outlast.runtime.words import shown_status
+from outlast.service import shapes
+from outlast.service.asks import ApprovalId, Cursor, Decide, Limit, Reassign
+from outlast.service.conditional import IfMatch, etag, seen, stale
+from outlast.service.door import Door
+from outlast.service.house import House, In, Ops
+from outlast.service.problems import Refused
+from outlast.service.routes.runs import IdempotencyKey
+
+router = APIRouter(prefix="/v1", tags=["approvals"], route_class=Door)
+
+
+@router.get("/approvals", operation_id="list_approvals", response_model=shapes.Approvals, summary="List approvals")
+async def list_approvals(
+    house: In,
+    ops: Ops,
+    request: Request,
+    response: Response,
+    status: Annotated[ApprovalStatus | None, Query(description="All of them where it is left out.")] = None,
+    mine: Annotated[bool, Query(description="Only those that wait for a decision that the caller may make.")] = False,
+    role: Annotated[str, Query(max_length=100, description="Only those whose rule names this role.")] = "",
+    overdue: Annotated[bool, Query(description="Only those that nobody decided in time.")] = False,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Newest first. With a filter a page may hold fewer than `limit` and still have a next one."""
+    rows, further = await inbox.approvals(
+        ops,
+        status=status,
+        mine=mine,
+        role=role,
+        overdue=overdue,
+        cursor=await house.cursors.open(request, ops.tenant, cursor),
+        limit=limit,
+    )
+    return {
+        "approvals": [{**approval_view(row), "you_may_decide": ops.may_decide(row)} for row in rows],
+        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
+    }
+
+
+@router.get(
+    "/approvals/{approval}", operation_id="get_approval", response_model=shapes.WholeApproval, summary="Look at one"
+)
+async def get_approval(house: In, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
+    """The exact calls, who may decide, what has changed since it was asked, and the schema of the decision."""
+    row = await ops.approval(approval)
+    response.headers["ETag"] = etag(row.version)
+    return await whole(house, ops, row)
+
+
+@router.post(
+    "/approvals/{approval}/decision", operation_id="decide_approval", response_model=shapes.Decided, summary="Decide"
+)
+async def decide_approval(
+    house: In,
+    ops: Ops,
+    approval: ApprovalId,
+    ask: Decide,
+    response: Response,
+    if_match: IfMatch = None,
+    key: IdempotencyKey = None,
+) -> dict[str, Any]:
+    """Once, of exactly what was shown: `If-Match` names it. The run is due when this answers.
+
+    403: role, or who requested decides not · 409: decided (the answer says by whom), or `expired` · 410: the run has
+    ended · 412: it has changed since it was shown · 428: `If-Match` is missing.
+    """
+    version = seen(if_match, what=f"approval {approval}")
+
+    async def decide() -> Approval:
+        if ask.decision == "approve":
+            return await ops.approve(
+                approval, reason=ask.reason, alternative=ask.alternative, changes=ask.changes, version=version
+            )
+        return await ops.reject(approval, reason=ask.reason, again=ask.decision == "again", version=version)
+
+    row = await _or_now(house, ops, approval, decide)
+    return await _decided(house, ops, row, response)
+
+
+@router.post(
+    "/approvals/{approval}/claim", operation_id="claim_approval", response_model=shapes.WholeApproval, summary="Claim"
+)
+async def claim_approval(
+    house: In, ops: Ops, approval: ApprovalId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """Say «I look at it». It binds nobody."""
+    await _unmoved(house, ops, approval, if_match)
+    row = await _or_now(house, ops, approval, lambda: ops.claim_approval(approval))
+    response.headers["ETag"] = etag(row.version)
+    return await whole(house, ops, row)
+
+
+@router.post(
+    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=shapes.WholeApproval,
+    summary="Let others decide",
+)  # fmt: skip
+async def reassign_approval(
+    house: In, ops: Ops, approval: ApprovalId, ask: Reassign, response: Response, if_match: IfMatch = None,
+    key: IdempotencyKey = None,
+) -> dict[str, Any]:  # fmt: skip
+    """For whoever may decide, and for the role admin."""
+    await _unmoved(house, ops, approval, if_match)
+    row = await _or_now(house, ops, approval, lambda: ops.reassign(approval, Rule.parse(ask.to), reason=ask.reason))
+    response.headers["ETag"] = etag(row.version)
+    return await whole(house, ops, row)
+
+
+async def whole(house: House, ops: Operations, row: Approval) -> dict[str, Any]:
+    """An approval with all that a person needs."""
+    run = await ops.run(row.run)
+    return {
+        **approval_view(row),
+        "version": row.version,
+        "you_may_decide": ops.may_decide(row),
+        "schema": inbox.decision_schema(house.code_of(run), row, Decide.model_json_schema()),
+        "evidence": await inbox.evidence_of(ops, row),
+        "changed_since_asked": await inbox.changed_since(ops, row),
+        "run_shown": shown_status(run),
+    }
+
+
+async def _decided(house: House, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
+    response.headers["ETag"] = etag(row.version)
+    run, serving = await ops.run(row.run), await ops.serving()
+    return {"approval": await whole(house, ops, row), "run": run_view(run, serving), "served": run.lane in serving}
+
+
+async def _unmoved(house: House, ops: Operations, approval: str, if_match: str | None) -> None:
+    if if_match is None:
+        return
+    row = await ops.approval(approval)
+    if seen(if_match, what=f"approval {approval}") != row.version:
+        raise await _with_state(house, ops, row, stale(f"approval {approval}", row.version))
+
+
+async def _or_now(house: House, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
+    """What `act` answers; a refusal comes with the approval as it stands now, so that the loser sees who won."""
+    try:
+        row: Approval = await act()
+        return row
+    except Conflict as error:
+        now = await ops.approval(approval)
+        refused: OutlastError = error
+        if error.refusal == "moved":
+            refused = stale(f"approval {approval}", now.version)
+        elif error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.run(now.run)):
+            refused = Conflict(error.what, f"its run {now.run} has ended", error.fix, refusal="ended")
+        raise await _with_state(house, ops, now, refused) from None
+
+
+async def _with_state(house: House, ops: Operations, row: Approval, error: OutlastError) -> Refused:
+    return Refused(error, more={"current": await whole(house, ops, row)}, headers={"ETag": etag(row.version)})

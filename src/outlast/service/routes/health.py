@@ -1,0 +1,45 @@
+"""Whether this process answers and can serve, for load balancers: unversioned, and open to everybody."""
+
+import asyncio
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from outlast.errors import OutlastError
+from outlast.service import shapes
+from outlast.service.house import In
+
+router = APIRouter(tags=["health"])
+READY_WITHIN_S: Final = 2.0
+
+
+@router.get("/healthz", operation_id="healthz", response_model=shapes.Health, summary="Does this process answer?")
+async def healthz() -> dict[str, Any]:
+    """The process and its event loop; the store is not asked."""
+    return {"status": "ok", "checks": {}}
+
+
+@router.get(
+    "/readyz", operation_id="readyz", response_model=shapes.Health, summary="Can it serve?",
+    responses={503: {"model": shapes.Health, "description": "Not now."}},
+)  # fmt: skip
+async def readyz(house: In, response: Response) -> dict[str, Any]:
+    """The store answers within 2 s, and this process is not stopping."""
+    checks = {"store": await _store(house)}
+    if house.stopping:
+        checks["process"] = "stopping"
+    ready = checks == {"store": "ok"}
+    response.status_code = 200 if ready else 503
+    return {"status": "ok" if ready else "not ready", "checks": checks}
+
+
+async def _store(house: In) -> str:
+    try:
+        async with asyncio.timeout(READY_WITHIN_S):
+            await house.store.now()
+    except TimeoutError:
+        return "does not answer"
+    except OutlastError:  # a stranger may ask: what is wrong with it stands in the log of who uses it
+        return "cannot be used"
+    return "ok"

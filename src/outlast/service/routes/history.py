@@ -1,0 +1,189 @@
+"""What has happened, over HTTP: events as pages or as a stream, checkpoints, the way gone, the ledger, results."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.responses import Response
+
+from outlast.core.events import EventType
+from outlast.core.rows import is_over
+from outlast.errors import BadRequest, LimitExceeded
+from outlast.runtime.operations import Operations
+from outlast.runtime.views import effect_view, event_view, instant, result_view, takeovers_of, visits_of
+from outlast.service import shapes
+from outlast.service.asks import Limit, RunId
+from outlast.service.door import Door
+from outlast.service.house import House, In, Ops
+from outlast.service.ids import effect_id
+from outlast.service.live import Listener
+from outlast.service.stream import EventStream, frame, notice, wants_stream
+
+router = APIRouter(prefix="/v1", tags=["history"], route_class=Door)
+After = Annotated[int, Query(ge=0, le=2**53, description="Only what came after this number.")]
+Accept = Annotated[str | None, Header(max_length=1_000, include_in_schema=False)]
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", max_length=100, description="In a stream: go on after this event.")
+]
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A page, or a stream."}
+}
+PAGE = 500
+
+
+@router.get(
+    "/runs/{run}/events", operation_id="list_events", response_model=shapes.Events, responses=STREAM,
+    summary="Events of a run",
+)  # fmt: skip
+async def list_events(
+    house: In,
+    ops: Ops,
+    run: RunId,
+    after: After = 0,
+    limit: Limit = 200,
+    accept: Accept = None,
+    last: LastEventId = None,
+) -> Any:
+    """A page, oldest first; or, by `Accept: text/event-stream`, all events as they come until the run has ended.
+
+    In the stream `id` is the event's number; `Last-Event-ID` goes on after it. A heartbeat comes every 15 s.
+    """
+    row = await ops.run(run)
+    if wants_stream(accept):
+        return await _stream(house, ops, run, _number(last, after))
+    events = await ops.history(run, after=after, limit=limit)
+    end = events[-1].seq if events else after
+    more = str(end) if len(events) == limit else ""
+    return {
+        "events": [event_view(event) for event in events],
+        "last": end,
+        "ended": is_over(row) and end >= row.seq,
+        "next_cursor": more,
+    }
+
+
+async def _stream(house: House, ops: Operations, run: str, after: int) -> Response:
+    _room(house)
+    listener = await house.live.listen(ops.tenant, run)
+    return EventStream(_of_run(ops, run, after, listener), cut=listener.cut, end=lambda: house.live.leave(listener))
+
+
+async def _of_run(ops: Operations, run: str, sent: int, listener: Listener) -> AsyncIterator[bytes]:
+    """What was there, then what comes; each once, in order."""
+    while page := await ops.history(run, after=sent, limit=PAGE):
+        for event in page:
+            sent = event.seq
+            yield frame(event, str(event.seq))
+    row = await ops.run(run)
+    if is_over(row) and sent >= row.seq:
+        return
+    while (item := await listener.frames.get()) is not None:
+        seq, data = item
+        if seq == 0 or seq > sent:
+            sent = max(sent, seq)
+            yield data
+
+
+@router.get(
+    "/events", operation_id="stream_events", response_class=Response, summary="Events of all runs",
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)  # fmt: skip
+async def stream_events(house: In, ops: Ops, accept: Accept = None, last: LastEventId = None) -> Response:
+    """Every event of every run of the tenant from now on, as a stream only (`Accept: text/event-stream`).
+
+    `Last-Event-ID` goes on after what was received within the last two minutes; where that cannot be told, the first
+    thing sent is an event `gap`: read `GET /v1/runs`, and the events of the runs that matter.
+    """
+    if not wants_stream(accept):
+        raise BadRequest(
+            "this is a stream", "it has no pages", "send Accept: text/event-stream", refusal="not_acceptable"
+        )
+    _room(house)
+    listener, missed = await house.live.listen_to_all(ops.tenant, last or "")
+    return EventStream(_of_all(missed, listener), cut=listener.cut, end=lambda: house.live.leave(listener))
+
+
+async def _of_all(missed: list[bytes] | None, listener: Listener) -> AsyncIterator[bytes]:
+    if missed is None:
+        yield notice("gap", {"why": "what came since the last event cannot be told any more", "read": "/v1/runs"})
+    for data in missed or ():
+        yield data
+    while (item := await listener.frames.get()) is not None:
+        yield item[1]
+
+
+def _number(last: str | None, after: int) -> int:
+    """The event to go on after. Raises BadRequest for an id that is none of a run's."""
+    if not last:
+        return after
+    if not (last.isascii() and last.isdigit() and len(last) <= 15):
+        raise BadRequest("Last-Event-ID is none of this stream", "ids are numbers", refusal="bad_header")
+    return int(last)
+
+
+def _room(house: House) -> None:
+    if house.live.full():
+        raise LimitExceeded("too many streams", "this process serves no more", "close some, or read pages")
+
+
+@router.get(
+    "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=shapes.Checkpoints,
+    summary="Checkpoints of a run",
+)  # fmt: skip
+async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
+    """Each completed node, oldest first: after a crash the run goes on behind the last one."""
+    found = []
+    for event in await ops.whole_history(run):
+        if event.type == EventType.CHECKPOINT:
+            data = json.loads(event.body)["data"]
+            found.append(
+                {
+                    "seq": event.seq,
+                    "node": data["completed"],
+                    "visit": event.visit - 1,
+                    "at": instant(event.at),
+                    "next": data["next"],
+                }
+            )
+    return {"checkpoints": found}
+
+
+@router.get(
+    "/runs/{run}/timeline",
+    operation_id="get_timeline",
+    response_model=shapes.Timeline,
+    summary="The way it has gone",
+)
+async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
+    """Each visit with its times, and each takeover."""
+    row, events = await ops.run(run), await ops.whole_history(run)
+    return {
+        "run": run,
+        "visits": visits_of(row, events),
+        "takeovers": takeovers_of(events, await ops.workers(), ops.store.mapping().real),
+    }
+
+
+@router.get("/runs/{run}/results", operation_id="list_results", response_model=shapes.Results, summary="Results")
+async def list_results(ops: Ops, run: RunId, after: After = 0, limit: Limit = 200) -> dict[str, Any]:
+    """What the run has produced, in the order of first emission; `after` of the next page is `next_cursor`."""
+    rows = await ops.results(run, after=after, limit=limit)
+    return {
+        "results": [result_view(row) for row in rows],
+        "count": await ops.count_results(run),
+        "next_cursor": str(rows[-1].ordinal) if len(rows) == limit else "",
+    }
+
+
+@router.get("/runs/{run}/effects", operation_id="list_effects", response_model=shapes.Effects, summary="The ledger")
+async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
+    """What was done to the world, in the order of its intents, with late answers of replaced workers."""
+    effects, evidence = await ops.effects(run), await ops.evidence(run)
+    now = await ops.store.now()
+    views = []
+    for effect in effects:
+        known = [each for each in evidence if (each.visit, each.key) == (effect.visit, effect.key)]
+        view = effect_view(effect, now, known)
+        views.append({"id": effect_id(view["run"], effect.visit, effect.key), **view})
+    return {"effects": views}

@@ -1,0 +1,122 @@
+"""What operators look at and answer over HTTP: attention, uncertain effects, workers, versions."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import Choice, Reason
+from outlast.core.overlay import attention_of
+from outlast.core.rows import Effect
+from outlast.errors import Conflict, InvalidInput, NotFound
+from outlast.runtime.answering import answer_entry, entry_of
+from outlast.runtime.answers import away_view, entry_view
+from outlast.runtime.board import PAGE
+from outlast.runtime.operations import Operations
+from outlast.runtime.versions import versions
+from outlast.runtime.views import effect_view, instant, worker_view
+from outlast.service import shapes
+from outlast.service.asks import Cursor, EffectId, Resolve, ResolveEffect, RunId
+from outlast.service.conditional import IfMatch, check_unmoved
+from outlast.service.door import Door
+from outlast.service.house import In, Ops
+from outlast.service.ids import effect_id, effect_of
+from outlast.service.routes.runs import IdempotencyKey, done
+
+router = APIRouter(prefix="/v1", tags=["operators"], route_class=Door)
+
+
+@router.get("/attention", operation_id="list_attention", response_model=shapes.Board, summary="What needs a person")
+async def list_attention(
+    house: In,
+    ops: Ops,
+    request: Request,
+    response: Response,
+    reason: Annotated[Reason | None, Query(description="Only this reason.")] = None,
+    workflow: Annotated[str, Query(max_length=100)] = "",
+    cursor: Cursor = "",
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Runs that are looked at.")] = PAGE,
+) -> dict[str, Any]:
+    """Every reason of one page of runs, with its choices, and what happens if it is ignored."""
+    place = await house.cursors.open(request, ops.tenant, cursor)
+    rows, further = await ops.flagged(reason=reason, workflow=workflow, cursor=place, limit=limit)
+    doubts, now = await ops.doubts(rows), await ops.store.now()
+    items = [
+        entry_view(row, entry, doubts.get((row.run, entry.visit, entry.key)), now)
+        for row in rows
+        for entry in attention_of(row)
+        if reason in (None, entry.reason)
+    ]
+    away = [away_view(hold, n) for hold, n in await ops.breakers()] if reason is None and not cursor else []
+    return {
+        "attention": [*away, *items],
+        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
+    }
+
+
+@router.post(
+    "/attention/{run}/resolve", operation_id="resolve_attention", response_model=shapes.Done, summary="Answer attention"
+)
+async def resolve_attention(
+    ops: Ops, run: RunId, ask: Resolve, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """One choice of those that the reason offers. What «happened» is said of the effect: POST /effects/{id}/resolve."""
+    row = await ops.run(run)
+    check_unmoved(if_match, row.version, what=f"run {run}")
+    if ask.by is not None and ask.choice is not Choice.EXTEND:
+        raise InvalidInput(f"`by` belongs to the choice {Choice.EXTEND.value}", "", "leave it out")
+    entry = entry_of(row, ask.choice, ask.attention, ask.key)
+    await answer_entry(ops, row, entry, ask.choice, ask.reason, ask.by)
+    return await done(ops, run, response)
+
+
+@router.post(
+    "/effects/{effect}/resolve", operation_id="resolve_effect", response_model=shapes.Effect, summary="Settle a doubt"
+)
+async def resolve_effect(
+    ops: Ops, effect: EffectId, ask: ResolveEffect, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """It happened (with the receiver's id), it did not, or it is given up; once."""
+    run, visit, name = effect_of(effect)
+    before = await _effect(ops, run, visit, name)
+    check_unmoved(if_match, before.version, what=f"effect {name}")
+    latest = (await ops.effect(run, name)).effect
+    if latest.visit != visit:
+        raise Conflict(
+            f"effect {name} of visit {visit} is not the one in doubt", f"that is visit {latest.visit}'s", "list them"
+        )
+    if ask.outcome == "happened" and not ask.external_id:
+        raise InvalidInput("what happened has an id at the receiver", "it is recorded", "give external_id")
+    if ask.outcome != "happened" and (ask.external_id or ask.response is not None):
+        raise InvalidInput("external_id and response belong to what happened", "", "leave them out")
+    await ops.resolve_effect(
+        run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response
+    )
+    after = await _effect(ops, run, visit, name)
+    return {"id": effect_id(run, visit, name), **effect_view(after, await ops.store.now())}
+
+
+async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
+    """Raises NotFound."""
+    doubt = await ops.effect(run, key, visit=visit)
+    if not isinstance(doubt.effect, Effect):
+        raise NotFound(f"run {run} has no effect {key}")
+    return doubt.effect
+
+
+@router.get("/workers", operation_id="list_workers", response_model=shapes.Workers, summary="Who serves")
+async def list_workers(
+    ops: Ops, everybody: Annotated[bool, Query(alias="all", description="Those that have gone, too.")] = False
+) -> dict[str, Any]:
+    """Each worker: lanes, lease, loop, free places."""
+    now = await ops.store.now()
+    views = [worker_view(w, now, await ops.held(w.id)) for w in await ops.workers()]
+    return {"workers": [v for v in views if everybody or v["lease_left_ms"]]}
+
+
+@router.get("/versions", operation_id="list_versions", response_model=shapes.Versions, summary="Versions of workflows")
+async def list_versions(ops: Ops) -> dict[str, Any]:
+    """Each version that is served or has unfinished runs."""
+    found = [{**v._asdict(), "served_by": list(v.served_by), "since": instant(v.since)} for v in await versions(ops)]
+    return {"versions": found}

@@ -1,0 +1,169 @@
+"""Runs over HTTP: list, look at, start, and the verbs of an operator."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import RunStatus
+from outlast.core.overlay import WaitingKind
+from outlast.runtime.operations import Operations
+from outlast.runtime.progress import progress_of
+from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
+from outlast.service import shapes
+from outlast.service.asks import Cancel, Continue, Cursor, Extend, Given, Limit, NamePart, RunId, Signal, Start
+from outlast.service.conditional import IfMatch, check_unmoved, etag
+from outlast.service.door import Door
+from outlast.service.house import In, Ops
+
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=Door)
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        max_length=255,
+        description="The same key, operation and body is answered once, and again with `Idempotent-Replayed: true`.",
+        examples=["7b0c1f4e-6d0b-4a53-9d3e-1f2a3b4c5d6e"],
+    ),
+]
+
+
+@router.post(
+    "/workflows/{name}/runs", operation_id="start_run", response_model=shapes.Started, status_code=201,
+    summary="Start a run",
+)  # fmt: skip
+async def start_run(
+    ops: Ops, name: NamePart, ask: Start, request: Request, response: Response, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """Durable before this answers. The Idempotency-Key is the run's key too: the same key is for ever the same run."""
+    started = await ops.start(
+        name,
+        ask.input,
+        run_id=ask.id or "",
+        idempotency_key=key or "",
+        correlation_id=ask.correlation_id,
+        trace_id=ask.trace_id,
+    )
+    row = await ops.run(started.run)
+    response.headers["Location"] = str(
+        request.app.url_path_for("get_run", run=started.run).make_absolute_url("http://x")
+    )[8:]
+    response.headers["ETag"] = etag(row.version)
+    if not started.created:
+        response.status_code = 200
+        response.headers["Idempotent-Replayed"] = "true"
+    return {**run_view(row, await ops.serving()), "created": started.created}
+
+
+@router.get("/runs", operation_id="list_runs", response_model=shapes.Runs, summary="List runs")
+async def list_runs(
+    house: In,
+    ops: Ops,
+    request: Request,
+    response: Response,
+    status: Annotated[RunStatus | None, Query(description="The engine's status.")] = None,
+    workflow: Annotated[str, Query(max_length=100)] = "",
+    attention: Annotated[bool, Query(description="Only those that a person must look at.")] = False,
+    waiting_for: Annotated[WaitingKind | None, Query(description="Only those that wait for this.")] = None,
+    q: Annotated[str, Query(max_length=100, description="In the run's id or correlation id.")] = "",
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Newest first. With `attention`, `waiting_for` or `q` a page may hold fewer than `limit` and still have a next."""
+    rows, further = await ops.runs(
+        status=status.value if status else "",
+        workflow=workflow,
+        attention=attention,
+        waiting_for=waiting_for or "",
+        q=q,
+        cursor=await house.cursors.open(request, ops.tenant, cursor),
+        limit=limit,
+    )
+    serving = await ops.serving()
+    asked = await ops.unheeded(rows)
+    return {
+        "runs": [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows],
+        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
+    }
+
+
+@router.get("/runs/{run}", operation_id="get_run", response_model=shapes.WholeRun, summary="Look at a run")
+async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
+    """Where it stands, what it waits for, the way it has gone; counts are counts of rows."""
+    row = await ops.run(run)
+    events = await ops.whole_history(run)
+    effects = await ops.effects(run)
+    response.headers["ETag"] = etag(row.version)
+    return {
+        **run_view(row, await ops.serving()),
+        "asked": await ops.asked(row),
+        "visits": visits_of(row, events),
+        "effects": effect_counts(effects),
+        "takeovers": takeovers_of(events, await ops.workers(), ops.store.mapping().real),
+        "progress": progress_of(row, events, effects),
+        "explained": (await ops.explain(run)).sentence,
+        **(ending_of(events) or {}),
+    }
+
+
+@router.get("/runs/{run}/explain", operation_id="explain_run", response_model=shapes.Explained, summary="Explain a run")
+async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
+    """Where it stands and why, in one sentence with its facts: what `outlast explain` says."""
+    return (await ops.explain(run)).view()
+
+
+@router.post("/runs/{run}/cancel", operation_id="cancel_run", response_model=shapes.Done, summary="Cancel a run")
+async def cancel_run(
+    ops: Ops, run: RunId, ask: Cancel, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """From here on no approval of it can be decided. It ends once a worker has settled what is open."""
+    await _unmoved(ops, run, if_match)
+    await ops.cancel(run, reason=ask.reason)
+    return await done(ops, run, response)
+
+
+@router.post("/runs/{run}/continue", operation_id="continue_run", response_model=shapes.Done, summary="Continue a run")
+async def continue_run(
+    ops: Ops, run: RunId, ask: Continue, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """Answer its attention with «continue»: it goes on in the same visit."""
+    await _unmoved(ops, run, if_match)
+    await ops.go_on(run, reason=ask.reason)
+    return await done(ops, run, response)
+
+
+@router.post("/runs/{run}/extend", operation_id="extend_run", response_model=shapes.Done, summary="Extend a run")
+async def extend_run(
+    ops: Ops, run: RunId, ask: Extend, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """Give a run that has passed its ceiling more time."""
+    await _unmoved(ops, run, if_match)
+    await ops.extend(run, by=ask.by, reason=ask.reason)
+    return await done(ops, run, response)
+
+
+@router.post(
+    "/runs/{run}/signals/{name}", operation_id="signal_run", response_model=shapes.Signalled, status_code=202,
+    summary="Signal a run",
+)  # fmt: skip
+async def signal_run(
+    ops: Ops, run: RunId, name: NamePart, ask: Signal, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """Leave a signal in its mailbox; one with an id (or an Idempotency-Key) arrives once."""
+    await _unmoved(ops, run, if_match)
+    signal_id: Given = ask.signal_id or key or ""
+    return {"run": run, "name": name, "new": await ops.signal(run, name, ask.payload, signal_id=signal_id)}
+
+
+async def _unmoved(ops: Operations, run: str, if_match: str | None) -> None:
+    """Where the caller names the version it has seen, that is still the run's when this is read."""
+    if if_match is not None:
+        check_unmoved(if_match, (await ops.run(run)).version, what=f"run {run}")
+
+
+async def done(ops: Operations, run: str, response: Response) -> dict[str, Any]:
+    """The run after something was asked of it."""
+    row = await ops.run(run)
+    response.headers["ETag"] = etag(row.version)
+    return {"run": run_view(row, await ops.serving())}

@@ -1,0 +1,73 @@
+"""Server-sent events: how one is spelt, and an answer that ends when its listener is cut, has gone or has heard all."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from outlast.core.rows import Event
+
+HEARTBEAT: Final = b": heartbeat\n\n"
+MEDIA_TYPE: Final = "text/event-stream"
+RETRY: Final = b"retry: 1000\n\n"
+
+
+def frame(event: Event, id_: str) -> bytes:
+    """One event: an id to go on after, its type, and the CloudEvent as it is stored, on one line."""
+    body = event.body.replace(b"\r", b"").replace(b"\n", b" ")  # JSON has none outside of escapes; ours is written so
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (id_.encode(), event.type.encode(), body)
+
+
+def notice(name: str, data: dict[str, object]) -> bytes:
+    """Something that is no event of a run."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def wants_stream(accept: str | None) -> bool:
+    """Does the caller ask for a stream?"""
+    return accept is not None and MEDIA_TYPE in accept.lower()
+
+
+class EventStream(Response):
+    """An answer of frames. `cut`: set when the listener is too slow; then nothing more is waited for."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, frames: AsyncIterator[bytes], *, cut: asyncio.Event, end: Callable[[], None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._frames = frames
+        self._cut = cut
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until it is over, however it ends."""
+        work = [
+            asyncio.ensure_future(self._send(send)),
+            asyncio.ensure_future(_gone(receive)),
+            asyncio.ensure_future(self._cut.wait()),
+        ]
+        try:
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._end()
+            for each in work:
+                each.cancel()
+            done = await asyncio.gather(*work, return_exceptions=True)
+        if isinstance(done[0], Exception) and not isinstance(done[0], OSError):
+            raise done[0]
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": RETRY, "more_body": True})
+        async for data in self._frames:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,71 @@
+"""Workflows of the service's tests: a refund that a person decides, and a job that needs nobody."""
+
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+
+
+class Refund(BaseModel):
+    order_id: str
+    cents: int
+    receipt: str = ""
+
+
+refunds = Workflow("refund", state=Refund, outcome=lambda state: state.receipt)
+
+
+@activity(key="service-refund/{order_id}", scope="run", undo=NoUndo("the customer keeps the money"))
+async def pay_back(order_id: str, cents: int) -> str:
+    return f"receipt-{order_id}-{cents}"
+
+
+@refunds.node(start=True)
+async def review(ctx: Context[Refund]) -> Literal["pay"]:
+    plan = pay_back.plan(ctx.state.order_id, ctx.state.cents)
+    decision = await ctx.approval(
+        plan, summary=f"Refund {ctx.state.cents}", by=role("finance"), within=timedelta(hours=96), again=True,
+        editable=["cents"],
+    )  # fmt: skip
+    if not decision.approved:
+        raise Stopped(f"{decision.by}: {decision.reason}")
+    ctx.state.receipt = await ctx.do_plan(decision.chosen)
+    return "pay"
+
+
+@refunds.node
+async def pay(ctx: Context[Refund]) -> None:
+    ctx.tell("paid", f"receipt {ctx.state.receipt}")
+
+
+class Job(BaseModel):
+    rounds: int = 3
+    done: int = 0
+
+
+jobs = Workflow("job", state=Job)
+
+
+@jobs.node(start=True, max_visits=1000)
+async def work(ctx: Context[Job]) -> Literal["work"] | None:
+    ctx.state.done += 1
+    return "work" if ctx.state.done < ctx.state.rounds else None
+
+
+class Wish(BaseModel):
+    text: str = ""
+
+
+wishes = Workflow("wish", state=Wish)
+
+
+class Said(BaseModel):
+    text: str
+
+
+@wishes.node(start=True)
+async def hear(ctx: Context[Wish]) -> None:
+    said = await ctx.receive("said", Said)
+    ctx.state.text = said.text
