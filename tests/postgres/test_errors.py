@@ -1,12 +1,14 @@
 """What the server says when it cannot is "not now", never "no": a commit refused by a sick server may come again."""
 
 import asyncio
+import contextlib
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from outlast.errors import Rejected, StoreError, Unavailable
+from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.postgres.connect import Address, unusable
 from outlast.store.postgres.store import open_postgres
 from outlast.testing.conformance import subject as make
@@ -107,4 +109,55 @@ def test_a_server_without_a_place_left_or_with_another_password_is_away_and_come
 
 def test_a_pooler_that_mixes_sessions_is_named() -> None:
     told = unusable(Address.parse("postgresql://app@h/d"), asyncpg.DuplicatePreparedStatementError("it exists"))
-    assert "session mode" in told.fix
+    assert "behind a pooler" in told.what and "directly" in told.fix
+
+
+# --- poolers -------------------------------------------------------------------------------
+class Pooler:
+    """What PgBouncer does with a client's startup message: the settings it does not track are refused, or, where
+    `ignore_startup_parameters` names them, dropped. What it has let in it passes on."""
+
+    TRACKED = ("user", "database", "client_encoding", "application_name")
+
+    def __init__(self, *, drops: bool) -> None:
+        self._drops = drops
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        words = (await reader.readexactly(length - 4))[4:].split(b"\0")
+        given = dict(zip([w.decode() for w in words[::2]], words[1::2], strict=False))
+        unknown = [name for name in given if name and name not in self.TRACKED]
+        if unknown and not self._drops:
+            said = f"unsupported startup parameter: {unknown[0]}".encode()
+            body = b"SFATAL\0VFATAL\0C08P01\0M" + said + b"\0\0"
+            writer.write(b"E" + (len(body) + 4).to_bytes(4, "big") + body)
+            await writer.drain()
+            writer.close()
+            return
+        parts = urlsplit(server.url())
+        there, back = await asyncio.open_connection(parts.hostname, parts.port)
+        kept = b"".join(n.encode() + b"\0" + v + b"\0" for n, v in given.items() if n in self.TRACKED) + b"\0"
+        back.write((len(kept) + 8).to_bytes(4, "big") + (196_608).to_bytes(4, "big") + kept)
+        await asyncio.gather(_pass(reader, back), _pass(there, writer))
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_pooler_that_keeps_our_settings_back_is_named(url: str, drops: bool) -> None:
+    async def live() -> None:
+        pooler = await asyncio.start_server(Pooler(drops=drops).serve, "127.0.0.1", 0)
+        parts = urlsplit(url)
+        port = pooler.sockets[0].getsockname()[1]
+        through = parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}").geturl()
+        with pytest.raises(StoreUnusable, match="behind a pooler") as refused:
+            await open_postgres(f"{through}&sslmode=disable", writer="w")
+        assert ("search_path is" if drops else "unsupported startup parameter") in refused.value.why
+        pooler.close()
+
+    asyncio.run(live())

@@ -82,22 +82,25 @@ class Address(NamedTuple):
         return cls(dsn, schema, urlunsplit((parts.scheme, netloc, parts.path, f"schema={schema}", "")))
 
 
-async def connect(address: Address, *, writes: bool, answer_s: float | None = ANSWER_S) -> "asyncpg.Connection[Any]":
-    """A connection whose settings are ours, whatever the role or the database set. Raises asyncpg's errors.
-
-    A statement that is not answered within `answer_s` raises TimeoutError; the connection is then of no further use.
-    """
-    settings = {
-        "application_name": "outlast",
+def rested_on(address: Address, *, writes: bool) -> dict[str, str]:
+    """The settings without which a connection is not ours, as the server shows them in its base units."""
+    return {
         "search_path": address.schema,
         "synchronous_commit": "on",
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off" if writes else "on",
         "lock_timeout": str(LOCK_TIMEOUT_MS),
         "idle_in_transaction_session_timeout": str(IDLE_MS),
-        **DEAD_PEER,
         **PLANNER,
     }
+
+
+async def connect(address: Address, *, writes: bool, answer_s: float | None = ANSWER_S) -> "asyncpg.Connection[Any]":
+    """A connection whose settings are ours, whatever the role or the database set. Raises asyncpg's errors.
+
+    A statement that is not answered within `answer_s` raises TimeoutError; the connection is then of no further use.
+    """
+    settings = {"application_name": "outlast", **rested_on(address, writes=writes), **DEAD_PEER}
     return await asyncpg.connect(
         address.dsn, timeout=CONNECT_S, command_timeout=answer_s, server_settings=settings, statement_cache_size=512
     )
@@ -115,15 +118,28 @@ async def reconnect(address: Address, *, writes: bool, answer_s: float | None = 
 
 
 async def insist_on_durability(db: "asyncpg.Connection[Any]", address: Address) -> None:
-    """Read back what makes an acknowledged commit survive. Raises StoreUnusable."""
-    found = {name: await db.fetchval(f"SHOW {name}") for name in ("fsync", "full_page_writes", "synchronous_commit")}
-    if found["fsync"] != "on" or found["full_page_writes"] != "on" or found["synchronous_commit"] == "off":
-        said = ", ".join(f"{name} is {value}" for name, value in found.items())
+    """Read back what makes an acknowledged commit survive, over a connection that writes. Raises StoreUnusable."""
+    ours = rested_on(address, writes=True)
+    read = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
+    records = await db.fetch(read, [*ours, "fsync", "full_page_writes"])
+    found = {record["name"]: record["setting"] for record in records}
+    if found["fsync"] != "on" or found["full_page_writes"] != "on":
         raise StoreUnusable(
             f"the store {address.shown} does not keep what it acknowledges",
-            f"{said}; all have to be on",
+            f"fsync is {found['fsync']}, full_page_writes is {found['full_page_writes']}; both have to be on",
             "set fsync = on and full_page_writes = on on the server",
         )
+    lost = [f"{name} is {found[name]}, not {value}" for name, value in ours.items() if found[name] != value]
+    if lost:
+        raise _behind_a_pooler(address, f"our settings do not arrive: {', '.join(lost)}")
+
+
+def _behind_a_pooler(address: Address, why: str) -> StoreUnusable:
+    return StoreUnusable(
+        f"the store {address.shown} is behind a pooler that gives no session of our own",
+        why,
+        "connect to the server directly; a worker keeps its few connections open (docs/postgres.md)",
+    )
 
 
 def unusable(address: Address, error: BaseException) -> StoreUnusable:
@@ -139,11 +155,9 @@ def unusable(address: Address, error: BaseException) -> StoreUnusable:
             f"GRANT CREATE ON DATABASE … TO …, or have its owner run: CREATE SCHEMA {address.schema} AUTHORIZATION …",
         )
     if isinstance(error, asyncpg.DuplicatePreparedStatementError | asyncpg.InvalidSQLStatementNameError):
-        return StoreUnusable(
-            f"the store {address.shown} is behind a pooler that gives each statement another session",
-            str(error),
-            "connect directly, or set the pooler to session mode",
-        )
+        return _behind_a_pooler(address, str(error))
+    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):  # as PgBouncer says it
+        return _behind_a_pooler(address, str(error))
     if isinstance(error, AWAY):
         said = str(error) or type(error).__name__
         return StoreUnusable(f"the store {address.shown} cannot be reached", said, "is the server running there?")
