@@ -44,6 +44,7 @@ from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
 
 log = logging.getLogger("outlast.engine")
 TAKE_MAX = 200  # runs taken in one transaction
+TAKE_OVER_MAX = 1_000  # the same of dead workers: claimed first, walked after, since all of them wait
 
 
 def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBudget:
@@ -176,7 +177,8 @@ class WorkerProcess:
             await self._give_back([self._lonely.run], "the worker drains")
         await self._notices.flush()
         await self._around.throttle.close()
-        await self._heartbeat.close()
+        if not self.estranged:  # what it finds there now is another store's
+            await self._heartbeat.close()
         self._pool.close()
 
     # --- taking --------------------------------------------------------------------------------------
@@ -240,7 +242,8 @@ class WorkerProcess:
 
         self._taking += 1
         try:
-            n = min(free, TAKE_MAX) + len(self._declined)  # what is declined takes nobody's place
+            most = min(free, TAKE_OVER_MAX if owners else TAKE_MAX)
+            n = most + len(self._declined)  # what is declined takes nobody's place
             runs = await self._store.take(lanes, n, step, owners=owners)
             rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
         finally:
