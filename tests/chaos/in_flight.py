@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import tempfile
 import time
 from collections import Counter
@@ -74,7 +75,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
         await asyncio.sleep(flight.window_s)  # each worker's lease is as old as leases are
         for worker in await _busiest(store, fleet, flight.killed):
             fleet.kill(worker)
-        killed = time.time_ns() // 1_000_000
+        killed, used = time.time_ns() // 1_000_000, _cpu_s(fleet)
         held = await _held_by(store, fleet.kills)
         flight.say(f"{flight.killed} workers killed, which held {held} runs")
 
@@ -83,6 +84,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
 
         taken_s = await _until(flight, "taken over", taken, held)
         await _until(flight, "called again", lambda: _asked(folder), flight.runs + held)
+        used = _cpu_s(fleet) - used
         async with httpx.AsyncClient(base_url=fleet.world, trust_env=False) as http:
             await http.post(GO)
 
@@ -93,6 +95,8 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
         return {
             "killed_at": killed,
             "held": held,
+            "load": os.getloadavg()[0],
+            "cpu_ms_a_run": round(used * 1_000 / max(held, 1), 2),  # of the workers that are left
             "in_flight_s": round(in_flight_s, 1),
             "taken_s": round(taken_s, 1),
             "ended_s": round(ended_s, 1),
@@ -100,6 +104,15 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
         }
     finally:
         await store.close()
+
+
+def _cpu_s(fleet: Fleet) -> float:
+    """What the workers have used."""
+    used = 0
+    for worker in fleet.workers:
+        fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+        used += int(fields[11]) + int(fields[12])
+    return used / os.sysconf("SC_CLK_TCK")
 
 
 async def _start(store: Store, count: int) -> None:

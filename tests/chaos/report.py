@@ -45,6 +45,7 @@ def of_flight(report: dict[str, Any]) -> str:
             f"- verdict: **{f'{len(wrong)} things wrong' if wrong else 'nothing wrong'}**",
             *lines,
             f"- all in flight after {report['in_flight_s']} s, ended within {report['ended_s']} s; "
+            f"{report['cpu_ms_a_run']} ms of CPU for each taken over; load {report['load']:.0f}; "
             f"fsck {report.get('fsck')}",
             *(f"- WRONG: {each}" for each in wrong),
             "",
