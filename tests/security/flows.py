@@ -1,6 +1,7 @@
 """Workflows that the attacks are made on: a payment that others than its requester decide, and a wait that goes on."""
 
 from datetime import timedelta
+
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Stopped, Workflow, activity, role
@@ -10,9 +11,9 @@ PAID: list[str] = []
 
 class Payment(BaseModel):
     order: str
-    cents: int = 4_200
-    within_ms: int = 3_600_000
-    quorum: int = 1
+    cents: int
+    within_ms: int
+    quorum: int
     said: str = ""
 
 

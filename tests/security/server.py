@@ -63,7 +63,8 @@ class Service:
 
     def approval(self, order: str, *, tenant: str = "acme", **given: Any) -> tuple[str, str, str]:
         """A pending approval: its run, its id, and the ETag under which it was seen."""
-        run = self.start("payment", {"order": order, **given}, tenant=tenant)
+        asked = {"order": order, "cents": 4_200, "within_ms": 3_600_000, "quorum": 1, **given}
+        run = self.start("payment", asked, tenant=tenant)
         with self.client("ana", tenant) as client:
             (row,) = self.do(self.operations(tenant).approvals_of(run))
             seen = client.get(f"/v1/approvals/{row.id}")

@@ -127,7 +127,7 @@ def test_what_is_anothers_is_as_if_it_were_not_there(
 
 @pytest.mark.req("RUN-5")
 def test_no_list_filter_cursor_or_tag_shows_another_tenant(service: Service, theirs: dict[str, str]) -> None:
-    run = service.start("payment", {"order": "second"})
+    run, _, _ = service.approval("second")
     with service.client("admin") as own, service.client("admin", "globex") as other:
         page = own.get("/v1/runs", params={"limit": 1}).json()
         assert page["next_cursor"]

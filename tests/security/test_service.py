@@ -1,0 +1,183 @@
+"""What stands around the service: no stranger, no other site, no open door (S1, S12, S15, S31, S34, S38)."""
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from outlast.core.rows import REQUEST
+from outlast.service.identity import AuthSettings
+from outlast.service.identity.failures import MOST
+from tests.security import issuer as issuers
+from tests.security import server as servers
+from tests.security.issuer import RSA_KEYS, token
+from tests.security.server import Service
+
+
+@pytest.mark.req("GATE-2")
+def test_a_person_of_an_issuer_decides_over_http(tmp_path: Path) -> None:
+    with issuers.serving() as issuer, servers.serving(tmp_path, issuer.settings()) as service:
+        _, approval, tag = service.approval("jwt")
+        path = f"/v1/approvals/{approval}/decision"
+        body = {"decision": "approve", "reason": "fine"}
+        for forged in (token(RSA_KEYS[1]), token(aud="another"), token(exp=1), token(tenant=None), "x" * 9_000):
+            with service.client(token=forged, **{"If-Match": tag}) as client:
+                answer = client.post(path, json=body)
+            assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
+        with service.client(token=token(email=None), **{"If-Match": tag}) as client:
+            assert client.post(path, json=body).json()["refusal"] == "not_a_person"
+        with service.client(token=token(tenant="globex"), **{"If-Match": tag}) as client:
+            assert client.post(path, json=body).status_code == 404
+        with service.client(token=token(), **{"If-Match": tag}) as client:
+            answer = client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        row = service.do(service.operations().approval(approval))
+        assert (row.decided_by, row.claims) == ("ana", '["approver", "finance"]')
+
+
+@pytest.mark.req("GATE-2")
+def test_a_token_of_64_kb_is_refused(service: Service) -> None:
+    """By the server, before it is a request; the connection is bounded."""
+    with service.client(token="x" * 64_000) as client:
+        assert client.get("/v1/runs").status_code in (400, 401, 431)
+
+
+@pytest.mark.req("GATE-2")
+def test_nobody_is_asked_for_a_body_before_he_is_known(service: Service) -> None:
+    """Without a credential the answer comes before the body is read: an open end is not waited for."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        line.sendall(
+            b"POST /v1/workflows/ear/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 1000000\r\n\r\n{"
+        )
+        assert line.recv(4096).startswith(b"HTTP/1.1 401")
+
+
+def test_nothing_is_written_for_nobody(service: Service) -> None:
+    before = service.do(service.operations().counts())
+    with service.client(**{"Idempotency-Key": "nobody"}) as client:
+        answer = client.post("/v1/workflows/ear/runs", json={"input": {}})
+    assert answer.status_code == 401
+    assert service.do(service.operations().counts()) == before
+    for tenant in ("acme", "default", ""):
+        assert not service.do(service.app.state.house.store.rows(REQUEST, (tenant,)))
+
+
+@pytest.mark.req("GATE-2")
+def test_whoever_guesses_over_http_is_locked_out_with_a_time(tmp_path: Path) -> None:
+    with servers.serving(tmp_path, AuthSettings()) as service:
+        with service.client("viewer") as known:
+            assert known.get("/v1/runs").status_code == 200
+            with service.client(token="olt_guess") as guess:
+                seen = [guess.get("/v1/runs").status_code for _ in range(MOST + 3)]
+            assert seen == [401] * MOST + [429] * 3
+            with service.client("operator") as late:
+                answer = late.get("/v1/runs")
+            assert answer.status_code == 429 and 0 < int(answer.headers["Retry-After"]) <= 60
+            assert answer.json()["code"] == "OUT-412"
+            assert known.get("/v1/runs").status_code == 200, "whoever was at work goes on"
+            assert late.is_closed and httpx.get(f"{service.url}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded",
+                                  "multipart/form-data; boundary=x"])  # fmt: skip
+def test_a_page_of_another_site_does_nothing(service: Service, origin: str, kind: str) -> None:
+    with service.client("admin", Origin=origin, **{"Content-Type": kind}) as client:
+        answer = client.post("/v1/workflows/ear/runs", content=b'{"input": {}}')
+    assert (answer.status_code, answer.json()["refusal"]) == (403, "cross_origin")
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_a_body_is_json_or_refused(service: Service) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonp", "application/xml"):
+        with service.client("starter") as client:
+            answer = client.post("/v1/workflows/ear/runs", content=b'{"input": {}}', headers={"Content-Type": kind})
+        assert answer.status_code == 415, kind
+
+
+def test_no_other_site_may_read(service: Service) -> None:
+    asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    with service.client("viewer") as client:
+        for answer in (client.options("/v1/runs", headers=asked), client.get("/v1/runs", headers=asked)):
+            assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_every_answer_has_the_headers_of_safety(service: Service) -> None:
+    with service.client("viewer") as client:
+        answers = [client.get(path) for path in ("/v1/runs", "/healthz", "/nothing", "/v1/runs/x", "/openapi.json")]
+        answers.append(client.post("/v1/workflows/ear/runs", json={}))
+    for answer in answers:
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert "no-store" in answer.headers["Cache-Control"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/metrics", "/debug", "/v1", "/debug/pprof"]
+)
+def test_documents_and_figures_are_not_for_strangers(service: Service, path: str) -> None:
+    with service.client() as client:
+        answer = client.get(path)
+    assert answer.status_code in (401, 404), "off, or behind the door"
+    assert "paths" not in answer.text and "outlast_" not in answer.text
+
+
+def test_an_error_tells_nothing_of_the_inside(service: Service) -> None:
+    with service.client("admin") as client:
+        texts = [
+            client.get("/v1/runs", params={"cursor": "x'; DROP TABLE run; --"}).text,
+            client.post("/v1/runs/x/cancel", content=b"{", headers={"Content-Type": "application/json"}).text,
+            client.get("/v1/runs/%00").text,
+            client.get("/v1/runs/" + "x" * 500).text,
+        ]
+    for text in texts:
+        assert not any(word in text for word in ("Traceback", "SELECT", "sqlite", ".py", "/tmp/")), text
+
+
+# --- without authentication ----------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with servers.serving(tmp_path_factory.mktemp("alone")) as found:
+        yield found
+
+
+def test_on_this_machine_nobody_has_to_say_who_he_is(alone: Service) -> None:
+    with alone.client() as client:
+        assert client.get("/v1/runs").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "outlast.corp:80", "127.0.0.1.nip.io", "[::2]"])
+def test_without_authentication_another_name_is_refused(alone: Service, host: str) -> None:
+    """A page whose name was made to point at this machine (DNS rebinding) names itself."""
+    with alone.client(Host=host) as client:
+        for answer in (client.get("/v1/runs"), client.post("/v1/workflows/ear/runs", json={})):
+            assert (answer.status_code, answer.json()["refusal"]) == (403, "host")
+
+
+def test_a_forwarded_address_is_believed_from_a_listed_proxy_only(tmp_path: Path) -> None:
+    """Whoever could name any address as his would never be locked out, or would be this machine."""
+    forwarded = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
+    with servers.serving(tmp_path) as service, service.client(**forwarded) as client:
+        assert client.get("/v1/runs").status_code == 200, "it is 127.0.0.1 that speaks, whatever it says"
+    (tmp_path / "other").mkdir()
+    with servers.serving(tmp_path / "other", proxies=("127.0.0.1",)) as service, service.client(**forwarded) as client:
+        answer = client.get("/v1/runs")
+        assert (answer.status_code, answer.json()["refusal"]) == (401, "not_local")
+
+
+def test_many_lines_that_say_nothing_do_not_stop_health(service: Service) -> None:
+    """A part of S17: five hundred connections that send no request."""
+    host, port = service.url.removeprefix("http://").split(":")
+    lines = [socket.create_connection((host, int(port)), timeout=10) for _ in range(500)]
+    try:
+        assert httpx.get(f"{service.url}/healthz", timeout=10).status_code == 200
+    finally:
+        for line in lines:
+            line.close()
+    assert threading.active_count() < 100
