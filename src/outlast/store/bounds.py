@@ -6,7 +6,22 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import WRITES_MAX, Commit, Post, Put
 from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
-from outlast.core.rows import EFFECT, KINDS, META, NOTE, RUN, STORE, Effect, Kind, Row, Run, check_effect, check_run
+from outlast.core.rows import (
+    EFFECT,
+    KINDS,
+    META,
+    NOTE,
+    RUN,
+    STORE,
+    Effect,
+    Key,
+    Kind,
+    Row,
+    Run,
+    check_effect,
+    check_run,
+    key_of,
+)
 from outlast.errors import Corrupt, Rejected
 
 MAPPING_KEY: Final = "clock"  # the meta row of the clock mapping: written by `set_mapping` only
@@ -55,17 +70,17 @@ def check(commit: Commit) -> None:
     if not 0 < len(writes) <= WRITES_MAX:
         raise Rejected(f"{len(writes)} writes in one commit; the bound is 1 to {WRITES_MAX}")
     total = 0
+    keys: list[tuple[str, Key]] = []
     for write in writes:
-        if isinstance(write, Put):
+        if type(write) is Put:
             total += _check_put(write)
-        elif isinstance(write, Post):
+            keys.append((write.kind.name, key_of(write.kind, write.row)))
+        elif type(write) is Post:
             total += _size(SHAPES[NOTE.name], write.note)
     if total > COMMIT_BYTES_MAX:
         raise Rejected(f"{total} bytes in one commit; the bound is {COMMIT_BYTES_MAX}")
-    if len(writes) > 1:
-        keys = {(w.kind.name, w.row[: w.kind.key]) for w in writes if isinstance(w, Put)}
-        if len(keys) != sum(isinstance(w, Put) for w in writes):
-            raise Rejected("a commit writes one row twice")
+    if len(keys) > 1 and len(set(keys)) != len(keys):
+        raise Rejected("a commit writes one row twice")
 
 
 def _check_put(put: Put) -> int:
