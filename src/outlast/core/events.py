@@ -61,6 +61,11 @@ def _second(at_s: int) -> str:
     return datetime.fromtimestamp(at_s, UTC).replace(tzinfo=None).isoformat()
 
 
+def trace_of(trace_id: str) -> str:
+    """The trace id of what a run's row keeps: of a W3C traceparent the trace alone, anything else as it is."""
+    return trace_id[3:35] if len(trace_id) == 55 and trace_id.startswith("00-") else trace_id
+
+
 def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
     """The next event of `run` as it is *after* the move: run.seq is its number, run.head still its predecessor's hash.
 
@@ -73,7 +78,7 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
         f'"type":"{type_.value}","subject":"{run.run}","time":"{iso(at)}","datacontenttype":"application/json",'
         f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}",'
         f'"correlationid":{_text(run.correlation_id or run.run)},'
-        f'"traceid":{_text(run.trace_id or "-")},'
+        f'"traceid":{_text(trace_of(run.trace_id) or "-")},'
         f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{_more(data)}}}}}'
     ).encode()
     return Event(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ from outlast.core.points import point
 from outlast.engine.guard import Permit
 from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.pool import DaemonPool
+from outlast.flow.activity import Activity
 from outlast.flow.callee import Callee
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.outcomes import NotSent
+from outlast.telemetry.traces import Traces
 
 
 class Attempt(NamedTuple):
@@ -41,9 +44,10 @@ class _TooLate(Exception):
 class Caller:
     """Makes attempts; one for a worker."""
 
-    def __init__(self, clock: Clock, pool: DaemonPool) -> None:
+    def __init__(self, clock: Clock, pool: DaemonPool, traces: Traces | None = None) -> None:
         self._clock = clock
         self._pool = pool
+        self._traces = traces
 
     async def attempt(self, attempt: Attempt) -> Outcome:
         """Make one attempt of a write and judge how it ended; never raises but for cancellation.
@@ -52,7 +56,13 @@ class Caller:
         """
         call = self._call(attempt)
         current_call.set(call)
-        outcome = await self._outcome(attempt)
+        if self._traces is None:
+            outcome = await self._outcome(attempt)
+        else:
+            with self._span(attempt) as span:
+                outcome = await self._outcome(attempt)
+                if span is not None:
+                    self._traces.judged(span, outcome)
         if isinstance(outcome, Answered | Maybe) and (external_id := stated_id(call)):
             return outcome._replace(external_id=external_id)
         return outcome
@@ -75,12 +85,24 @@ class Caller:
         """Make an attempt whose writes a transaction holds back: raises what it raised, TimeoutError after its time."""
         call = self._call(attempt)
         current_call.set(call)
-        return Answered(await self._run(attempt), stated_id(call))
+        with self._span(attempt):
+            return Answered(await self._run(attempt), stated_id(call))
 
     async def look_up(self, attempt: Attempt) -> Any:
         """Run a lookup and answer its value; raises what it raised, TimeoutError after its timeout."""
         current_call.set(self._call(attempt))
-        return await self._run(attempt)
+        if self._traces is None:
+            return await self._run(attempt)
+        with self._span(attempt):
+            return await self._run(attempt)
+
+    def _span(self, attempt: Attempt, *, asks: bool = False) -> AbstractContextManager[Any]:
+        """The span of a call, where somebody wants spans."""
+        if self._traces is None:
+            return nullcontext()
+        callee = attempt.callee
+        ids = (attempt.tenant, attempt.run_id, callee.name, attempt.key, attempt.number)
+        return self._traces.call(*ids, model=isinstance(callee, Activity) and callee.paid, asks=asks)
 
     async def as_call(
         self, attempt: Attempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
@@ -88,8 +110,9 @@ class Caller:
         """Run the reconcile of a call with what `this_call()` answers for it; `evidence` is all there is of it."""
         token = current_call.set(replace(self._call(attempt), reconciling=True, evidence=tuple(evidence)))
         try:
-            async with asyncio.timeout(attempt.timeout_ms / 1000):
-                return await fn(*attempt.args, **attempt.kwargs)
+            with self._span(attempt, asks=True):
+                async with asyncio.timeout(attempt.timeout_ms / 1000):
+                    return await fn(*attempt.args, **attempt.kwargs)
         finally:
             current_call.reset(token)
 

@@ -15,6 +15,7 @@ from outlast.engine.state import first_snapshot
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
+from outlast.telemetry.traces import Traces
 
 RACES_MAX = 50  # a command that lost so many races in a row says so
 
@@ -47,6 +48,8 @@ async def start(
     token = Token(tenant, "", _start_key(workflow, key or run), stamp, run, now.business)
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
+    traces = Traces.wanted()
+    begun = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=trace_id) if traces else None
     commit = start_verb(
         tenant=tenant,
         run=run,
@@ -61,12 +64,14 @@ async def start(
         limited=bool(await limits_of(store, tenant)),
         token=token,
         correlation_id=correlation_id,
-        trace_id=trace_id,
+        trace_id=begun.trace_id if begun else trace_id,
     )
     try:
         await store.commit(commit._replace(writes=(*commit.writes, *values)))
     except Stale:
         return await _started_before(store, token, workflow)
+    if begun:
+        begun.landed()
     return Started(run, True)
 
 

@@ -194,12 +194,15 @@ class _Undoing(Write):
         """The run ends already; a further cancel changes nothing."""
 
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
-        self.walk.around.counted(WORKFLOW_COMPENSATIONS)
+        self._counted()
         return core.record_undo(self.ledger.run, effect, self._original, now=self.ledger.now)
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
-        self.walk.around.counted(WORKFLOW_COMPENSATIONS)
+        self._counted()
         return core.settle_undo(self.ledger.run, effect, self._original, now=self.ledger.now, external_id=external_id)
+
+    def _counted(self) -> None:
+        self.walk.around.counted(WORKFLOW_COMPENSATIONS, self.ledger.run.workflow, self._original.activity)
 
     def _call_person(self, effect: Effect) -> None:
         self.walk.call_person(undo_failed(self.walk, effect))

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from outlast.core.adoption import adopt
@@ -13,7 +13,7 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason, RunStatus, WaitStatus
 from outlast.core.moves import Told
 from outlast.core.recovery import contradiction
-from outlast.core.route import ENGINE, Cancel, Fail, Rest, Undo, WalkOn, route
+from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
 from outlast.core.verbs import advance
 from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
@@ -116,6 +116,7 @@ class Holder(Held):
             reason = f"failed by {way.by}: {way.reason}"
             return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), mail=None)
         if way.answers:
+            self._answered(way.answers)
             ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
             self._pending.append(said)
         if isinstance(way, Rest):
@@ -157,6 +158,14 @@ class Holder(Held):
         if ledger.mail_moved:
             await self._reload()
         return True
+
+    def _answered(self, answers: Sequence[Answer]) -> None:
+        watch, ledger = self._around.watch, self.ledger
+        if watch is None:
+            return
+        for a in answers:
+            reason, since = a.attention.reason.value, a.attention.since
+            watch.waited(ledger.run, "attention", reason, since, ledger.now.business, {"choice": a.choice.value})
 
     def _check_ceiling(self) -> None:
         """The tripwire: passed, it calls a person with the next move, disarmed, and the run goes on (GATE-4)."""

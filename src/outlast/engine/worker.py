@@ -40,7 +40,7 @@ from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
-from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
+from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters, Watch
 
 log = logging.getLogger("outlast.engine")
 TAKE_MAX = 200  # runs taken in one transaction
@@ -76,9 +76,11 @@ class WorkerProcess:
         threads: bool = True,
         notifier: Notifier | None = None,
         about: Facts[str, str | int] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter.
-        `about`: where it runs and what it is, for people who read the list of workers.
+        `about`: where it runs and what it is, for people who read the list of workers. `watch`: who looks at what it
+        does, if anybody does.
         `threads=False`: the heartbeat beats in the loop, for virtual clocks.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
@@ -100,13 +102,15 @@ class WorkerProcess:
         self._heartbeat = Heartbeat(
             store, clock, self.live, self._lease, self._on_lost, outage=self._outage, health=self._health
         )
-        self.counters = Counters()
+        self._watch = watch
+        self._alive_at: dict[str, int] = {}  # when workers that died were last heard of
+        self.counters = watch.counters if watch is not None else Counters()
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = Surroundings(
             clock=clock,
-            caller=Caller(clock, self._pool),
+            caller=Caller(clock, self._pool, watch.traces if watch is not None else None),
             lease=self._lease,
             live=self.live,
             notify=self._notices.send,
@@ -115,6 +119,7 @@ class WorkerProcess:
             throttle=Throttle(store, clock, self._lease, chance),
             chance=chance,
             counted=self.counters.add,
+            watch=watch,
         )
         self._lonely: Ledger | None = None  # a run whose holders died too often, until nothing is held beside it
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -224,6 +229,7 @@ class WorkerProcess:
         if free <= 0 or self._draining or self._lease.lost or self._is_lonely():
             return 0
         lonely: list[str] = []
+        before: dict[tuple[str, str], Run] = {}  # where somebody watches: each run as it was when it was claimed
         lanes = self._lanes()
 
         def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
@@ -234,6 +240,8 @@ class WorkerProcess:
             if run.lane not in lanes:  # of a dead worker that served more than we do
                 return None
             commit = claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners, alone=alone)
+            if self._watch is not None:
+                before[key] = run
             if commit is not None and moved(commit).deaths >= DEATHS_THEN_ALONE:
                 if lonely:
                     return None
@@ -250,7 +258,11 @@ class WorkerProcess:
             self._taking -= 1
         taken = [each for run, each in zip(runs, rows, strict=True) if each is not None and each.run.epoch == run.epoch]
         for each in sorted(taken, key=lambda rows: rows.run.deaths >= DEATHS_THEN_ALONE):  # the lonely one comes last
-            self._begin(Ledger(self._store, each, self._clock))
+            ledger = Ledger(self._store, each, self._clock, self._watch)
+            if self._watch is not None:
+                was = before[each.run.tenant, each.run.run]
+                self._watch.held(was, ledger, self._alive_at.get(was.owner, 0))
+            self._begin(ledger)
         return len(runs)
 
     def _begin(self, ledger: Ledger) -> None:
@@ -279,6 +291,8 @@ class WorkerProcess:
 
     def _let_go(self, key: tuple[str, str]) -> None:
         self._holders.pop(key, None)
+        if self._watch is not None:
+            self._watch.let_go(key)
         if key == self._alone:
             self._alone = None
             self._wake.set()
@@ -378,6 +392,7 @@ class WorkerProcess:
                 held = len(await self._store.owned(row.id))
                 try:
                     await self._store.commit(closed(row))
+                    self._alive_at[row.id] = row.renewed_at
                     dead.append(row.id)
                     alone += [row.id] if held == 1 else []
                 except StoreError:  # it renewed, or another worker closed it

@@ -18,6 +18,9 @@ from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.store.port import Store
+from outlast.telemetry import Counters, Watch
+from outlast.telemetry.logs import Journal
+from outlast.telemetry.traces import Traces
 
 
 def worker_of(
@@ -30,8 +33,12 @@ def worker_of(
     clock: Clock | None = None,
     threads: bool = True,
     notifier: Notifier | None = None,
+    watch: Watch | None = None,
 ) -> WorkerProcess:
-    """A worker that was never started before. Raises DefinitionError, ValueError for durations that contradict."""
+    """A worker that was never started before. `watch`: see `eyes`.
+
+    Raises DefinitionError, ValueError for durations that contradict.
+    """
     return WorkerProcess(
         store,
         workflows,
@@ -44,7 +51,17 @@ def worker_of(
         threads=threads,
         notifier=notifier,
         about=about(),
+        watch=watch,
     )
+
+
+def eyes(counters: Counters | None = None) -> Watch | None:
+    """What this process is watched by: spans where it has loaded OpenTelemetry's SDK, log lines where it logs them,
+    and `counters`, where somebody reads them; None where nobody looks, and then nothing is looked at."""
+    traces, journal = Traces.wanted(), Journal.wanted()
+    if counters is None and traces is None and journal is None:
+        return None
+    return Watch(counters, traces, journal)
 
 
 def about() -> dict[str, str | int]:

@@ -184,6 +184,11 @@ class FaultyStore:
         """See the port."""
         return await self._call("owing", None, lambda: self._inner.owing(tenant, subscription, n))
 
+    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+        """See the port."""
+        asked = (kind.name, tuple(columns), filled)
+        return await self._list("census", asked, lambda: self._inner.census(kind, columns, filled=filled))
+
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""
         return await self._list("next_due", tuple(lanes), lambda: self._inner.next_due(lanes))

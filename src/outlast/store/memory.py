@@ -294,6 +294,13 @@ class MemoryStore:
         ]  # fmt: skip
         return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[:n])
 
+    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+        """See the port."""
+        check_columns(kind, [*columns, *([filled] if filled else [])])
+        names = kind.row._fields
+        rows = [row for row in self._core.shelf.under(kind, ()) if not filled or row[names.index(filled)] != ""]
+        return dict(Counter(tuple(str(row[names.index(column)]) for column in columns) for row in rows))
+
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""
         found = [self._core.shelf.next_due(lane) for lane in lanes]

@@ -122,6 +122,10 @@ class Store(Protocol):
         has come or not; strongly consistent. A commit notes an event as untold (core/outgoing.py) where OUTLETS lists
         its tenant, in the transaction that writes the event."""
 
+    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+        """How many rows of all tenants there are for each value of these columns; `filled`: only those in which this
+        column is not ''. For people; reads every row of the kind."""
+
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """The earliest due_at of these lanes, real; None when nothing will fall due."""
 

@@ -139,6 +139,13 @@ class Readers:
         """The cursors of a subscription that owe something."""
         return tuple(Cursor._make(values) for values in db.execute(sql.OWING, (tenant, subscription, n)))
 
+    def census(
+        self, db: sqlite3.Connection, kind: Kind, columns: Sequence[str], filled: str
+    ) -> dict[tuple[str, ...], int]:
+        """How many rows of all tenants for each value of these columns."""
+        check_columns(kind, [*columns, *([filled] if filled else [])])
+        return {tuple(map(str, values)): n for *values, n in db.execute(sql.census(kind, columns, filled))}
+
     def next_due(self, db: sqlite3.Connection, lanes: Sequence[str]) -> int | None:
         """The earliest due_at of these lanes."""
         found = [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes]

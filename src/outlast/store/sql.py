@@ -142,6 +142,13 @@ def tally(kind: Kind, column: str) -> str:
     return f"SELECT {column}, count(*) FROM {kind.name} WHERE tenant = {MARK} GROUP BY {column}"
 
 
+def census(kind: Kind, columns: Sequence[str], filled: str) -> str:
+    """How many rows of all tenants for each value of these columns."""
+    names = ", ".join(columns)
+    where = f" WHERE {filled} <> ''" if filled else ""
+    return f"SELECT {names}, count(*) FROM {kind.name}{where} GROUP BY {names}"
+
+
 _RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
 # Parameters: lane, real time, limit.
 DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at, tenant, run LIMIT {MARK}"

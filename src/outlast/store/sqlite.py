@@ -123,6 +123,11 @@ class SqliteStore(Desk):
         self._check_process()
         return await self._readers.do(lambda db: self._readers.owing(db, tenant, subscription, n))
 
+    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+        """See the port."""
+        self._check_process()
+        return await self._readers.do(lambda db: self._readers.census(db, kind, columns, filled))
+
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""
         self._check_process()

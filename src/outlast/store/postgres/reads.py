@@ -194,6 +194,13 @@ class Reads:
         """The cursors of a subscription that owe something."""
         return tuple([Cursor._make(r) for r in await db.fetch(numbered(sql.OWING), tenant, subscription, n)])
 
+    async def census(
+        self, db: "asyncpg.Connection[Any]", kind: Kind, columns: Sequence[str], filled: str
+    ) -> dict[tuple[str, ...], int]:
+        """How many rows of all tenants for each value of these columns."""
+        check_columns(kind, [*columns, *([filled] if filled else [])])
+        return {tuple(map(str, values)): n for *values, n in await db.fetch(sql.census(kind, columns, filled))}
+
     async def next_due(self, db: "asyncpg.Connection[Any]", lanes: Sequence[str]) -> int | None:
         """The earliest due_at of these lanes."""
         found = [await db.fetchval(numbered(sql.NEXT_DUE), lane) for lane in lanes]

@@ -211,6 +211,10 @@ class PostgresStore(Desk):
         """See the port."""
         return await self._read(lambda db: self._reads.owing(db, tenant, subscription, n))
 
+    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.census(db, kind, columns, filled))
+
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""
         return await self._read(lambda db: self._reads.next_due(db, lanes))

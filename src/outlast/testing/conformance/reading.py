@@ -125,6 +125,18 @@ async def rows_are_counted_and_come_by_their_ordinal(s: Subject) -> None:
     assert await b.count(RESULT, prefix) == 0
 
 
+async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:
+    """`census` counts by the values of several columns, over all tenants; `filled` leaves out rows without a value."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await a.commit(start(run_row("run-2", attention="[1]")))
+    await a.commit(start(run_row("run-1", "globex")))
+    queued = RunStatus.QUEUED.value
+    assert await b.census(RUN, ("workflow", "status")) == {("auction", queued): 3}
+    assert await b.census(RUN, ("tenant", "attention"), filled="attention") == {("acme", "[1]"): 1}
+    assert await b.census(APPROVAL, ("who",)) == {}
+
+
 async def a_value_is_written_once(s: Subject) -> None:
     """A second value under the same hash is refused, for any writer, and the first stays; it goes with its run."""
     a, b = await two(s)

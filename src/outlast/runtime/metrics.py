@@ -1,0 +1,155 @@
+"""The metrics of a process and its store as Prometheus reads them: counted here, and computed from rows when asked."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+from outlast.core.budget import SECOND
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER, Slot, Worker
+from outlast.errors import InvalidInput, StoreError
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.words import is_alive
+from outlast.store.port import Store
+from outlast.telemetry import Counters
+from outlast.telemetry.names import (
+    APPROVALS_PENDING,
+    METERS,
+    PREFIX,
+    RUNS,
+    RUNS_ATTENTION,
+    SECONDS,
+    SLOTS,
+    WORKERS,
+    Meter,
+)
+
+FRESH: Final = 5 * SECOND
+"""Gauges are at most this old; where the store takes long to count, twenty times as long as it took."""
+COUNTING_SHARE: Final = 20
+Gauges = dict[str, dict[tuple[str, ...], float]]
+
+
+class Metrics:
+    """What a process shows at `/metrics`."""
+
+    def __init__(self, store: Store, counters: Sequence[Counters], *, tenants: bool = False) -> None:
+        """`tenants`: label the gauges of runs by tenant too, where there are few. Raises InvalidInput without the
+        extra that brings prometheus-client."""
+        if find_spec("prometheus_client") is None:
+            raise InvalidInput(
+                "metrics need the extra `service`", "it brings prometheus-client", "uv add 'outlast[service]'"
+            )
+        self._clock = SystemClock()
+        self._store = store
+        self._counters = counters
+        self._tenants = tenants
+        self._gauges: Gauges = {}
+        self._until = 0
+        self._up = 1.0
+
+    async def text(self) -> str:
+        """The exposition, in Prometheus' text format. Never raises StoreError: `outlast_store_up` is 0 then."""
+        now = self._clock.mono()
+        if now >= self._until:
+            try:
+                self._gauges, self._up = await self._computed(), 1.0
+            except StoreError:
+                self._gauges, self._up = {}, 0.0  # old figures would say that all is well
+            done = self._clock.mono()
+            self._until = done + max(FRESH, COUNTING_SHARE * (done - now))
+        return exposition(self._counters, {**self._gauges, "store_up": {(): self._up}}, tenants=self._tenants)
+
+    async def _computed(self) -> Gauges:
+        """Every gauge, counted from the rows at this moment (OUT-5)."""
+        store = self._store
+        first = ("tenant",) if self._tenants else ()
+        runs = await store.census(RUN, (*first, "workflow", "status"))
+        flagged: Counter[tuple[str, ...]] = Counter()
+        columns = (*first, "workflow", "attention")
+        for (*of, attention), n in (await store.census(RUN, columns, filled="attention")).items():
+            for entry in json.loads(attention):
+                flagged[*of, str(entry["reason"])] += n
+        asked = await store.census(APPROVAL, ("who", "status"))
+        now = await store.now()
+        workers = [row for row in await store.rows(WORKER, ("*",)) if isinstance(row, Worker)]
+        serving = sum(is_alive(worker, now) for worker in workers)
+        slots = [row for row in await store.rows(SLOT, ()) if isinstance(row, Slot)]
+        used = sum(bool(slot.holder) for slot in slots)
+        pending: dict[tuple[str, ...], float] = {
+            (who,): float(n) for (who, status), n in asked.items() if status == ApprovalStatus.PENDING
+        }
+        return {
+            RUNS: {labels: float(n) for labels, n in runs.items()},
+            RUNS_ATTENTION: {labels: float(n) for labels, n in flagged.items()},
+            APPROVALS_PENDING: pending,
+            SLOTS: {("used",): float(used), ("free",): float(len(slots) - used)},
+            WORKERS: {("serving",): float(serving), ("gone",): float(len(workers) - serving)},
+        }
+
+
+def exposition(counters: Iterable[Counters], gauges: Gauges, *, tenants: bool = False) -> str:
+    """Counts of a process and gauges as Prometheus' text."""
+    client = import_module("prometheus_client")
+    registry = client.CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(list(counters), gauges, tenants))
+    text: str = client.generate_latest(registry).decode()
+    return text
+
+
+class _Collected:
+    """What prometheus-client asks for its families."""
+
+    def __init__(self, counters: Sequence[Counters], gauges: Gauges, tenants: bool) -> None:
+        self._counters = counters
+        self._gauges = gauges
+        self._tenants = tenants
+
+    def collect(self) -> Iterator[Any]:
+        """One family for each metric that there is; those that were never raised are 0, so that alerts see a rise."""
+        core = import_module("prometheus_client.core")
+        for meter in (*METERS.values(), STORE_UP):
+            name = PREFIX + meter.name.removesuffix("_total")
+            if meter.kind == "gauge":
+                yield self._gauge(core, name, meter)
+            elif meter.kind == "counter":
+                family = core.CounterMetricFamily(name, meter.help, labels=meter.labels)
+                for labels, n in self._counted(meter).items():
+                    family.add_metric(labels, n)
+                yield family
+            else:
+                yield self._histogram(core, name, meter)
+
+    def _gauge(self, core: Any, name: str, meter: Meter) -> Any:
+        labels = ("tenant", *meter.labels) if self._tenants and meter.name in (RUNS, RUNS_ATTENTION) else meter.labels
+        family = core.GaugeMetricFamily(name, meter.help, labels=labels)
+        for values, n in self._gauges.get(meter.name, {}).items():
+            family.add_metric(values, n)
+        return family
+
+    def _counted(self, meter: Meter) -> dict[tuple[str, ...], int]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for counters in self._counters:
+            found.update(counters.series(meter.name))
+        return dict(found) or ({} if meter.labels else {(): 0})
+
+    def _histogram(self, core: Any, name: str, meter: Meter) -> Any:
+        family = core.HistogramMetricFamily(name, meter.help, labels=meter.labels)
+        found: dict[tuple[str, ...], tuple[list[int], float]] = {}
+        for counters in self._counters:
+            for labels, (buckets, total) in counters.measured(meter.name).items():
+                before, seconds = found.get(labels, ([0] * len(buckets), 0.0))
+                found[labels] = [a + b for a, b in zip(before, buckets, strict=True)], seconds + total
+        for labels, (buckets, total) in found.items():
+            steps, rising = 0, []
+            for bound, n in zip((*SECONDS, float("inf")), buckets, strict=True):
+                steps += n
+                rising.append(("+Inf" if bound == float("inf") else str(bound), steps))
+            family.add_metric(labels, rising, total)
+        return family
+
+
+STORE_UP: Final = Meter("store_up", "gauge", "1 while the store answers.")

@@ -1,0 +1,286 @@
+"""Spans under the sources' names: one connected trace of a run, from its start to its end, across processes and days.
+
+What connects them is stored or computed, never remembered: the run's row keeps the W3C context of its start, and the
+span of a visit has an id made from run and visit, so that what a process that died has sent is already its child.
+Instants are the store's business time, made from rows when something has ended. OpenTelemetry is used where the
+process has loaded its SDK; else there is no tracer, and nothing here runs.
+"""
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+from outlast.core.rows import Run
+from outlast.telemetry.redact import redact
+
+NANOS: Final = 1_000_000  # in a millisecond
+SAMPLED: Final = 1
+_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
+GEN_AI: Final = "gen_ai_latest_experimental"
+
+
+class Parent(NamedTuple):
+    """A span as a child sees it."""
+
+    trace: int
+    span: int
+    flags: int
+
+
+def traceparent(parent: Parent) -> str:
+    """The W3C form, as a run's row keeps it."""
+    return f"00-{parent.trace:032x}-{parent.span:016x}-{parent.flags:02x}"
+
+
+def parent_of(text: str) -> Parent | None:
+    """A W3C traceparent; None for anything else."""
+    found = _TRACEPARENT.fullmatch(text)
+    if found is None or not int(found[1], 16) or not int(found[2], 16):
+        return None
+    return Parent(int(found[1], 16), int(found[2], 16), int(found[3], 16) & SAMPLED)
+
+
+def _number(size: int, *parts: object) -> int:
+    """An id that is the same in every process."""
+    made = sha256("\0".join(map(str, parts)).encode()).digest()[:size]
+    return int.from_bytes(made) or 1
+
+
+def visit_span(run: Run, visit: int) -> int:
+    """The id of the span of a visit, known before it ends and to whoever takes the run over."""
+    return _number(8, "visit", run.tenant, run.run, visit)
+
+
+class _Ids:
+    """An id generator that gives the ids it was told of, once, and else those of the one before it."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+        self._next = threading.local()
+
+    def tell(self, trace: int, span: int) -> None:
+        self._next.trace, self._next.span = trace, span
+
+    def generate_trace_id(self) -> int:
+        trace, self._next.trace = getattr(self._next, "trace", 0), 0
+        return trace or int(self.before.generate_trace_id())
+
+    def generate_span_id(self) -> int:
+        span, self._next.span = getattr(self._next, "span", 0), 0
+        return span or int(self.before.generate_span_id())
+
+    def is_trace_id_random(self) -> bool:
+        return False
+
+
+class _Held(NamedTuple):
+    run: Run
+    root: Parent
+
+
+class Traces:
+    """The spans of one process."""
+
+    def __init__(self, tracer: Any, api: Any) -> None:
+        self._tracer = tracer
+        self._api = api
+        if not isinstance(tracer.id_generator, _Ids):
+            tracer.id_generator = _Ids(tracer.id_generator)
+        self._ids: _Ids = tracer.id_generator
+        self._runs: dict[tuple[str, str], _Held] = {}
+        self._gen_ai = GEN_AI in os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
+
+    @classmethod
+    def wanted(cls) -> "Traces | None":
+        """The spans of this process, where it has loaded OpenTelemetry's SDK and told it what to do with them."""
+        sdk = sys.modules.get("opentelemetry.sdk.trace")
+        if sdk is None:
+            return None
+        api = import_module("opentelemetry.trace")
+        provider = api.get_tracer_provider()
+        tracer = provider.get_tracer("outlast") if isinstance(provider, sdk.TracerProvider) else None
+        return cls(tracer, api) if isinstance(tracer, sdk.Tracer) else None
+
+    # --- the start -----------------------------------------------------------------------------
+    def start(self, *, workflow: str, tenant: str, run: str, trace_id: str) -> "Started":
+        """The span of a start, as a child of what runs here or of the context given as `trace_id`."""
+        given = parent_of(trace_id)
+        context = self._under(given) if given else None
+        if _TRACE_ID.fullmatch(trace_id):
+            self._ids.tell(int(trace_id, 16), 0)
+            context = self._api.set_span_in_context(self._api.INVALID_SPAN)
+        span = self._tracer.start_span("workflow.start", context=context, attributes=self._about(workflow, tenant, run))
+        self._ids.tell(0, 0)
+        made = span.get_span_context()
+        keep = trace_id if trace_id and given is None and not _TRACE_ID.fullmatch(trace_id) else ""
+        return Started(span, keep or traceparent(Parent(made.trace_id, made.span_id, int(made.trace_flags) & SAMPLED)))
+
+    def _about(self, workflow: str, tenant: str, run: str) -> dict[str, Any]:
+        about: dict[str, Any] = {"outlast.workflow": workflow, "outlast.tenant": tenant, "outlast.run": run}
+        if self._gen_ai:
+            about |= {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": workflow}
+        return about
+
+    def _root(self, run: Run) -> Parent:
+        """Where every span of a run hangs: the start's span, or one made from the run's ids where none was sent."""
+        stored = parent_of(run.trace_id)
+        if stored is not None:
+            return stored
+        given = int(run.trace_id, 16) if _TRACE_ID.fullmatch(run.trace_id) else 0
+        trace = given or _number(16, "run", run.tenant, run.run)
+        decided = self._tracer.sampler.should_sample(None, trace, "workflow.start")
+        return Parent(trace, _number(8, "start", run.tenant, run.run), SAMPLED if decided.decision.is_sampled() else 0)
+
+    # --- what a holder sees --------------------------------------------------------------------
+    def held(self, run: Run) -> None:
+        """A holder begins. The first one sends the start's span, where whoever started it could not."""
+        root = self._root(run)
+        self._runs[run.tenant, run.run] = _Held(run, root)
+        if run.epoch == 1 and parent_of(run.trace_id) is None:
+            self._ids.tell(root.trace, root.span)
+            at = run.created_at * NANOS
+            none = self._api.set_span_in_context(self._api.INVALID_SPAN)
+            about = self._about(run.workflow, run.tenant, run.run)
+            span = self._tracer.start_span("workflow.start", context=none, attributes=about, start_time=at)
+            self._ids.tell(0, 0)
+            span.end(at)
+
+    def let_go(self, key: tuple[str, str]) -> None:
+        """The holder of this run has ended."""
+        self._runs.pop(key, None)
+
+    def entered(self, run: Run) -> None:
+        """The visit that calls from here on belong to."""
+        held = self._runs.get((run.tenant, run.run))
+        if held is not None:
+            self._runs[run.tenant, run.run] = held._replace(run=run)
+
+    def checkpoint(self, run: Run, at: int, *, next_: str) -> None:
+        """A visit is over: its span, from its entry to its checkpoint. `run`: as it was in that visit."""
+        about = {"outlast.node": run.node, "outlast.visit": run.visit, "outlast.next": next_}
+        self._past(
+            "workflow.checkpoint", run, self._root(run), run.entered_at, at, about, span=visit_span(run, run.visit)
+        )
+
+    def end(self, run: Run, at: int, status: str) -> None:
+        """The run is over: the span of its last visit, and that of its end."""
+        self.checkpoint(run, at, next_="")
+        about = {"outlast.status": status, "outlast.node": run.node}
+        self._past("workflow.end", run, self._root(run), at, at, about)
+
+    def waited(self, run: Run, kind: str, what: str, since: int, until: int, about: Mapping[str, str]) -> None:
+        """A wait has ended: its span, as long as it lasted, however many processes it outlived."""
+        said = {"outlast.waits_for": kind, "outlast.wait": redact(what), "outlast.node": run.node, **about}
+        self._past("interrupt.waiting", run, self._root(run), since, until, said)
+
+    def _past(
+        self, name: str, run: Run, parent: Parent, since: int, until: int, about: Mapping[str, Any], *, span: int = 0
+    ) -> None:
+        told = {"outlast.workflow": run.workflow, "outlast.tenant": run.tenant, "outlast.run": run.run, **about}
+        self._ids.tell(0, span)
+        context = self._under(parent)
+        made = self._tracer.start_span(name, context=context, attributes=told, start_time=since * NANOS)
+        self._ids.tell(0, 0)
+        made.end(max(since, until) * NANOS)
+
+    def _under(self, parent: Parent) -> Any:
+        api = self._api
+        flags = api.TraceFlags(parent.flags)
+        context = api.SpanContext(parent.trace, parent.span, is_remote=True, trace_flags=flags)
+        return api.set_span_in_context(api.NonRecordingSpan(context))
+
+    # --- calls ---------------------------------------------------------------------------------
+    @contextmanager
+    def call(
+        self, tenant: str, run: str, name: str, key: str, attempt: int, *, model: bool, asks: bool
+    ) -> Iterator[Any]:
+        """The span of one attempt of a call, current while the author's code runs. `model`: a lookup that is paid for;
+        `asks`: the receiver is asked about an earlier attempt."""
+        held = self._runs.get((tenant, run))
+        if held is None:
+            yield None
+            return
+        about: dict[str, Any] = {
+            "outlast.activity": name,
+            "outlast.key": redact(key),
+            "outlast.attempt": attempt,
+            "outlast.run": run,
+            "outlast.workflow": held.run.workflow,
+        }
+        if asks:
+            about["outlast.reconcile"] = True
+        if self._gen_ai and model:
+            about |= {"gen_ai.operation.name": "chat"}
+        elif self._gen_ai:
+            about |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        parent = Parent(held.root.trace, visit_span(held.run, held.run.visit), held.root.flags)
+        title = "activity.retry" if attempt > 1 and not asks else f"activity.{name}"
+        kind = self._api.SpanKind.CLIENT
+        span = self._tracer.start_span(title, context=self._under(parent), kind=kind, attributes=about)
+        try:
+            with self._api.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield span
+        except BaseException as error:  # told in the span, and raised again
+            self.failed(span, error)
+            raise
+        finally:
+            span.end()
+
+    def judged(self, span: Any, outcome: Any) -> None:
+        """How an attempt of a write ended; one whose outcome is not a plain answer has a code."""
+        code = getattr(outcome, "code", "")
+        span.set_attribute("outlast.outcome", type(outcome).__name__.lower())
+        if code:
+            span.set_attribute("error.type", code)
+            span.set_status(self._api.Status(self._api.StatusCode.ERROR, redact(outcome.detail)[:500]))
+
+    def failed(self, span: Any, error: BaseException) -> None:
+        """A call that raised: of which type, and what it said, without secrets."""
+        said = redact(f"{type(error).__name__}: {error}")[:500]
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(self._api.Status(self._api.StatusCode.ERROR, said))
+
+
+class Started(NamedTuple):
+    """The span of a start under way, and what the run's row keeps as its trace."""
+
+    span: Any
+    trace_id: str
+
+    def landed(self) -> None:
+        """The run was created."""
+        self.span.end()
+
+
+def configure() -> None:
+    """Send spans where the OTEL_… variables say: a process of ours that is given none sends nothing.
+
+    Needs the extra `otel`. Understands OTEL_TRACES_EXPORTER `otlp` (the default once an endpoint is named), `console`
+    and `none`.
+    """
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    exporter = exporter or ("otlp" if endpoint else "none")
+    if exporter not in ("otlp", "console") or find_spec("opentelemetry.sdk") is None:
+        return
+    os.environ.setdefault("OTEL_SERVICE_NAME", "outlast")
+    api, sdk = import_module("opentelemetry.trace"), import_module("opentelemetry.sdk.trace")
+    if isinstance(api.get_tracer_provider(), sdk.TracerProvider):
+        return  # the application has its own
+    export = import_module("opentelemetry.sdk.trace.export")
+    if exporter == "console":
+        processor = export.SimpleSpanProcessor(export.ConsoleSpanExporter(out=sys.stderr))
+    else:
+        otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        processor = export.BatchSpanProcessor(otlp.OTLPSpanExporter())
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(processor)
+    api.set_tracer_provider(provider)

@@ -1,0 +1,144 @@
+"""What a commit that has landed means to operators: durations, outcomes and spans, read from its rows.
+
+One look at each commit of a holder, and none at all in a process that nobody watches.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from outlast.core.budget import SECOND
+from outlast.core.commit import Commit, Instant, Put
+from outlast.core.events import EventType
+from outlast.core.limits import NAME
+from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
+from outlast.core.overlay import waiting_of
+from outlast.core.rows import Approval, Effect, Event, Run, Wait
+from outlast.telemetry.counters import Counters
+from outlast.telemetry.logs import Journal
+from outlast.telemetry.names import (
+    ACTIVITY_RETRIES,
+    EFFECTS,
+    INTERRUPT_WAIT,
+    NODE_DURATION,
+    RECOVERY,
+    WORKFLOW_DURATION,
+)
+from outlast.telemetry.traces import Traces
+
+ENDS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
+CUT: Final = "interrupted"  # the attempt before was cut off: a death, or a check of our own
+
+
+class Rows(Protocol):
+    """A holder's rows, before a commit of its changes them."""
+
+    run: Run
+    effects: dict[tuple[int, str], Effect]
+    approvals: dict[str, Approval]
+
+    @property
+    def now(self) -> Instant:
+        """The store's time."""
+        ...
+
+
+class Watch:
+    """The eyes of one process: what it counts, and its spans and log lines, where somebody wants them."""
+
+    def __init__(
+        self, counters: Counters | None = None, traces: Traces | None = None, journal: Journal | None = None
+    ) -> None:
+        self.counters = counters or Counters()
+        self.traces = traces
+        self.journal = journal
+
+    # --- claims --------------------------------------------------------------------------------
+    def held(self, before: Run, rows: Rows, alive_at: int = 0) -> None:
+        """A holder begins. `before`: the row as it was claimed; `alive_at`: real, when its dead owner last was."""
+        run = rows.run
+        if self.journal is not None and before.epoch == 0:
+            self.journal.say("start", run, workflow=run.workflow, lane=run.lane, requested_by=run.requested_by)
+        if self.traces is not None:
+            self.traces.held(run)
+        if alive_at:
+            self.counters.observe(RECOVERY, (rows.now.real - alive_at) / SECOND)
+        for waited in waiting_of(before):
+            if waited.kind != "approval":
+                continue
+            approval = rows.approvals.get(waited.what.partition(" ")[0])
+            if approval is not None and approval.decided_at and approval.status is not ApprovalStatus.PENDING:
+                about = {"decision": approval.status.value}
+                self.waited(run, "approval", approval.wait, approval.asked_at, approval.decided_at, about)
+
+    def let_go(self, key: tuple[str, str]) -> None:
+        """The holder of this run has ended."""
+        if self.traces is not None:
+            self.traces.let_go(key)
+
+    def waited(
+        self, run: Run, kind: str, what: str, since: int, until: int, about: Mapping[str, str] | None = None
+    ) -> None:
+        """A wait of the run has ended (business instants)."""
+        self.counters.observe(INTERRUPT_WAIT, (until - since) / SECOND, run.workflow, kind)
+        if self.traces is not None:
+            self.traces.waited(run, kind, what, since, until, about or {})
+
+    # --- commits -------------------------------------------------------------------------------
+    def seen(self, rows: Rows, commit: Commit) -> Callable[[], None] | None:
+        """What is to be done once this commit has landed; asked before the rows here follow it."""
+        found: list[Callable[[], None]] = []
+        run, now = rows.run, rows.now.business
+        for write in commit.writes:
+            row = write.row if isinstance(write, Put) else None
+            if isinstance(row, Run) and self.traces is not None and row.visit != run.visit:
+                self.traces.entered(row)  # what is called from here on, before it has landed too
+            elif isinstance(row, Effect):
+                found += self._effect(rows.effects.get((row.visit, row.key)), row)
+            elif isinstance(row, Wait) and row.status is WaitStatus.BOUND:
+                found.append(_call(self.waited, run, row.kind, row.name, row.since, now))
+            elif isinstance(row, Event) and row.type == EventType.CHECKPOINT:
+                found.append(_call(self._checkpoint, run, row))
+            elif isinstance(row, Event) and row.type in ENDS:
+                found.append(_call(self._end, run, row))
+        return (lambda: _all(found)) if found else None
+
+    def _effect(self, before: Effect | None, row: Effect) -> list[Callable[[], None]]:
+        if row.undoes:  # what it undoes is told by the effect that becomes undone
+            return []
+        if row.status is EffectStatus.INTENDED:
+            if before is None or row.attempts <= before.attempts:
+                return []
+            reason = json.loads(before.error)["code"] if before.error else CUT
+            reason = reason if NAME.fullmatch(reason) else "other"
+            return [_call(self.counters.add, ACTIVITY_RETRIES, row.activity, reason)]
+        if before is not None and before.status is row.status:
+            return []
+        return [_call(self.counters.add, EFFECTS, row.activity, row.status.value)]
+
+    def _checkpoint(self, before: Run, event: Event) -> None:
+        self.counters.observe(NODE_DURATION, (event.at - before.entered_at) / SECOND, before.workflow, before.node)
+        if self.traces is not None:
+            self.traces.checkpoint(before, event.at, next_=event.node)
+        if self.journal is not None:
+            self.journal.say("checkpoint", before, completed=before.node, next=event.node, visit=before.visit)
+
+    def _end(self, before: Run, event: Event) -> None:
+        status = event.type.rsplit(".", 1)[1]
+        seconds = (event.at - before.created_at) / SECOND
+        self.counters.observe(WORKFLOW_DURATION, seconds, before.workflow, status)
+        if event.type == EventType.FINISHED_WELL:
+            self.counters.observe(NODE_DURATION, (event.at - before.entered_at) / SECOND, before.workflow, before.node)
+        if self.traces is not None:
+            self.traces.end(before, event.at, status)
+        if self.journal is not None:
+            self.journal.say("end", before, status=status, node=before.node, seconds=round(seconds, 3))
+
+
+def _all(found: list[Callable[[], None]]) -> None:
+    for each in found:
+        each()
+
+
+def _call(fn: Callable[..., None], *args: Any) -> Callable[[], None]:
+    return lambda: fn(*args)
