@@ -97,6 +97,8 @@ COMPLETE: Final = frozenset(
         ("single cells", "refund"),
         ("single cells", "trip"),
         ("single cells", "trip-booked"),
+        ("single cells", "auction"),
+        ("single cells", "auction-batched"),
     }
 )
 """What the kills of these stories are claimed to be: all there are, no place left for want of time. A campaign that has
