@@ -36,8 +36,6 @@ def durability() -> None:
 OF_THE_STORE: Final[dict[str, Callable[[], None]]] = {each.__name__: each for each in (receipts, durability)}
 BY: Final[dict[str, tuple[tuple[str, ...], float]]] = {
     "blind_retry": (("kill",), 3.0),
-    "call_first": (("kill",), 3.0),
-    "no_quiet_time": (("kill",), 4.5),
     "receipts": (("cut_after",), 0.3),
 }
 """Who misses it soonest, and how long a call may take then: most kills hit one that is carried out nevertheless."""
