@@ -11,6 +11,8 @@ from outlast.cli.settings import Group, complete
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
 LAZY: dict[str, tuple[str, str]] = {
     "demo": ("outlast.cli.demo:demo", "Play an auction that is killed, taken over, approved and awarded."),
+    "dev": ("outlast.cli.serve:dev", "Serve a file while you write it; every change begins anew, runs go on."),
+    "serve": ("outlast.cli.serve:serve", "Serve HTTP, walk runs and send webhooks, until stopped."),
     "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
     "run": ("outlast.cli.run:run", "Start a run."),
     "signal": ("outlast.cli.signals:signal", "Leave a signal for a run."),
@@ -22,6 +24,8 @@ LAZY: dict[str, tuple[str, str]] = {
     "hold": ("outlast.cli.hold:hold", "Stop new calls of an activity, a workflow or the tenant."),
     "release": ("outlast.cli.hold:release", "Take a hold down; what waited for it goes on."),
     "holds": ("outlast.cli.hold:holds", "List the holds, and how many runs wait for each."),
+    "webhooks": ("outlast.cli.webhooks:webhooks", "List and change who is told of what happens."),
+    "dispatcher": ("outlast.cli.dispatcher:dispatcher", "Send what webhooks are told of, until stopped."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
     "fsck": ("outlast.cli.fsck:fsck", "Check every invariant over the whole store."),
     "export": ("outlast.cli.export:export_command", "Write everything of a run as one JSON document."),
@@ -31,6 +35,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "purge": ("outlast.cli.purge:purge_command", "Forget runs that ended long ago."),
     "check": ("outlast.cli.check:check_command", "Say which runs in flight new code would not carry on."),
     "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
+    "token": ("outlast.cli.token:token", "Make a token for a person or a program that calls the service."),
     "config": ("outlast.cli.config:config", "Show every setting, its value, and who said it."),
     "doctor": ("outlast.cli.doctor:doctor", "Look whether everything here can work, and say what cannot."),
     "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),

@@ -7,7 +7,7 @@ from fastapi import Header
 
 from outlast.errors import BadRequest, Precondition
 
-_TAG: Final = re.compile(r'\s*(?:W/)?"(v[0-9]{1,15})"\s*')
+_TAG: Final = re.compile(r'\s*(?:W/)?"(v[1-9][0-9]{0,14})"\s*')
 IfMatch = Annotated[
     str | None,
     Header(alias="If-Match", max_length=200, description="The ETag of what you have seen.", examples=['"v9"']),

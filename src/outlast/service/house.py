@@ -9,12 +9,15 @@ from starlette.requests import Request
 
 from outlast.core.rows import Run
 from outlast.flow.workflow import Workflow
+from outlast.outbox.address import PUBLIC, Reach
+from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.service.body import Bounds
 from outlast.service.cursors import Cursors
 from outlast.service.identity import Authenticator, Principal
 from outlast.service.live import Live
 from outlast.store.port import Store
+from outlast.telemetry import Counters
 
 
 @dataclass
@@ -25,6 +28,10 @@ class House:
     authenticator: Authenticator
     workflows: Sequence[Workflow[Any]] = ()
     bounds: Bounds = field(default_factory=Bounds)
+    reach: Reach = PUBLIC
+    """Where webhooks may lead besides https:// addresses on the internet."""
+    counters: list[Counters] = field(default_factory=list)
+    """What this process has counted; those of its workers and its dispatcher, for /metrics."""
     stopping: bool = False
     """No new work should come here: /readyz says so."""
 
@@ -32,6 +39,13 @@ class House:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.live = Live(self.store)
         self.cursors = Cursors(self.store)
+        self._metrics: Metrics | None = None
+
+    def metrics(self) -> Metrics:
+        """What this process shows at /metrics. Raises InvalidInput without the extra."""
+        if self._metrics is None:
+            self._metrics = Metrics(self.store, self.counters)
+        return self._metrics
 
     def stop(self) -> None:
         """End every stream, and say that no new work should come."""
@@ -44,7 +58,9 @@ class House:
 
     def operations(self, principal: Principal) -> Operations:
         """What this caller may speak to: bound to his or her tenant and name."""
-        return Operations(self.store, tenant=principal.tenant, actor=principal.actor(), workflows=self.by_name)
+        bound = Operations(self.store, tenant=principal.tenant, actor=principal.actor(), workflows=self.by_name)
+        bound.webhooks.reach = self.reach
+        return bound
 
 
 async def _house(request: Request) -> House:

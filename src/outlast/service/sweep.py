@@ -39,23 +39,24 @@ class Sweep:
     async def moved(self) -> list[tuple[Run, int]]:
         """Runs with events since the last look at them, each with the number of the last event known."""
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
-        found = self._look(newest.rows, new=self._began)
+        found = self._look(newest.rows, recent=True)
         if newest.cursor:
             older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
-            found += self._look(older.rows, new=False)
+            found += self._look(older.rows, recent=False)
             self._cursor = older.cursor
         self._began = True
         return found
 
-    def _look(self, rows: Sequence[Row], *, new: bool) -> list[tuple[Run, int]]:
-        """Those of these that moved. `new`: one that was never seen has begun since; else it is known from here on."""
+    def _look(self, rows: Sequence[Row], *, recent: bool) -> list[tuple[Run, int]]:
+        """Those of these that moved. A recent one that was never seen has begun since; an older one is known from here
+        on."""
         found: list[tuple[Run, int]] = []
         for row in rows:
             assert isinstance(row, Run)
-            known = self._known.get(row.run, 0 if new else row.seq)
+            known = self._known.get(row.run, 0 if recent and self._began else row.seq)
             if known < row.seq:
                 found.append((row, known))
-            if is_over(row) and not new:
+            if is_over(row) and not recent:
                 self._known.pop(row.run, None)
             else:
                 self._known[row.run] = row.seq

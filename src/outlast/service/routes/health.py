@@ -8,9 +8,11 @@ from starlette.responses import Response
 
 from outlast.errors import OutlastError
 from outlast.service import shapes
+from outlast.service.door import Door
 from outlast.service.house import In
 
 router = APIRouter(tags=["health"])
+metrics = APIRouter(tags=["health"], route_class=Door)
 READY_WITHIN_S: Final = 2.0
 
 
@@ -32,6 +34,15 @@ async def readyz(house: In, response: Response) -> dict[str, Any]:
     ready = checks == {"store": "ok"}
     response.status_code = 200 if ready else 503
     return {"status": "ok" if ready else "not ready", "checks": checks}
+
+
+@metrics.get(
+    "/metrics", operation_id="get_metrics", response_class=Response, summary="For Prometheus",
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)  # fmt: skip
+async def get_metrics(house: In) -> Response:
+    """Counters of this process, and gauges counted from the rows of the store."""
+    return Response(await house.metrics().text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _store(house: In) -> str:

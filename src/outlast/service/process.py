@@ -1,0 +1,129 @@
+"""One process of a service: HTTP, a worker and a dispatcher over one store, each of which may be left out."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import uvicorn
+
+from outlast.errors import InvalidInput, StoreError
+from outlast.service.app import create
+from outlast.service.house import House
+
+BACKLOG: Final = 2_048
+GRACE_S: Final = 10
+"""How long a request under way may take once the service stops; a stream ends at once."""
+KEEP_ALIVE_S: Final = 15
+log: Final = logging.getLogger("outlast.service")
+
+
+class Part(Protocol):
+    """A worker or a dispatcher: serves until it is drained."""
+
+    def drain(self) -> None:
+        """Take nothing new."""
+
+    async def run(self) -> Any:
+        """Return once drained."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket to serve on. Raises InvalidInput with a sentence where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise InvalidInput(
+            f"{host}:{port} cannot be listened on", error.strerror or str(error), "stop what is there, or --port 0"
+        ) from None
+    made.set_inheritable(True)
+    return made
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where the service is reached from this machine."""
+    host, port = listening.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}"
+
+
+class Process:
+    """Serves until `stop`. Everything that is under way ends first; a second signal is the caller's business."""
+
+    def __init__(self, house: House, listening: socket.socket, parts: list[Part], options: dict[str, Any]) -> None:
+        """`options`: further ones of uvicorn, such as which proxies are believed."""
+        self.house = house
+        self._listening = listening
+        self._parts = parts
+        config = uvicorn.Config(
+            create(house),
+            http="h11",  # bounds what it reads of a head before anybody has asked who sends it
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=house.bounds.header_bytes + house.bounds.url_bytes,
+            **options,
+        )
+        self._server = _Server(config)
+
+    def stop(self) -> None:
+        """End streams, finish what is under way, give runs back."""
+        self.house.stop()
+        self._server.should_exit = True
+        for part in self._parts:
+            part.drain()
+
+    async def run(self, ready: Callable[[], None]) -> list[Any]:
+        """Serve; `ready` is called once requests are answered. Answers what each part's `run` answered.
+
+        A part that ends by itself ends the process: whoever watches over it starts it anew. Raises what a part raises.
+        """
+        server = asyncio.create_task(self._server.serve(sockets=[self._listening]))
+        await self._server.answers.wait()
+        if not self._server.started:
+            await server
+            return []
+        ready()
+        parts = [asyncio.create_task(part.run()) for part in self._parts]
+        try:
+            await asyncio.wait([server, *parts], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.stop()
+        results = await asyncio.gather(*parts, return_exceptions=True)
+        await server
+        for each in results:
+            if isinstance(each, StoreError):
+                log.error("a part of this process ended: %s", each.what)
+            if isinstance(each, BaseException):
+                raise each
+        return list(results)
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers. Signals are the command's: it drains the worker too."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.answers = asyncio.Event()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve without taking any signal."""
+        try:
+            await self._serve(sockets)
+        finally:
+            self.answers.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.answers.set()

@@ -1,0 +1,181 @@
+"""Webhooks over HTTP: who is told of what happens, how that fares, and having it told again."""
+
+import json
+from datetime import timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import DeliveryStatus
+from outlast.core.outgoing import Delivery, Subscription
+from outlast.runtime.operations import Operations
+from outlast.runtime.views import instant
+from outlast.runtime.webhooks import Made, id_of
+from outlast.service import shapes
+from outlast.service.asks import Ask, Because, Cursor, Limit, NamePart, Word
+from outlast.service.door import Door
+from outlast.service.house import In, Ops
+from outlast.service.routes.runs import IdempotencyKey
+
+router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=Door)
+DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="WEBHOOK:RUN:SEQ, as listed.")]
+KEEP_MAX = timedelta(days=30)
+
+
+class Add(Ask):
+    """Tell an address of what happens."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2_000, examples=["https://example.com/hooks"])]
+    name: Word = ""
+    types: list[Word] = Field(default_factory=list, max_length=100, examples=[["dev.outlast.workflow.*"]])
+    workflows: list[Word] = Field(default_factory=list, max_length=100)
+    from_start: bool = Field(False, description="Also of everything that is there already.")
+
+
+class Rotate(Ask):
+    """Give it a new secret."""
+
+    keep: timedelta | None = Field(
+        None, ge=timedelta(0), le=KEEP_MAX, description="How long the old one signs too.", examples=["PT24H"]
+    )
+
+
+@router.get("/webhooks", operation_id="list_webhooks", response_model=shapes.Webhooks, summary="Who is told")
+async def list_webhooks(ops: Ops) -> dict[str, Any]:
+    """Every webhook of the tenant, without its secret."""
+    return {"webhooks": [_webhook(row) for row in await ops.webhooks.list()]}
+
+
+@router.post(
+    "/webhooks", operation_id="add_webhook", response_model=shapes.NewWebhook, status_code=201, summary="Add a webhook"
+)
+async def add_webhook(ops: Ops, ask: Add, response: Response, key: IdempotencyKey = None) -> dict[str, Any]:
+    """The secret is in this answer and in none after it. The address is checked now, and before each delivery."""
+    made = await ops.webhooks.add(
+        ask.url, name=ask.name, types=ask.types, workflows=ask.workflows, from_start=ask.from_start
+    )
+    response.headers["Location"] = f"/v1/webhooks/{made.subscription.subscription}"
+    return _made(made)
+
+
+@router.get("/webhooks/{webhook}", operation_id="get_webhook", response_model=shapes.WholeWebhook, summary="Look at it")
+async def get_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
+    """How it fares, counted from its rows."""
+    standing = (await ops.webhooks.standing(webhook))._asdict()
+    oldest = instant(standing.pop("oldest_at") or 0)
+    return {**_webhook(await ops.webhooks.get(webhook)), **standing, "oldest_at_real": oldest}
+
+
+@router.post("/webhooks/{webhook}/test", operation_id="test_webhook", response_model=shapes.Attempt, summary="Test it")
+async def send_test(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
+    """Send a signed event of no run now, and answer what came back."""
+    return (await ops.webhooks.test(webhook))._asdict()
+
+
+@router.post(
+    "/webhooks/{webhook}/rotate", operation_id="rotate_webhook", response_model=shapes.NewWebhook, summary="New secret"
+)
+async def rotate_webhook(ops: Ops, webhook: NamePart, ask: Rotate, key: IdempotencyKey = None) -> dict[str, Any]:
+    """For a while both secrets sign, so that the receiver can follow."""
+    more = {} if ask.keep is None else {"keep": ask.keep}
+    return _made(await ops.webhooks.rotate(webhook, **more))
+
+
+@router.post(
+    "/webhooks/{webhook}/disable", operation_id="disable_webhook", response_model=shapes.Webhook, summary="Disable it"
+)
+async def disable_webhook(ops: Ops, webhook: NamePart, ask: Because, key: IdempotencyKey = None) -> dict[str, Any]:
+    """Nothing is told until it is enabled."""
+    return _webhook(await ops.webhooks.disable(webhook, reason=ask.reason))
+
+
+@router.post(
+    "/webhooks/{webhook}/enable", operation_id="enable_webhook", response_model=shapes.Webhook, summary="Enable it"
+)
+async def enable_webhook(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
+    """It goes on where it was."""
+    return _webhook(await ops.webhooks.enable(webhook))
+
+
+@router.delete("/webhooks/{webhook}", operation_id="remove_webhook", response_model=shapes.Webhook, summary="Remove it")
+async def remove_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
+    """It ends for ever."""
+    return _webhook(await ops.webhooks.remove(webhook))
+
+
+@router.get(
+    "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=shapes.Deliveries,
+    summary="What was not accepted at once",
+)  # fmt: skip
+async def list_deliveries(
+    house: In,
+    ops: Ops,
+    webhook: NamePart,
+    request: Request,
+    response: Response,
+    status: Annotated[DeliveryStatus | None, Query()] = None,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Newest first; what was accepted at the first attempt leaves no row."""
+    place = await house.cursors.open(request, ops.tenant, cursor)
+    rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=place, limit=limit)
+    return {
+        "deliveries": [_delivery(ops, row) for row in rows],
+        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
+    }
+
+
+@router.post(
+    "/deliveries/{delivery}/redeliver",
+    operation_id="redeliver",
+    response_model=shapes.Delivery,
+    summary="Tell again",
+)
+async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> dict[str, Any]:
+    """The same bytes under the same webhook-id, beside the order of its run."""
+    return _delivery(ops, await ops.webhooks.redeliver(delivery))
+
+
+def _webhook(row: Subscription) -> dict[str, Any]:
+    return {
+        "webhook": row.subscription,
+        "status": row.status.value,
+        "url": row.url,
+        "name": row.name,
+        "types": json.loads(row.types) if row.types else [],
+        "workflows": json.loads(row.workflows) if row.workflows else [],
+        "why": row.why,
+        "created_at": instant(row.created_at),
+        "created_by": row.created_by,
+        "changed_at": instant(row.changed_at),
+        "changed_by": row.changed_by,
+    }
+
+
+def _made(made: Made) -> dict[str, Any]:
+    return {**_webhook(made.subscription), "secret": made.secret}
+
+
+def _delivery(ops: Operations, row: Delivery) -> dict[str, Any]:
+    real = ops.store.mapping().real
+    return {
+        "delivery": id_of(row),
+        "webhook": row.subscription,
+        "run": row.run,
+        "sequence": row.seq,
+        "type": row.type,
+        "status": row.status.value,
+        "attempts": row.attempts,
+        "first_at_real": instant(real(row.first_at)) if row.first_at else None,
+        "last_at_real": instant(real(row.last_at)) if row.last_at else None,
+        "next_at_real": instant(row.due_at),
+        "code": row.code,
+        "answer": row.answer,
+        "error": row.error,
+        "took_ms": row.took_ms,
+        "asked_by": row.by,
+    }
