@@ -19,7 +19,7 @@ def check_bind(host: str, *, authenticates: bool) -> None:
     raise InvalidInput(
         f"outlast serve refuses to listen on {host or 'every address'} without authentication",
         "whoever reaches that address could start, cancel and decide",
-        "outlast token new NAME --role admin, and its line to OUTLAST_AUTH__TOKENS; or listen on 127.0.0.1",
+        "outlast token new NAME admin, and its line to OUTLAST_AUTH__TOKENS; or listen on 127.0.0.1",
     )
 
 

@@ -51,7 +51,7 @@ class Anonymous:
             raise Unauthenticated(
                 "this service has no authentication, so it is for this machine only",
                 f"the request comes from {client or 'nowhere'}",
-                "set up authentication: outlast token new NAME --role viewer",
+                "set up authentication: outlast token new NAME viewer",
                 refusal="not_local",
             )
         return self._principal

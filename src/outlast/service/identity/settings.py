@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from outlast.errors import InvalidInput
+from outlast.runtime.settings import Auth
 
 ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -34,6 +35,21 @@ class AuthSettings:
     leeway_s: int = 30
     tokens: str = ""
     """Lines as `outlast token new` prints them: hashes, no secrets."""
+
+    @classmethod
+    def of(cls, auth: Auth) -> "AuthSettings":
+        """The section [auth] of the settings."""
+        return cls(
+            issuer=auth.issuer,
+            audience=auth.audience,
+            jwks_url=auth.jwks_url,
+            algorithms=tuple(auth.algorithms),
+            tenant_claim=auth.tenant_claim,
+            roles_claim=auth.roles_claim,
+            name_claim=auth.name_claim,
+            person_claim=auth.person_claim,
+            tokens=auth.tokens.get_secret_value(),
+        )
 
     @property
     def signed(self) -> bool:

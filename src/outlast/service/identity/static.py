@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -51,9 +51,13 @@ class StaticTokens:
 
 
 def new_token(
-    name: str, *, tenant: str, roles: Iterable[str], person: bool, until: datetime | None = None
+    name: str, *, tenant: str, roles: Collection[str], person: bool, until: datetime | None = None
 ) -> tuple[str, str]:
     """A new token, and the line by which a service knows it. Raises InvalidInput."""
+    if name.split() != [name]:
+        raise InvalidInput(f"{name!r} cannot name the owner of a token", "it is one word", "ana@corp.example")
+    for role in roles:
+        check_name("role", role)
     token = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     digest = hashlib.sha256(token.encode()).hexdigest()
     parts = [name, f"tenant={tenant}", f"roles={','.join(sorted(set(roles)))}", f"person={'yes' if person else 'no'}"]
@@ -79,7 +83,7 @@ def read_lines(text: str) -> list[StaticToken]:
     if len({token.digest for token in found}) < len(found):
         problems.append(("lines", "one token stands there twice"))
     if problems:
-        raise InvalidInput("the tokens cannot be read", problems=problems, fix="outlast token new NAME --role viewer")
+        raise InvalidInput("the tokens cannot be read", problems=problems, fix="outlast token new NAME viewer")
     return found
 
 

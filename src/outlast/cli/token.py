@@ -1,0 +1,57 @@
+"""`outlast token new`: a credential of ours, and the line by which a service knows it."""
+
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Any
+
+import click
+
+from outlast.cli.failure import OK
+from outlast.cli.screen import Screen
+from outlast.cli.session import settings_now
+from outlast.cli.settings import Command, Group
+from outlast.core.budget import SECOND
+from outlast.errors import InvalidInput
+from outlast.runtime.clocks import SystemClock
+
+
+@click.group("token", cls=Group)
+def token() -> None:
+    """Make tokens for people and programs, where there is no issuer of your own."""
+
+
+@token.command("new", cls=Command)
+@click.argument("name")
+@click.argument("roles", nargs=-1, required=True)
+@click.option("--program", is_flag=True, help="An agent's, a worker's or a script's: it never decides.")
+@click.option("--days", type=click.IntRange(1, 3_650), help="Good for so long [for ever].")
+@click.pass_context
+def new(ctx: click.Context, name: str, roles: tuple[str, ...], program: bool, days: int | None) -> None:
+    """A new token of NAME, of the tenant of --tenant, with these ROLES: viewer, starter, operator, admin, approver,
+    agent, worker, and those that your approvals ask for.
+
+    The token is shown once and stands nowhere. Its line, which holds only a hash, goes to OUTLAST_AUTH__TOKENS, or to
+    the file that OUTLAST_AUTH__TOKENS_FILE names.
+    """
+    settings = settings_now()
+    today = datetime.fromtimestamp(SystemClock().wall() / SECOND, UTC)
+    until = today + timedelta(days=days + 1) if days else None  # the day that it no longer is
+    made, line = _static().new_token(name, tenant=settings.tenant, roles=roles, person=not program, until=until)
+    screen = Screen(settings)
+    if not screen.data({"token": made, "line": line}):
+        screen.line(f"token  {made}")
+        screen.line(f"line   {line}")
+        screen.advice("→ the token to its owner, the line to OUTLAST_AUTH__TOKENS; then: outlast serve")
+    ctx.exit(OK)
+
+
+def _static() -> Any:
+    """The module of the service, which is an extra. Raises InvalidInput."""
+    try:
+        return import_module("outlast.service.identity.static")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("outlast"):
+            raise
+        raise InvalidInput(
+            "tokens belong to the service, an extra", f"{error.name} is not installed", "uv add 'outlast[service]'"
+        ) from None

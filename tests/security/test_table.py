@@ -1,0 +1,24 @@
+"""The table of docs/security.md: every attack of the checklist once, and every test it names is there."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = re.findall(
+    r"^\| (S\d+) \| (.+) \| (.+) \|$", (ROOT / "docs/security.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+
+def test_every_attack_stands_there_once() -> None:
+    assert [name for name, _, _ in ROWS] == [f"S{n}" for n in range(1, 39)]
+
+
+def test_every_test_it_names_is_there() -> None:
+    for name, _, shown in ROWS:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", shown)
+        assert named or "issue" in shown or "later" in shown or "none are" in shown, f"{name} is shown by nothing"
+        for path, function in named:
+            tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+            assert function in found, f"{name}: {path} has no {function}"

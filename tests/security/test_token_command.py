@@ -1,0 +1,52 @@
+"""`outlast token new`, as typed: what it prints lets its owner in, and only with the line."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.settings import load
+from outlast.service.identity import AuthSettings, authenticator
+
+
+def typed(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "outlast", "token", "new", *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.req("GATE-2")
+def test_what_it_prints_lets_its_owner_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = typed("ana@corp", "approver", "finance", "--tenant", "acme", "--days", "30", "-o", "json")
+    assert answer.returncode == 0, answer.stderr
+    made = json.loads(answer.stdout)
+    monkeypatch.setenv("OUTLAST_AUTH__TOKENS", made["line"])
+    door = authenticator(AuthSettings.of(load().auth), SystemClock())
+    found = asyncio.run(door.authenticate(f"Bearer {made['token']}", "192.0.2.1"))
+    assert (found.tenant, found.name, found.claims, found.person) == ("acme", "ana@corp", ("approver", "finance"), True)
+    assert made["token"] not in made["line"] and re.search(r"until=\d{4}-\d\d-\d\d", made["line"])
+
+
+def test_a_person_reads_it_and_a_program_never_decides() -> None:
+    answer = typed("bot", "agent", "--program")
+    assert answer.returncode == 0
+    assert re.match(r"token  olt_\S{43}\nline   bot tenant=default roles=agent person=no sha256=[0-9a-f]{64}\n$",
+                    answer.stdout)  # fmt: skip
+    assert "OUTLAST_AUTH__TOKENS" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ana",), "Missing argument 'ROLES...'"), (("local:ana", "viewer"), "begins with local:"),
+        (("bot", "agent"), "a person does not hold the role agent"), (("ana", "no role"), "cannot name a role"),
+        (("ana corp", "viewer"), "it is one word"), (("ana", "viewer", "--days", "0"), "--days"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_a_sentence(words: tuple[str, ...], says: str) -> None:
+    answer = typed(*words)
+    assert answer.returncode == 2 and says in answer.stderr and "Traceback" not in answer.stderr
