@@ -40,7 +40,7 @@ class Purchase(BaseModel):
 purchases = Workflow("purchase", state=Purchase)
 
 
-@lookup(key="quote/{item}")
+@lookup(key="quote/{item}", paid=True)
 async def ask_model(item: str) -> int:
     return 42
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.req("OBS-1")
-LIVES = {"heartbeat": "300ms", "heartbeat-window": "900ms"}
+LIVES = {"heartbeat-every": "300ms", "heartbeat-window": "1s"}
 
 
 class House:
@@ -44,15 +44,12 @@ class House:
         command = [sys.executable, "-m", "outlast", "worker", "tests.telemetry.flows"]
         for name, value in LIVES.items():
             command += [f"--{name}", value]
-        out = (self.folder / "worker.txt").open("a")
-        return subprocess.Popen(command, env=self.env, stdout=out, stderr=out, text=True)
+        with (self.folder / "worker.txt").open("a") as out:
+            return subprocess.Popen(command, env=self.env, stdout=out, stderr=out, text=True)
 
     def spans(self) -> list[dict[str, Any]]:
         path = self.folder / "spans.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def run(self) -> dict[str, Any]:
-        return json.loads(self.outlast("runs", "show", "r1", "--json"))
 
     def until(self, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + 60
@@ -64,15 +61,15 @@ class House:
 def test_one_trace_from_start_to_award_across_a_kill_and_an_approval(tmp_path: Path) -> None:
     house = House(tmp_path)
     (tmp_path / "die").touch()
-    house.outlast("run", "tests.telemetry.flows", "--input", '{"item": "bolts"}', "--id", "r1", "--detach")
+    house.outlast("run", "tests.telemetry.flows:purchase", "item=bolts", "--id", "r1")
     first = house.worker()
     second = None
     try:
         assert first.wait(60) == -9
         second = house.worker()
         house.until(lambda: any(s["name"] == "workflow.checkpoint" for s in house.spans()))
-        house.until(lambda: "pending" in house.outlast("approvals", "ls", "--json"))
-        (approval,) = [a for a in json.loads(house.outlast("approvals", "ls", "--json"))["approvals"]]
+        house.until(lambda: "pending" in house.outlast("approvals", "ls", "-o", "json"))
+        (approval,) = [a for a in json.loads(house.outlast("approvals", "ls", "-o", "json"))["approvals"]]
         house.outlast("approvals", "approve", approval["approval"], "--role", "boss", "--reason", "good")
         house.until(lambda: any(s["name"] == "workflow.end" for s in house.spans()))
     finally:

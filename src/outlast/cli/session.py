@@ -18,6 +18,7 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.open import is_there, open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor
+from outlast.telemetry.traces import configure
 
 P = ParamSpec("P")
 
@@ -46,6 +47,7 @@ async def operations(
 
     Raises StoreUnusable: reading never makes a store, so a mistyped name is told.
     """
+    configure()
     new = not is_there(settings.store)
     if new and not make:
         raise StoreUnusable(

@@ -1,7 +1,6 @@
 """`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -26,6 +25,7 @@ from outlast.runtime.serve import Serving, lease_view, worker_of
 from outlast.runtime.settings import DEFAULT_STORE
 from outlast.runtime.spans import span
 from outlast.telemetry import Counters
+from outlast.telemetry.logs import configure
 
 
 @click.command(cls=Command)
@@ -113,18 +113,6 @@ def _say(text: str) -> None:
     click.echo(inert(text), err=True)
 
 
-class _Inert(logging.Formatter):
-    """Log lines hold text of authors and models too."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record, with nothing in it that a terminal acts on."""
-        return inert(super().format(record), lines=True)
-
-
 def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Inert("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("outlast")
-    if not log.handlers:
-        log.addHandler(handler)
-        log.propagate = False
+    """Log lines hold text of authors and models too: nothing in them acts on a terminal."""
+    configure(sys.stderr, lambda text: inert(text, lines=True))

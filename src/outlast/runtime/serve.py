@@ -35,7 +35,7 @@ def worker_of(
     notifier: Notifier | None = None,
     watch: Watch | None = None,
 ) -> WorkerProcess:
-    """A worker that was never started before. `watch`: see `eyes`.
+    """A worker that was never started before. `watch`: who looks at what it does (default: see `eyes`).
 
     Raises DefinitionError, ValueError for durations that contradict.
     """
@@ -51,7 +51,7 @@ def worker_of(
         threads=threads,
         notifier=notifier,
         about=about(),
-        watch=watch,
+        watch=watch if watch is not None else eyes(),
     )
 
 
