@@ -69,7 +69,7 @@ def test_one_trace_from_start_to_award_across_a_kill_and_an_approval(tmp_path: P
         second = house.worker()
         house.until(lambda: any(s["name"] == "workflow.checkpoint" for s in house.spans()))
         house.until(lambda: "pending" in house.outlast("approvals", "ls", "-o", "json"))
-        (approval,) = [a for a in json.loads(house.outlast("approvals", "ls", "-o", "json"))["approvals"]]
+        (approval,) = json.loads(house.outlast("approvals", "ls", "-o", "json"))["approvals"]
         house.outlast("approvals", "approve", approval["approval"], "--role", "boss", "--reason", "good")
         house.until(lambda: any(s["name"] == "workflow.end" for s in house.spans()))
     finally:

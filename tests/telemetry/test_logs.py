@@ -1,0 +1,181 @@
+"""Log lines at start, checkpoint and end, each with the ids of its run, and no secret anywhere (OBS-3, S29)."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from outlast.flow import Context, NoUndo, Workflow, activity
+from outlast.telemetry import Counters, Watch
+from outlast.telemetry.logs import Journal, configure, json_formatter
+from outlast.telemetry.redact import GONE, redact, redacted
+from outlast.telemetry.traces import Traces, parent_of
+from tests.engine.world import Go, World
+
+CANARIES = {
+    "key": "sk-canary1234567890abcdef",
+    "header": "Authorization: Bearer canary.token-abcdef123456",
+    "dsn": "postgres://app:canary-pass@db.internal:5432/outlast",
+    "password": 'password="canary-word"',
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.canarysignature",
+    "webhook": "whsec_Y2FuYXJ5Y2FuYXJ5",
+    "json": '{"api_key": "canary-json-value"}',
+    "pem": "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----",
+}
+MARKS = ("canary",)
+
+
+class Lines(io.StringIO):
+    def isatty(self) -> bool:
+        return False
+
+    def all(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """What a process logs where no terminal reads it."""
+    logger, stream = logging.getLogger("outlast"), Lines()
+    before = (list(logger.handlers), logger.level)
+    logger.handlers = []
+    configure(stream, lambda text: text)
+    yield stream
+    logger.handlers, logger.level = before[0], before[1]
+    logging.getLogger("outlast").manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def two_nodes(act: Any) -> Workflow[Any]:
+    flow = Workflow("logged", state=Go)
+
+    @flow.node(start=True)
+    async def first(ctx: Context[Go]) -> Literal["second"]:
+        await ctx.do(act, "a1")
+        return "second"
+
+    @flow.node
+    async def second(ctx: Context[Go]) -> None:
+        pass
+
+    return flow.validate()
+
+
+def played(watch: Watch, act: Any) -> World:
+    async def body(world: World) -> None:
+        flow = two_nodes(act)
+        process = world.worker(flow)
+        worker = process.worker
+        worker._watch = watch
+        worker._around = worker._around._replace(watch=watch)
+        worker._around.caller._traces = watch.traces
+        await world.start(flow)
+
+    world = World()
+    asyncio.run(world.live(lambda: body(world)))
+    return world
+
+
+@activity(key="act/{name}", undo=NoUndo("nothing to undo"))
+async def fine(name: str) -> str:
+    return name
+
+
+@activity(key="act/{name}", undo=NoUndo("nothing to undo"))
+async def leaks(name: str) -> str:
+    raise ValueError(" ".join(CANARIES.values()))
+
+
+@pytest.mark.req("OBS-3")
+def test_a_run_is_told_at_start_checkpoint_and_end_with_its_ids(lines: Lines) -> None:
+    played(Watch(Counters(), None, Journal.wanted()), fine)
+    said = [line for line in lines.all() if line["logger"] == "outlast.run"]
+    assert [line["event"] for line in said] == ["workflow.start", "workflow.checkpoint", "workflow.end"]
+    for line in said:
+        assert line["tenant"] == "t" and line["run_id"] == "r1" and line["correlation_id"] == "r1"
+        assert "trace_id" in line and line["level"] == "info" and line["timestamp"].endswith("Z")
+    assert said[1]["completed"] == "first" and said[1]["next"] == "second" and said[2]["status"] == "completed"
+
+
+@pytest.mark.req("OBS-3")
+def test_a_process_that_logs_nothing_makes_nothing() -> None:
+    logging.getLogger("outlast").setLevel(logging.WARNING)
+    assert Journal.wanted() is None
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
+def test_secrets_are_left_out_of_text(canary: str) -> None:
+    said = redact(f"the call failed: {canary} (attempt 2)")
+    assert not [mark for mark in MARKS if mark in said] and GONE in said and said.endswith("(attempt 2)")
+    assert redact(said) == said, "once is enough"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "run neg_7f3a: task-list, risk-based, disk-usage", "sk-1", "https://example.com/a:b@c/d", "tokens used: many",
+        "the basics of authorization", "r1 act/sku-4711", "postgres://db/outlast",
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_stays(harmless: str) -> None:
+    assert redact(harmless) in (harmless, "tokens used: [redacted]")
+
+
+def test_fields_named_so_are_left_out_whatever_they_hold() -> None:
+    told = redacted({"user": "ana", "password": "plain", "deep": [{"api_key": "plain", "n": 1}]})
+    assert told == {"user": "ana", "password": GONE, "deep": [{"api_key": GONE, "n": 1}]}
+
+
+@pytest.mark.req("OBS-1", "OBS-3")
+def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
+    """What an activity raised, traceback and all, is logged by the engine and stands in the call's span."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    traces = Traces(provider.get_tracer("outlast"), trace)
+    world = played(Watch(Counters(), traces, Journal.wanted()), leaks)
+    logging.getLogger("outlast.engine").warning("as logged: %s", " ".join(CANARIES.values()))
+    try:
+        raise ValueError(CANARIES["dsn"])
+    except ValueError:
+        logging.getLogger("outlast.engine").exception("with a traceback")
+    assert world.reasons() == ["effect_uncertain"]
+    spans = [span.to_json() for span in memory.get_finished_spans()]
+    assert any("activity.leaks" in span for span in spans)
+    everything = lines.getvalue() + "".join(spans)
+    assert "canary" not in everything and GONE in everything
+
+
+def test_lines_are_one_json_object_whatever_a_model_wrote() -> None:
+    record = logging.LogRecord("outlast.engine", 30, "f", 1, "said %s", ("a\nb\x1b[31mred \u202e",), None)
+    line = json_formatter().format(record)
+    assert "\n" not in line and "\x1b" not in line and "\u202e" not in line
+    assert json.loads(line)["event"] == "said a\nb\x1b[31mred \u202e"
+
+
+@pytest.mark.req("RUN-4", "OBS-1")
+@pytest.mark.parametrize("given", ["", "a" * 32, f"00-{'b' * 32}-{'c' * 16}-01", "ticket-17"])
+def test_the_trace_a_run_is_started_in_is_kept(given: str) -> None:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    traces = Traces(provider.get_tracer("outlast"), trace)
+    begun = traces.start(workflow="w", tenant="t", run="r1", trace_id=given)
+    begun.landed()
+    kept = parent_of(begun.trace_id)
+    if given == "ticket-17":
+        assert begun.trace_id == given and kept is None, "an id that is no W3C id stays what it is"
+        return
+    (span,) = memory.get_finished_spans()
+    assert kept is not None and kept.span == span.context.span_id and kept.trace == span.context.trace_id
+    if given:
+        assert f"{kept.trace:032x}" == given.removeprefix("00-")[:32]
+    assert (span.parent is not None) == given.startswith("00-")
