@@ -41,7 +41,7 @@ async def pay(ctx: Context[Refund]) -> None:
 
 
 class Job(BaseModel):
-    rounds: int = 3
+    rounds: int
     done: int = 0
 
 
@@ -55,7 +55,7 @@ async def work(ctx: Context[Job]) -> Literal["work"] | None:
 
 
 class Wish(BaseModel):
-    text: str = ""
+    text: str
 
 
 wishes = Workflow("wish", state=Wish)

@@ -1,0 +1,149 @@
+"""A service on loopback over a real store, with a worker beside it: a uvicorn of its own, in its own thread."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from outlast.core.budget import Liveness
+from outlast.flow.workflow import Workflow
+from outlast.runtime.open import open_store
+from outlast.runtime.serve import worker_of
+from outlast.service.body import Bounds
+from outlast.service.house import House
+from outlast.service.identity import Anonymous, Authenticator
+from outlast.service.live import Live
+from outlast.service.process import Process, listen, url_of
+from tests.service import flows
+
+PATIENCE_S = 30.0
+ALL = (flows.refunds, flows.jobs, flows.wishes)
+SHORT = Liveness(heartbeat_window=3_000, heartbeat_every=1_000, drain_grace=2_000)
+
+
+@dataclass
+class Service:
+    """One, running. `call` runs a coroutine in its loop."""
+
+    url: str
+    house: House
+    loop: asyncio.AbstractEventLoop
+    client: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
+
+    def call(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.client.get(path, **more)
+
+    def post(self, path: str, json: Any = None, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.post(path, json=json, headers=named)
+
+    def start(self, workflow: str = "refund", **given: Any) -> str:
+        """A run."""
+        given = given or {"order_id": "A-17", "cents": 4200}
+        answer = self.post(f"/v1/workflows/{workflow}/runs", {"input": given})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["run"])
+
+    def until(self, path: str, true: Any) -> Any:
+        """What is there once it is so: the server is asked, and waits for the store between two looks."""
+
+        async def look() -> Any:
+            async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
+                changed = asyncio.Event()
+                end = self.house.store.on_change(changed.set)
+                try:
+                    while True:
+                        changed.clear()
+                        body = (await client.get(path)).json()
+                        if true(body):
+                            return body
+                        try:
+                            async with asyncio.timeout(0.05):
+                                await changed.wait()
+                        except TimeoutError:
+                            pass
+                finally:
+                    end()
+
+        return self.call(look())
+
+    def asked(self, run: str = "") -> tuple[str, str]:
+        """An approval that waits, of a run that is started where none is named; and its ETag."""
+        run = run or self.start()
+        view = self.until("/v1/approvals?status=pending", lambda body: any(a["run"] == run for a in body["approvals"]))
+        (one,) = [a["approval"] for a in view["approvals"] if a["run"] == run]
+        return one, self.get(f"/v1/approvals/{one}").headers["etag"]
+
+    def decide(self, approval: str, tag: str, decision: str = "approve", **headers: str) -> httpx.Response:
+        body = {"decision": decision, "reason": "as agreed"}
+        return self.post(f"/v1/approvals/{approval}/decision", body, if_match=tag, **headers)
+
+    def ended(self, run: str) -> Any:
+        return self.until(f"/v1/runs/{run}", lambda body: body["ended_at"])
+
+
+class Running:
+    """A service in a thread, from `with` to its end."""
+
+    def __init__(
+        self, url: str, workflows: Sequence[Workflow[Any]] = ALL, *, bounds: Bounds | None = None,
+        authenticator: Authenticator | None = None, worker: bool = True, heartbeat_s: float = 15.0,
+    ) -> None:  # fmt: skip
+        self._make = (url, workflows, bounds or Bounds(), authenticator or Anonymous("local:ana"), worker, heartbeat_s)
+        self._ready: Future[Service] = Future()
+        self._process: Process | None = None
+
+    def __enter__(self) -> Service:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        self._service = self._ready.result(PATIENCE_S)
+        return self._service
+
+    def __exit__(self, *args: object) -> None:
+        self._service.client.close()
+        assert self._process is not None
+        self._service.loop.call_soon_threadsafe(self._process.stop)
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the service stops"
+
+    async def _serve(self) -> None:
+        url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
+        try:
+            store = await open_store(url)
+            house = House(store, authenticator, tuple(workflows), bounds)
+            house.live = Live(store, heartbeat_s=heartbeat_s)
+            listening = listen("127.0.0.1", 0)
+            parts = [worker_of(store, workflows, live=SHORT)] if worker else []
+            self._process = Process(house, listening, list(parts), {})
+            service = Service(url_of(listening), house, asyncio.get_running_loop())
+            await self._process.run(lambda: self._ready.set_result(service))
+            await store.close()
+        except BaseException as error:  # told to whoever waits for the service
+            if not self._ready.done():
+                self._ready.set_exception(error)
+            raise
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for a file of tests, over a SQLite file."""
+    with Running(f"sqlite:{tmp_path_factory.mktemp('service') / 'outlast.db'}") as running:
+        yield running
+
+
+@pytest.fixture
+def folder_url(tmp_path: Path) -> str:
+    """A store of its own."""
+    return f"sqlite:{tmp_path / 'outlast.db'}"

@@ -1,0 +1,104 @@
+"""Decisions over HTTP: of what was shown, once, and every refusal has its own status and word."""
+
+import pytest
+
+from outlast.core.machine import ApprovalStatus, RunStatus
+from tests.service.conftest import Service
+
+
+@pytest.mark.req("GATE-2")
+def test_a_decision_names_what_was_shown(service: Service) -> None:
+    approval, tag = service.asked()
+    missing = service.post(f"/v1/approvals/{approval}/decision", {"decision": "approve", "reason": "yes"})
+    assert (missing.status_code, missing.json()["refusal"]) == (428, "if_match_missing")
+    claimed = service.post(f"/v1/approvals/{approval}/claim")
+    assert claimed.json()["claimed_by"] == "local:ana" and claimed.headers["etag"] != tag
+    stale = service.decide(approval, tag)
+    assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+    assert stale.json()["current"]["claimed_by"] == "local:ana", "the answer has the present state"
+    good = service.decide(approval, stale.headers["etag"])
+    body = good.json()
+    assert (good.status_code, body["approval"]["status"]) == (200, ApprovalStatus.APPROVED)
+    assert body["served"] and body["run"]["run"] == body["approval"]["run"]
+    assert service.ended(body["run"]["run"])["outcome"] == "receipt-A-17-4200"
+
+
+@pytest.mark.req("GATE-2")
+def test_the_second_one_is_told_who_won(service: Service) -> None:
+    approval, tag = service.asked()
+    assert service.decide(approval, tag, "reject").status_code == 200
+    second = service.decide(approval, tag)
+    assert (second.status_code, second.json()["refusal"]) == (409, "decided")
+    assert "local:ana" in second.json()["detail"]
+    assert second.json()["current"]["decided_by"] == "local:ana"
+
+
+def test_a_replayed_decision_is_the_same_answer_and_one_decision(service: Service) -> None:
+    approval, tag = service.asked()
+    first = service.decide(approval, tag, idempotency_key="d-1")
+    again = service.decide(approval, tag, idempotency_key="d-1")
+    assert (again.status_code, again.content) == (200, first.content)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.headers["etag"] == first.headers["etag"]
+    other = service.decide(approval, tag, "reject", idempotency_key="d-1")
+    assert (other.status_code, other.json()["refusal"]) == (422, "other_request")
+
+
+def test_nobody_says_in_the_body_who_decides(service: Service) -> None:
+    approval, tag = service.asked()
+    body = {"decision": "approve", "reason": "yes", "decided_by": "boss"}
+    answer = service.post(f"/v1/approvals/{approval}/decision", body, if_match=tag)
+    assert answer.status_code == 422 and answer.json()["problems"][0]["path"] == "body.decided_by"
+    assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.PENDING
+
+
+def test_the_run_that_ended_takes_no_decision(service: Service) -> None:
+    run = service.start()
+    approval, tag = service.asked(run)
+    assert service.post(f"/v1/runs/{run}/cancel", {"reason": "changed my mind"}).status_code == 200
+    service.ended(run)
+    late = service.decide(approval, tag)
+    assert (late.status_code, late.json()["refusal"]) == (410, "ended")
+
+
+def test_what_a_person_needs_is_there(service: Service) -> None:
+    approval, tag = service.asked()
+    body = service.get(f"/v1/approvals/{approval}").json()
+    assert body["plans"][0]["arguments"] == {"order_id": "A-17", "cents": 4200} and body["you_may_decide"]
+    assert body["schema"]["properties"]["changes"]["properties"]["cents"]["type"] == "integer"
+    assert body["schema"]["properties"]["decision"]["enum"] == ["approve", "reject", "again"]
+    changed = {"decision": "approve", "reason": "less", "changes": {"cents": 100}}
+    answer = service.post(f"/v1/approvals/{approval}/decision", changed, if_match=tag)
+    assert answer.status_code == 200, answer.text
+    run = answer.json()["run"]["run"]
+    assert service.ended(run)["outcome"] == "receipt-A-17-100"
+    assert [c["by"] for c in answer.json()["approval"]["changed_since_asked"]][:1] == ["local:ana"]
+
+
+def test_a_decision_that_changes_what_may_not_be_changed(service: Service) -> None:
+    approval, tag = service.asked()
+    body = {"decision": "approve", "reason": "x", "changes": {"order_id": "B"}}
+    answer = service.post(f"/v1/approvals/{approval}/decision", body, if_match=tag)
+    assert (answer.status_code, answer.json()["refusal"]) == (409, "not_editable")
+
+
+def test_handing_on_and_the_inbox(service: Service) -> None:
+    approval, tag = service.asked()
+    mine = service.get("/v1/approvals?mine=true&limit=1000").json()["approvals"]
+    assert approval in {each["approval"] for each in mine}
+    moved = service.post(
+        f"/v1/approvals/{approval}/reassign", {"to": "legal & senior", "reason": "theirs"}, if_match=tag
+    )
+    assert moved.status_code == 200 and moved.json()["who"] == "legal & senior"
+    by_role = service.get("/v1/approvals?role=senior").json()["approvals"]
+    assert approval in {each["approval"] for each in by_role}
+    assert approval not in {each["approval"] for each in service.get("/v1/approvals?overdue=true").json()["approvals"]}
+    bad = service.post(f"/v1/approvals/{approval}/reassign", {"to": "&&", "reason": "x"})
+    assert bad.status_code == 422
+
+
+@pytest.mark.req("GATE-2")
+def test_another_round(service: Service) -> None:
+    approval, tag = service.asked()
+    answer = service.decide(approval, tag, "again")
+    assert answer.json()["approval"]["status"] == ApprovalStatus.AGAIN
+    assert service.ended(answer.json()["run"]["run"])["status"] == RunStatus.CANCELLED

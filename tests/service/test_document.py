@@ -1,0 +1,91 @@
+"""The OpenAPI document says what there is: every operation is permitted, every answer has the fields of its view."""
+
+from typing import Any
+
+from outlast.runtime import views
+from outlast.service import shapes
+from outlast.service.identity import permissions
+from tests.service.conftest import Service
+
+OPEN = {"healthz", "readyz"}
+
+
+def operations(service: Service) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    document = service.get("/openapi.json").json()
+    return {
+        operation["operationId"]: (method, path, operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+
+
+def test_every_operation_has_a_place_in_the_table_of_permissions(service: Service) -> None:
+    found = operations(service)
+    assert len(found) >= 35
+    assert set(found) - OPEN <= set(permissions().roles)
+
+
+def test_every_operation_says_how_it_is_refused(service: Service) -> None:
+    document = service.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    for name, (method, path, operation) in operations(service).items():
+        if name in OPEN:
+            continue
+        assert operation["summary"] and operation["description"], name
+        assert "application/problem+json" in operation["responses"]["422"]["content"], name
+        if method == "post":
+            assert any(p["name"] == "Idempotency-Key" for p in operation.get("parameters", ())), name
+        assert path.startswith("/v1/") or name == "get_metrics", path
+    assert "428" in operations(service)["decide_approval"][2]["responses"]
+
+
+def test_what_is_answered_is_what_the_document_says(service: Service) -> None:
+    """A view that has grown a field, and a model that has one too many, are both found here."""
+    run = service.start()
+    approval, tag = service.asked(run)
+    whole = {
+        "get_approval": service.get(f"/v1/approvals/{approval}").json(),
+        "decide_approval": service.decide(approval, tag).json(),
+        "get_run": service.ended(run),
+        "list_runs": service.get("/v1/runs").json(),
+        "list_effects": service.get(f"/v1/runs/{run}/effects").json(),
+        "list_workers": service.get("/v1/workers").json(),
+        "list_versions": service.get("/v1/versions").json(),
+        "get_timeline": service.get(f"/v1/runs/{run}/timeline").json(),
+    }
+    document = service.get("/openapi.json").json()
+    for name, body in whole.items():
+        operation = operations(service)[name][2]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        _same(document, schema, body, name)
+
+
+def _same(document: Any, schema: dict[str, Any], value: Any, where: str) -> None:
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(value, dict) and "properties" in schema:
+        assert set(value) == set(schema["properties"]), where
+        for name, each in value.items():
+            _same(document, schema["properties"][name], each, f"{where}.{name}")
+    elif isinstance(value, list) and "items" in schema:
+        for each in value:
+            _same(document, schema["items"], each, where)
+
+
+def test_no_field_of_a_view_is_left_out(service: Service) -> None:
+    """Compared with the views themselves, since a model passes over what it does not know."""
+    run = service.start()
+    approval, tag = service.asked(run)
+    service.decide(approval, tag)
+    service.ended(run)
+    ops = service.house.operations(service.call(service.house.authenticator.authenticate("", "127.0.0.1")))
+    now = service.call(ops.store.now())
+    (effect,) = service.call(ops.effects(run))
+    (worker, *_) = service.call(ops.workers())
+    decided = views.approval_view(service.call(ops.approval(approval)))
+    assert set(views.run_view(service.call(ops.run(run)), ())) == set(shapes.Run.model_fields)
+    assert set(views.effect_view(effect, now)) | {"id"} == set(shapes.Effect.model_fields)
+    assert set(decided) | {"you_may_decide"} == set(shapes.Approval.model_fields)
+    assert set(decided["plans"][0]) == set(shapes.Plan.model_fields)
+    assert set(decided["votes"][0]) == set(shapes.Vote.model_fields)
+    assert set(views.worker_view(worker, now, 0)) == set(shapes.Worker.model_fields)

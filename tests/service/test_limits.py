@@ -1,0 +1,140 @@
+"""Bodies, headers, addresses and patience have limits, and every error has one form (S17, S18, S31)."""
+
+import json
+import logging
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from outlast.errors import BadRequest
+from outlast.service.body import Bounds
+from outlast.service.depth import check_shape
+from tests.service.conftest import Running, Service
+
+START = "/v1/workflows/refund/runs"
+JSON = {"Content-Type": "application/json"}
+MEMBERS = {"type", "title", "status", "detail", "hint", "code", "refusal", "request_id"}
+
+
+def send(service: Service, body: bytes, **headers: str) -> Any:
+    return service.client.post(START, content=body, headers={**JSON, **headers})
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "refusal"),
+    [
+        (b" " * (1024 * 1024 + 1), 413, "body_too_large"),
+        (b"[" * 65 + b"]" * 65, 422, "too_deep"),
+        (b'{"a":' * 100_000, 422, "too_deep"),
+        (b"[" + b"1," * 10_001 + b"1]", 422, "too_many_values"),
+        (json.dumps({"input": {"order_id": "x" * 300_000}}).encode(), 422, "text_too_long"),
+        (b'{"input": {"cents": ' + b"9" * 5_000 + b"}}", 422, "text_too_long"),
+        (b"\xef\xbb\xbf{}", 422, "not_json"),
+        (b"not json", 422, ""),
+        (b"\xff\xfe{}", 422, None),
+        (b'{"input": {"cents": 1e999, "order_id": "a"}}', 422, None),
+        (b'{"input": {"cents": 1, "order_id": "\\ud800"}}', 422, None),
+        (b'{"correlation_id": "a\\u0000b", "input": {"cents": 1, "order_id": "a"}}', 422, None),
+    ],
+)
+def test_what_is_too_much_or_no_json_is_refused(
+    service: Service, body: bytes, status: int, refusal: str | None
+) -> None:
+    answer = send(service, body)
+    assert answer.status_code == status, answer.text[:500]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(answer.json()) >= MEMBERS
+    assert refusal is None or answer.json()["refusal"] == refusal
+
+
+def test_no_body_makes_the_look_at_it_slow() -> None:
+    """Half a megabyte of escapes and of quotes that never end: each byte is looked at once."""
+    for body in (b'"' + b'\\"' * 500_000, b'"\\' * 500_000, b'["' * 30 + b"\\" * 900_001, b"-" * 1_000_000):
+        began = time.perf_counter()
+        try:
+            check_shape(body)
+        except BadRequest:
+            pass
+        assert time.perf_counter() - began < 5, "quadratic work takes minutes"
+
+
+def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
+    assert service.get("/v1/runs?q=" + "x" * 9_000).json()["refusal"] == "url_too_long"
+    many = {f"x-{n}": "1" for n in range(150)}
+    assert service.get("/v1/runs", headers=many).json()["refusal"] == "headers_too_large"
+    answer = service.client.post(START, content=b"{}", headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.json()["refusal"]) == (415, "media_type")
+    huge = service.client.get("/healthz", headers={"x": "y" * 100_000})
+    assert huge.status_code in (400, 431)
+    wrong = service.client.put("/v1/runs")
+    assert (wrong.status_code, wrong.json()["refusal"], "GET" in wrong.headers["allow"]) == (405, "method", True)
+    assert service.get("/nothing").json()["refusal"] == "no_such_path"
+    for key in ("", "ü", "x" * 256, "a b"):
+        refused = service.client.post(START, json={"input": {}}, headers={b"Idempotency-Key": key.encode()})
+        assert refused.status_code == 422, key
+
+
+def test_a_slow_body_is_cut_and_others_are_served(folder_url: str) -> None:
+    with Running(folder_url, bounds=Bounds(body_s=0.5), worker=False) as service:
+        host, _, port = service.url.removeprefix("http://").partition(":")
+        slow = socket.create_connection((host, int(port)), timeout=20)
+        slow.sendall(f"POST {START} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+                     "Content-Length: 100\r\n\r\n{".encode())  # fmt: skip
+        assert service.get("/healthz").status_code == 200
+        answer = b""
+        while data := slow.recv(65536):
+            answer += data
+        assert b" 408 " in answer.partition(b"\r\n")[0] and b"too_slow" in answer
+        slow.close()
+
+
+def test_a_fault_has_an_id_and_nothing_else(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    house = service.house
+    load = house.store.load
+
+    async def broken(*args: Any) -> Any:
+        raise RuntimeError("SELECT secret FROM somewhere")
+
+    house.store.load = broken  # type: ignore[method-assign]  # stands for a mistake of ours
+    try:
+        with caplog.at_level(logging.ERROR, "outlast.service"):
+            answer = service.get("/v1/runs/some", headers={"x-request-id": "mine-1"})
+    finally:
+        house.store.load = load  # type: ignore[method-assign]
+    body = answer.json()
+    assert (answer.status_code, body["code"], body["request_id"]) == (500, "OUT-900", "mine-1")
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert "secret" not in answer.text and "Traceback" not in answer.text
+    assert "mine-1" in caplog.text and "secret" in caplog.text
+
+
+def test_a_store_that_is_away_is_503_and_said_again_soon(folder_url: str) -> None:
+    from outlast.errors import Unavailable
+
+    with Running(folder_url, worker=False) as service:
+        run = service.start("wish", text="?")
+        load = service.house.store.load
+
+        async def away(*args: Any) -> Any:
+            raise Unavailable("disk I/O error at /var/lib/secret.db")
+
+        service.house.store.load = away  # type: ignore[method-assign]
+        answer = service.get(f"/v1/runs/{run}")
+        service.house.store.load = load  # type: ignore[method-assign]
+        assert (answer.status_code, answer.headers["retry-after"], answer.json()["code"]) == (503, "1", "OUT-504")
+        assert "secret" not in answer.text
+
+
+def test_unknown_fields_are_refused_everywhere(service: Service) -> None:
+    document = service.get("/openapi.json").json()
+    bodies = [
+        operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for item in document["paths"].values()
+        for operation in item.values()
+        if "requestBody" in operation
+    ]
+    assert len(bodies) >= 8
+    for name in bodies:
+        assert document["components"]["schemas"][name]["additionalProperties"] is False, name

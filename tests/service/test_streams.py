@@ -1,0 +1,187 @@
+"""Events as they come: in order, once, from any number, for many listeners; and nobody slow holds the others up."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from outlast.core.events import EventType
+from outlast.service.live import BUFFER
+from tests.service.conftest import ALL, PATIENCE_S, Running, Service
+
+STREAM = {"Accept": "text/event-stream"}
+
+
+@contextmanager
+def stream(service: Service, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a stream, comments as {"comment": …}."""
+    with httpx.Client(base_url=service.url, timeout=PATIENCE_S) as client:
+        with client.stream("GET", path, headers={**STREAM, **headers}) as answer:
+            assert answer.status_code == 200, answer.read()
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield parsed(answer.iter_lines())
+
+
+def parsed(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Each message of a stream."""
+    message: dict[str, Any] = {}
+    for line in lines:
+        if line.startswith(":"):
+            yield {"comment": line}
+        elif not line:
+            if "data" in message:
+                yield message
+            message = {}
+        else:
+            name, _, value = line.partition(": ")
+            message[name] = value
+
+
+@pytest.mark.req("RUN-7")
+def test_a_stream_has_what_was_and_what_comes_and_ends(service: Service) -> None:
+    run = service.start("wish", text="?")
+    with stream(service, f"/v1/runs/{run}/events") as events:
+        assert next(events)["event"] == EventType.STARTED
+        service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
+        rest = list(events)
+    ids = [1, *(int(each["id"]) for each in rest if "id" in each)]
+    assert ids == list(range(1, len(ids) + 1)), "every number, once, in order"
+    assert rest[-1]["event"] == EventType.FINISHED_WELL
+    pages = service.get(f"/v1/runs/{run}/events?limit=2")
+    found = []
+    while True:
+        body = pages.json()
+        found += body["events"]
+        if body["ended"]:
+            break
+        pages = service.get(f"/v1/runs/{run}/events?limit=2&after={body['last']}")
+    assert [int(each["sequence"]) for each in found] == ids
+    assert json.loads(rest[-1]["data"])["id"] == found[-1]["id"]
+
+
+@pytest.mark.req("RUN-7")
+def test_who_comes_back_goes_on_after_the_last_one(service: Service) -> None:
+    run = service.start("job", rounds=3)
+    last = service.ended(run)["version"]
+    with stream(service, f"/v1/runs/{run}/events", **{"Last-Event-ID": "3"}) as events:
+        assert [int(each["id"]) for each in events] == list(range(4, last + 1))
+    bad = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": "x"})
+    assert (bad.status_code, bad.json()["refusal"]) == (422, "bad_header")
+    assert service.get("/v1/runs/none/events", headers=STREAM).status_code == 404
+
+
+def test_all_runs_of_the_tenant(service: Service) -> None:
+    assert service.get("/v1/events").json()["refusal"] == "not_acceptable"
+    with stream(service, "/v1/events") as events:
+        first = service.start("job", rounds=2)
+        seen = []
+        for each in events:
+            if "data" in each:
+                seen.append(json.loads(each["data"])["subject"])
+                if each["event"] == EventType.FINISHED_WELL and seen[-1] == first:
+                    last = each["id"]
+                    break
+    assert set(seen) == {first}, "nothing of what was there before"
+    second = service.start("job", rounds=2)
+    service.ended(second)
+    with stream(service, "/v1/events", **{"Last-Event-ID": last}) as events:
+        missed = json.loads(next(each for each in events if "data" in each)["data"])
+        assert missed["subject"] == second, "what came while nobody listened"
+    with stream(service, "/v1/events", **{"Last-Event-ID": "elsewhere-7"}) as events:
+        assert next(events)["event"] == "gap"
+
+
+def test_a_heartbeat_comes_and_a_stop_ends_every_stream(folder_url: str) -> None:
+    with Running(folder_url, ALL, heartbeat_s=0.2) as service:
+        run = service.start("wish", text="?")
+        ended = threading.Event()
+
+        def listen() -> None:
+            with stream(service, f"/v1/runs/{run}/events") as events:
+                seen = []
+                for each in events:
+                    seen.append(each)
+                    if "comment" in each:
+                        heard.set()
+                ended.set()
+
+        heard = threading.Event()
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        assert heard.wait(PATIENCE_S)
+    assert ended.wait(PATIENCE_S), "the service stopped, and with it the stream"
+
+
+def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
+    with Running(folder_url) as service:
+        run = service.start("wish", text="?")
+        service.until(f"/v1/runs/{run}", lambda body: body["status"] == "waiting")
+        listeners = [_connect(service, f"/v1/runs/{run}/events") for _ in range(200)]
+        idle = [socket.create_connection(_address(service)) for _ in range(300)]
+        for each in listeners:
+            _read_until(each, b"run.parked")
+        assert len(service.house.live) == 200
+        looks = _counted(service)
+        assert service.get("/healthz").status_code == 200
+        service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
+        for each in listeners:
+            assert b"workflow.completed" in _read_until(each, b"workflow.completed")
+            each.close()
+        for each in idle:
+            each.close()
+        assert all(n <= 1 for n in looks), "however many listen, a look reads each run once"
+
+
+def test_a_slow_one_is_cut(folder_url: str) -> None:
+    with Running(folder_url, worker=False) as service:
+        run = service.start("wish", text="?")
+        slow = service.call(service.house.live.listen("default", run))
+        good = service.call(service.house.live.listen("default", run))
+
+        async def flood() -> None:
+            for n in range(BUFFER + 10):
+                for each in (slow, good):
+                    each.push(n + 1, b"x")
+                await good.frames.get()
+
+        service.call(flood())
+        assert slow.cut.is_set() and not good.cut.is_set()
+        assert slow.frames.qsize() <= BUFFER
+
+
+def _address(service: Service) -> tuple[str, int]:
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+def _connect(service: Service, path: str) -> socket.socket:
+    made = socket.create_connection(_address(service), timeout=PATIENCE_S)
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: {_address(service)[0]}\r\nAccept: text/event-stream\r\n\r\n".encode())
+    return made
+
+
+def _read_until(made: socket.socket, mark: bytes) -> bytes:
+    found = b""
+    while mark not in found:
+        data = made.recv(65536)
+        assert data, found
+        found += data
+    return found
+
+
+def _counted(service: Service) -> list[int]:
+    """How many runs each look at the store asks for, from now on."""
+    store, counts = service.house.store, []
+    load_many = store.load_many
+
+    async def counting(kind: Any, keys: Any) -> Any:
+        counts.append(len(keys))
+        return await load_many(kind, keys)
+
+    store.load_many = counting  # type: ignore[method-assign]  # the store's own, counted
+    return counts
