@@ -13,12 +13,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from outlast.core.rows import KINDS
 from outlast.flow import Context, NoUndo, Workflow, activity
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.logs import Journal, configure, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
 from outlast.telemetry.traces import Traces, parent_of
-from tests.engine.world import Go, World
+from tests.engine.world import Go, World, one_node
 
 CANARIES = {
     "key": "sk-canary1234567890abcdef",
@@ -66,6 +67,11 @@ def two_nodes(act: Any) -> Workflow[Any]:
         pass
 
     return flow.validate()
+
+
+def world_rows(world: World) -> str:
+    """Everything the store has."""
+    return "".join(str(row) for kind in KINDS for row in world.core.shelf.under(kind, ()))
 
 
 def played(watch: Watch, act: Any) -> World:
@@ -148,10 +154,29 @@ def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
     except ValueError:
         logging.getLogger("outlast.engine").exception("with a traceback")
     assert world.reasons() == ["effect_uncertain"]
+    stored = world_rows(world)
+    assert "canary" not in stored and GONE in stored, "what is stored is shown: attention, history, export, fsck"
     spans = [span.to_json() for span in memory.get_finished_spans()]
     assert any("activity.leaks" in span for span in spans)
     everything = lines.getvalue() + "".join(spans)
     assert "canary" not in everything and GONE in everything
+
+
+@pytest.mark.req("OBS-3")
+def test_an_unexpected_exception_is_stored_without_secrets(lines: Lines) -> None:
+    async def body(world: World) -> None:
+        async def breaks(ctx: Context[Any]) -> None:
+            raise RuntimeError(" ".join(CANARIES.values()))
+
+        flow = one_node(breaks, name="breaks")
+        world.worker(flow)
+        await world.start(flow)
+        assert world.reasons() == ["exception"]
+        assert "canary" not in world_rows(world) and GONE in world_rows(world)
+
+    world = World()
+    asyncio.run(world.live(lambda: body(world)))
+    assert "canary" not in lines.getvalue()
 
 
 def test_lines_are_one_json_object_whatever_a_model_wrote() -> None:

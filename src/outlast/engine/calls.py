@@ -17,6 +17,7 @@ from outlast.flow.activity import Activity
 from outlast.flow.callee import Callee
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.outcomes import NotSent
+from outlast.telemetry.redact import redact
 from outlast.telemetry.traces import Traces
 
 
@@ -63,6 +64,8 @@ class Caller:
                 outcome = await self._outcome(attempt)
                 if span is not None:
                     self._traces.judged(span, outcome)
+        if not isinstance(outcome, Answered):
+            outcome = outcome._replace(detail=redact(outcome.detail))  # it is stored, and shown wherever the run is
         if isinstance(outcome, Answered | Maybe) and (external_id := stated_id(call)):
             return outcome._replace(external_id=external_id)
         return outcome

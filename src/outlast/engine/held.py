@@ -19,6 +19,7 @@ from outlast.engine.verdict import Resting
 from outlast.engine.walk import Surroundings
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
+from outlast.telemetry.redact import redact
 
 log = logging.getLogger("outlast.engine")
 TRACEBACK_CHARS = 4_000
@@ -39,10 +40,10 @@ class Held:
         return self.ledger.unwritten([*self._pending, *told])
 
     async def _exception(self, error: BaseException, told: tuple[Told, ...]) -> bool:
-        text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
+        text = redact("".join(traceback.format_exception(error)))[-TRACEBACK_CHARS:]
         log.warning("run %s: %s", self.ledger.run.run, text)
         shown = str(error) if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
-        shown = shown[:TEXT_CHARS_MAX]
+        shown = redact(shown)[:TEXT_CHARS_MAX]
         return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
 
     # --- giving back ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from outlast.engine.room import room
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
+from outlast.telemetry.redact import redact
 
 
 async def look_up(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
@@ -50,7 +51,7 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
     try:
         response = activity.response_codec.dump(await _call(walk, activity, call))
     except Refused as refused:
-        error = json.dumps({"code": refused.code, "detail": refused.detail})
+        error = json.dumps({"code": refused.code, "detail": redact(refused.detail)})
     memo = Memo(
         tenant=run.tenant,
         run=run.run,
