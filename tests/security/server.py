@@ -21,7 +21,7 @@ from outlast.service.identity import Anonymous, Authenticator, AuthSettings, aut
 from tests.security.flows import ears, payments
 
 T = TypeVar("T")
-ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin")
+ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin", "monitor")
 TENANTS = ("acme", "globex")
 PEOPLE = {"ana": ["approver", "finance"], "ben": ["approver", "finance"], "eve": ["approver", "sales"],
           "req": ["approver", "finance", "starter"], "root": ["admin", "approver", "finance"]}  # fmt: skip
@@ -85,7 +85,7 @@ def lines() -> tuple[dict[tuple[str, str], str], str]:
     for tenant in TENANTS:
         callers = {role: [role] for role in ROLES} | PEOPLE | PROGRAMS
         for name, roles in callers.items():
-            person = name not in PROGRAMS and name not in ("worker", "agent")
+            person = name not in PROGRAMS and name not in ("worker", "agent", "monitor")
             tokens[tenant, name], line = new_token(name, tenant=tenant, roles=roles, person=person)
             found.append(line)
     return tokens, "\n".join(found)

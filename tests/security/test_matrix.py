@@ -19,7 +19,8 @@ OPEN = {"healthz", "readyz"}
 CALLERS = ("none", *ROLES)
 OURS = {"role", "not_listed", "not_a_person"}
 """Refusals of the table; any other 403 is the rule's of what was asked for."""
-NOBODYS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw"}
+NOBODYS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw",
+           "webhook": "wh_000000000000", "delivery": "dl_0"}  # fmt: skip
 
 
 def routes(given: Iterable[Any]) -> Iterator[Any]:
@@ -90,6 +91,7 @@ BODIES = {
     "cancel_run": {"reason": "x"}, "continue_run": {}, "extend_run": {"reason": "x", "by": "PT1H"}, "signal_run": {},
     "decide_approval": {"decision": "approve", "reason": "x"}, "claim_approval": None,
     "reassign_approval": {"to": "sales", "reason": "x"},
+    "disable_webhook": {"reason": "x"}, "rotate_webhook": {},
     "resolve_attention": {"reason": "x", "choice": "continue"}, "resolve_effect": {"reason": "x", "outcome": "give_up"},
 }  # fmt: skip
 
@@ -98,12 +100,16 @@ BODIES = {
 def theirs(service: Service) -> dict[str, str]:
     """Ids of acme: a run, its approval, an effect."""
     run, approval, _ = service.approval("theirs")
-    return {"run": run, "approval": approval, "name": "said", "effect": effect_id(run, 1, "pay")}
+    with service.client("admin") as client:
+        added = client.post("/v1/webhooks", json={"url": "https://93.184.216.34/hook"})
+    assert added.status_code == 201, added.text
+    webhook = added.headers["Location"].rpartition("/")[2]
+    return {"run": run, "approval": approval, "name": "said", "effect": effect_id(run, 1, "pay"), "webhook": webhook}
 
 
 @pytest.mark.req("RUN-5", "GATE-2")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-@pytest.mark.parametrize("row", [row for row in TABLE if re.search("{(run|approval|effect)}", row["path"])],
+@pytest.mark.parametrize("row", [row for row in TABLE if re.search("{(run|approval|effect|webhook)}", row["path"])],
                          ids=lambda row: row["operation"])  # fmt: skip
 def test_what_is_anothers_is_as_if_it_were_not_there(
     service: Service, theirs: dict[str, str], row: dict[str, str], accept: str

@@ -5,9 +5,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = re.findall(
-    r"^\| (S\d+) \| (.+) \| (.+) \|$", (ROOT / "docs/security.md").read_text(encoding="utf-8"), re.MULTILINE
-)
+ROWS = re.findall(r"(?m)^\| (S\d+) \| (.+) \| (.+) \|$", (ROOT / "docs/security.md").read_text(encoding="utf-8"))
 
 
 def test_every_attack_stands_there_once() -> None:
