@@ -9,10 +9,12 @@ from outlast.core.machine import (
     TABLE,
     TERMINAL,
     ApprovalStatus,
+    DeliveryStatus,
     EffectStatus,
     LeaseStatus,
     Move,
     RunStatus,
+    SubscriptionStatus,
     WaitStatus,
     if_ignored,
 )
@@ -42,6 +44,15 @@ MACHINES: dict[type[StrEnum], tuple[str, str]] = {
     LeaseStatus: (
         "Lease of a worker or a writer",
         "Closed once, it never comes back: that process starts under a new id.",
+    ),
+    SubscriptionStatus: (
+        "Webhook",
+        "A disabled one keeps its place: enabled again, it is told what happened meanwhile. `disable` is spoken by a "
+        "person, or by the dispatcher once the receiver answered 410.",
+    ),
+    DeliveryStatus: (
+        "Delivery",
+        "A row for an event that a webhook did not accept at the first attempt; what is accepted at once leaves none.",
     ),
 }
 

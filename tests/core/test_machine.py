@@ -14,10 +14,12 @@ from outlast.core.machine import (
     TABLE,
     TERMINAL,
     ApprovalStatus,
+    DeliveryStatus,
     EffectStatus,
     LeaseStatus,
     Reason,
     RunStatus,
+    SubscriptionStatus,
     WaitStatus,
     can,
 )
@@ -30,6 +32,8 @@ LOOK_UPS: dict[type[StrEnum], Callable[..., StrEnum]] = {
     WaitStatus: machine.wait_target,
     ApprovalStatus: machine.approval_target,
     LeaseStatus: machine.lease_target,
+    SubscriptionStatus: machine.subscription_target,
+    DeliveryStatus: machine.delivery_target,
 }
 VERBS = {one: {move.verb for move in TABLE if isinstance(move.target, one)} for one in LOOK_UPS}
 PAIRS = [(one, verb, source) for one in LOOK_UPS for verb, source in product(sorted(VERBS[one]), [None, *one])]

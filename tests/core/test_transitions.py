@@ -16,6 +16,7 @@ from outlast.engine.heartbeat import Heartbeat
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.core.drive import INTENT, Drive
+from tests.core.test_deliveries import every_move
 from tests.models.world import MAPPING, at, born, find, run_of
 
 GIVES = ("park", "retry", "quiet", "hand_back", "flag", "queue")
@@ -160,6 +161,7 @@ def drive_everything() -> None:
     waits_and_approvals()
     restores()
     asyncio.run(leases())
+    every_move()
 
 
 def missing(table: Iterable[Move]) -> list[str]:

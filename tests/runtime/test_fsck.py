@@ -219,7 +219,17 @@ CANARIES: dict[str, Canary] = {
     "generation_kept": Canary("UPDATE meta SET value = '{' WHERE key = 'generation'", ("*", "generation"), "meta"),
 }
 """By the name of the check. What the schema itself forbids, or no row of this store can show, has a test of its own."""
-ELSEWHERE = {"state_whole", "undo_order", "usage_of", "usage_known", "owner_known", "history_end", "settings_safe"}
+ELSEWHERE = {
+    "event_told",
+    "cursor_due",
+    "state_whole",
+    "undo_order",
+    "usage_of",
+    "usage_known",
+    "owner_known",
+    "history_end",
+    "settings_safe",
+}
 
 
 def test_every_check_has_a_canary() -> None:

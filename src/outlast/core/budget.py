@@ -62,7 +62,7 @@ STORE_RETRY: Final = 200  # a store that is away is asked again so often
 IDLE_LOOK: Final = 5 * SECOND  # the fallback look for due work when nothing else wakes the worker
 
 # --- liveness: telling the world (OUT-2) -----------------------------------------------------
-DELIVERY_TIMEOUT: Final = 10 * SECOND  # from the name's look-up to the last byte that is read of the answer
+DELIVERY_TIMEOUT: Final = 10 * SECOND  # from the name's look-up to the head of the answer; one more for the rest of it
 DELIVERY_DNS_TIMEOUT: Final = 3 * SECOND  # of that, at most so much for the name
 DELIVERY_CLAIM: Final = 30 * SECOND  # three deliveries' time; a dead dispatcher's cursors are taken over after it
 DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # a restart of the receiver

@@ -206,12 +206,6 @@ def keep(cursor: Cursor, now: Instant) -> Cursor:
     return cursor._replace(version=cursor.version + 1, due_at=now.real + DELIVERY_CLAIM, at=now.business)
 
 
-def past(cursor: Cursor, seq: int, *, sent: bool) -> Cursor:
-    """Everything up to `seq` is settled; not written yet. `sent`: that event went out, so the next one names it."""
-    assert seq > cursor.seq
-    return cursor._replace(seq=seq, upto=max(cursor.upto, seq), last=seq if sent else cursor.last)
-
-
 def let_go(cursor: Cursor, now: Instant, *, again_at: int | None) -> Cursor:
     """Given back; `again_at`: real, the next attempt, None where nothing is owed."""
     assert (again_at is None) == (cursor.seq >= cursor.upto and not cursor.again), "what is owed has its time"
@@ -226,13 +220,11 @@ def let_go(cursor: Cursor, now: Instant, *, again_at: int | None) -> Cursor:
 
 
 def ask_again(cursor: Cursor, now: Instant) -> Cursor:
-    """A person wants an earlier event sent again."""
-    return _due(cursor._replace(version=cursor.version + 1, again=cursor.again + 1), now)
-
-
-def asked(cursor: Cursor) -> Cursor:
-    """One of the repetitions that a person asked for is settled; not written yet."""
-    return cursor._replace(again=max(0, cursor.again - 1))
+    """A person wants an earlier event sent again: at once, and what failed meanwhile is tried with it."""
+    due_at = cursor.due_at if cursor.owner else now.real
+    return cursor._replace(
+        version=cursor.version + 1, again=cursor.again + 1, due_at=due_at, owed_since=cursor.owed_since or now.real
+    )
 
 
 # --- deliveries ----------------------------------------------------------------------------

@@ -81,8 +81,8 @@ DEVELOPMENT: Final = Reach(PRIVATE, plain=True, any_port=True)
 def checked_url(url: str, reach: Reach) -> httpx.URL:
     """The URL of a subscription, if its form is allowed. Raises InvalidInput with every problem."""
     problems: list[str] = []
-    if len(url) > URL_CHARS_MAX or not url.isprintable():
-        raise InvalidInput("this is no URL for a webhook", f"at most {URL_CHARS_MAX} printable characters")
+    if len(url) > URL_CHARS_MAX or not url.isprintable() or any(map(str.isspace, url)):
+        raise InvalidInput("this is no URL for a webhook", f"at most {URL_CHARS_MAX} characters, none of them a space")
     try:
         parsed = httpx.URL(url)
         host, port = parsed.host, port_of(parsed)
@@ -107,7 +107,9 @@ def checked_url(url: str, reach: Reach) -> httpx.URL:
 
 def port_of(url: httpx.URL) -> int:
     """The port that a request to it goes to."""
-    return url.port or (443 if url.scheme == "https" else 80)
+    if url.port is not None:
+        return url.port
+    return 443 if url.scheme == "https" else 80
 
 
 def refusal(address: Address, reach: Reach) -> str:

@@ -38,7 +38,8 @@ class Poster:
         tls: ssl.SSLContext | bool = True,
         timeout_ms: int = DELIVERY_TIMEOUT,
     ) -> None:
-        """`tls`: what certificates are believed; `timeout_ms`: for the whole of a delivery, the look-up included."""
+        """`tls`: what certificates are believed; `timeout_ms`: for a delivery up to the head of its answer, the
+        look-up included; for the rest of it there is BODY_S more."""
         self._reach = reach
         self._resolve = resolve
         self._clock = clock
@@ -55,7 +56,8 @@ class Poster:
         begun = self._clock.mono()
         try:
             async with asyncio.timeout(self._timeout_ms / SECOND):
-                attempt = await self._post(url, headers, body)
+                response = await self._answer(url, headers, body)
+            attempt = self._judged(response, await _beginning(response))
         except TimeoutError:
             attempt = Attempt(0, "", f"no answer within {self._timeout_ms / SECOND:g} s", 0)
         except NotAllowed as error:
@@ -66,7 +68,8 @@ class Poster:
             attempt = Attempt(0, "", f"{type(error).__name__}: {error}".rstrip(": "), 0)
         return attempt._replace(took_ms=self._clock.mono() - begun)
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
+    async def _answer(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx.Response:
+        """The head of the answer, from the first address that can be connected to."""
         target = checked_url(url, self._reach)
         addresses = await checked_addresses(target.host, port_of(target), self._resolve, self._reach)
         for n, address in enumerate(addresses, 1):
@@ -77,7 +80,9 @@ class Poster:
                     raise
         raise AssertionError("unreachable: a host without an address is an error")
 
-    async def _post_to(self, address: str, target: httpx.URL, headers: Mapping[str, str], body: bytes) -> Attempt:
+    async def _post_to(
+        self, address: str, target: httpx.URL, headers: Mapping[str, str], body: bytes
+    ) -> httpx.Response:
         request = httpx.Request(
             "POST",
             target.copy_with(host=address),  # the address that was checked; the name stays in Host and in TLS
@@ -85,12 +90,7 @@ class Poster:
             content=body,
             extensions={"sni_hostname": target.raw_host.decode("ascii").strip("[]")},
         )
-        response = await self._transport.handle_async_request(request)
-        try:
-            beginning = await _beginning(response)
-        finally:
-            await response.aclose()
-        return self._judged(response, beginning)
+        return await self._transport.handle_async_request(request)
 
     def _judged(self, response: httpx.Response, beginning: str) -> Attempt:
         code = response.status_code
@@ -124,5 +124,7 @@ async def _beginning(response: httpx.Response) -> str:
                     break
     except (httpx.HTTPError, TimeoutError):
         pass  # its status is here, and says whether the event was accepted
+    finally:
+        await response.aclose()
     text = bytes(read[: 4 * ANSWER_CHARS_MAX]).decode("utf-8", "replace").replace("\0", "\ufffd")
     return text[:ANSWER_CHARS_MAX]

@@ -31,6 +31,7 @@ from outlast.outbox.address import (
 )
 from outlast.runtime.clocks import new_id, new_secret
 from outlast.runtime.port import Actor
+from outlast.runtime.settings import Settings
 from outlast.store.port import Store
 
 KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
@@ -276,6 +277,12 @@ class Webhooks:
             ) from error
         finally:
             own.close()
+
+
+def reach_of(settings: Settings) -> Reach:
+    """Where webhooks may lead, as the settings say. Raises InvalidInput."""
+    allowed = settings.webhooks
+    return Reach.of(private=allowed.allow_private, plain=allowed.allow_http, networks=allowed.allow_networks)
 
 
 def dispatching() -> Any:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from outlast.core.commit import Mapping
 from outlast.core.rows import Event, Value
-from outlast.runtime.fsck import of_approvals, of_effects, of_history, of_run, of_store
+from outlast.runtime.fsck import of_approvals, of_deliveries, of_effects, of_history, of_run, of_store
 from outlast.runtime.fsck.finding import Check, Finding, OneRun
 from outlast.store.port import RunRows
 
@@ -52,6 +52,8 @@ OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
     of_store.token_target,
     of_store.usage_of,
     of_store.usage_known,
+    of_deliveries.event_told,
+    of_deliveries.cursor_due,
 )
 
 

@@ -4,14 +4,19 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from outlast.core.generation import GENERATION, generation_of
+from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.rows import (
+    CURSOR,
+    DELIVERY,
     EFFECT,
     EVENT,
     META,
     RUN,
     SLOT,
     STORE,
+    SUBSCRIPTION,
     TOKEN,
+    UNTOLD,
     USAGE,
     WORKER,
     Effect,
@@ -25,7 +30,7 @@ from outlast.core.rows import (
 )
 from outlast.engine.state import values_of
 from outlast.errors import Corrupt
-from outlast.runtime.fsck import of_store
+from outlast.runtime.fsck import of_deliveries, of_store
 from outlast.runtime.fsck.checks import findings
 from outlast.runtime.fsck.finding import Broken, Finding, OneRun
 from outlast.store.migrations import SCHEMA
@@ -60,6 +65,7 @@ class Fsck:
         self._tenants: set[str] = set()
         self._slots: dict[tuple[str, int], Slot] = {}
         self._workers: frozenset[str] = frozenset()
+        self._subscriptions: dict[str, list[Subscription]] = {}
 
     async def look(self, progress: Callable[[int], None] | None = None) -> Looked:
         """The findings of the whole store. `progress` hears how many runs were looked at. Raises StoreError."""
@@ -163,7 +169,23 @@ class Fsck:
             *findings(one),
             *_named("slot_named", of_store.slot_named(run, self._slots)),
             *_named("owner_known", of_store.owner_known(run, self._workers)),
+            *(await self._told(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
+
+    async def _told(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
+        """What the tenant's subscriptions were told of a run. What is untold is read first: it becomes a cursor's."""
+        key = run[:2]
+        untold = {row[2] for row in await self._store.rows(UNTOLD, key)}
+        failed = [row for row in await self._store.rows(DELIVERY, key) if isinstance(row, Delivery)]
+        cursors = [row for row in await self._store.rows(CURSOR, key) if isinstance(row, Cursor)]
+        own = {row.subscription: row for row in cursors}
+        found = [f for row in cursors for f in _named("cursor_due", of_deliveries.cursor_due(row, None))]
+        for each in self._subscriptions[run.tenant]:
+            name = each.subscription
+            mine = {row.seq: row for row in failed if row.subscription == name}
+            told = of_deliveries.event_told(run, history, each, own.get(name), mine, untold)  # type: ignore[arg-type]
+            found += _named("event_told", told)
+        return found
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """The events of a run up to the number its row had."""
@@ -185,6 +207,10 @@ class Fsck:
     # --- what belongs to no run -------------------------------------------------------------------
     async def _wide(self) -> None:
         """The few rows that every run is compared with."""
+        self._subscriptions = {}
+        for row in await self._store.rows(SUBSCRIPTION, ()):
+            if isinstance(row, Subscription):
+                self._subscriptions.setdefault(row.tenant, []).append(row)
         rows = await self._store.rows(SLOT, (), limit=SLOTS_MAX)
         self._slots = {row[:2]: row for row in rows if isinstance(row, Slot)}
         workers = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]

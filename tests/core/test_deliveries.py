@@ -1,0 +1,130 @@
+"""The moves of subscriptions, cursors and deliveries, each fired, and what they promise."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.core import deliveries
+from outlast.core.budget import (
+    DELIVERY_ATTEMPTS_MAX,
+    DELIVERY_BACKOFF_CEILING,
+    DELIVERY_FIRST_WAIT,
+    DELIVERY_RETRY_AFTER_MAX,
+)
+from outlast.core.commit import Instant
+from outlast.core.deliveries import ANY, Attempt
+from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus
+from outlast.core.outgoing import Cursor, Delivery, Subscription
+from outlast.core.rows import Event
+from outlast.errors import IllegalMove
+
+T0 = 1_700_000_000_000
+NOW = Instant(T0, T0, 1)
+NO = Attempt(500, "oops", "answered 500", 3)
+YES = Attempt(204, "", "", 3)
+EVENT = Event("t", "r", 3, "dev.outlast.run.parked", T0, "n", 1, b"{}", "f" * 64, None)
+
+
+def subscription(**given: object) -> Subscription:
+    """An active one."""
+    row = deliveries.subscribe(
+        "t", "wh_1", url="https://example.com/", secret="whsec_a", name="", types=(), workflows=(),
+        from_start=False, since=T0, by="ann", now=NOW,
+    )  # fmt: skip
+    return row._replace(**given)  # type: ignore[arg-type]
+
+
+def every_move() -> None:
+    """Each verb of both machines, from each of its sources."""
+    row = subscription()
+    assert deliveries.rotate(row, "whsec_b", 1_000, by="ann", now=NOW).status is SubscriptionStatus.ACTIVE
+    off = deliveries.disable(row, "gone", by="ann", now=NOW)
+    assert deliveries.is_active(row) and not deliveries.is_active(off)
+    on = deliveries.enable(off, by="ann", now=NOW)
+    assert (on.status, on.swept, row.swept) == (SubscriptionStatus.ACTIVE, "", SWEPT)
+    for each in (row, off):
+        assert deliveries.remove(each, by="ann", now=NOW).secret == ""
+    first = deliveries.send("wh_1", EVENT, None, NO, 0.5, NOW)
+    again = deliveries.send("wh_1", EVENT, first, NO, 0.5, NOW)
+    assert (first.status, first.attempts, again.attempts, again.version) == (DeliveryStatus.OWED, 1, 2, 2)
+    closed = deliveries.close(again, EVENT, YES, NOW)
+    dead = deliveries.bury("wh_1", EVENT, again, NO, NOW)
+    assert (closed.status, dead.status) == (DeliveryStatus.DELIVERED, DeliveryStatus.DEAD)
+    assert deliveries.bury("wh_1", EVENT, None, NO, NOW).attempts == 1
+    for before in (None, first, closed, dead):
+        asked = deliveries.redeliver("wh_1", EVENT, before, by="ann", now=NOW)
+        assert (asked.status, asked.attempts, asked.due_at, asked.by) == (DeliveryStatus.OWED, 0, T0, "ann")
+        assert asked.event == deliveries.webhook_id(EVENT)
+
+
+@pytest.mark.req("OUT-2")
+def test_every_move_leads_where_the_table_says() -> None:
+    every_move()
+
+
+@pytest.mark.req("OUT-2")
+def test_what_is_not_in_the_table_is_refused() -> None:
+    removed = deliveries.remove(subscription(), by="ann", now=NOW)
+    with pytest.raises(IllegalMove):
+        deliveries.enable(removed, by="ann", now=NOW)
+    closed = deliveries.close(deliveries.send("wh_1", EVENT, None, NO, 0, NOW), EVENT, YES, NOW)
+    with pytest.raises(IllegalMove):
+        deliveries.bury("wh_1", EVENT, closed, NO, NOW)
+
+
+@pytest.mark.req("OUT-3")
+def test_both_secrets_sign_until_the_old_one_is_over() -> None:
+    row = deliveries.rotate(subscription(), "whsec_b", 1_000, by="ann", now=NOW)
+    assert deliveries.secrets_of(row, T0 + 999) == ("whsec_b", "whsec_a")
+    assert deliveries.secrets_of(row, T0 + 1_000) == ("whsec_b",)
+    assert deliveries.rotate(subscription(), "whsec_b", 0, by="ann", now=NOW).former == ""
+
+
+@pytest.mark.req("OUT-2")
+@given(st.floats(0, 0.999), st.integers(0, 10**12))
+def test_the_wait_grows_is_capped_and_heeds_the_receiver(chance: float, asked: int) -> None:
+    before: Delivery | None = None
+    for n in range(1, DELIVERY_ATTEMPTS_MAX + 1):
+        attempt = NO._replace(retry_after_ms=asked)
+        assert deliveries.is_over(before, attempt) == (n == DELIVERY_ATTEMPTS_MAX)
+        before = deliveries.send("wh_1", EVENT, before, attempt, chance, NOW)
+        wait = before.due_at - T0
+        own = min(DELIVERY_FIRST_WAIT * 3 ** (n - 1), DELIVERY_BACKOFF_CEILING)
+        assert max(own // 2, min(asked, DELIVERY_RETRY_AFTER_MAX)) <= wait
+        assert wait <= max(own, min(asked, DELIVERY_RETRY_AFTER_MAX))
+    assert deliveries.is_over(None, NO._replace(definite=True))
+
+
+@pytest.mark.req("OUT-2")
+@pytest.mark.parametrize(
+    ("types", "type_", "wanted"),
+    [
+        ("", "dev.outlast.run.parked", True),
+        ('["dev.outlast.run.*"]', "dev.outlast.run.parked", True),
+        ('["dev.outlast.run.*"]', "dev.outlast.workflow.started", False),
+        ('["dev.outlast.run.park"]', "dev.outlast.run.parked", False),
+        ('["dev.outlast.run.park"]', ANY, True),
+    ],
+)
+def test_what_is_wanted(types: str, type_: str, wanted: bool) -> None:
+    assert deliveries.wants(subscription(types=types), type_, "w") is wanted
+    assert not deliveries.wants(subscription(types=types, workflows='["other"]'), type_, "w")
+
+
+@pytest.mark.req("OUT-2")
+def test_a_cursor_is_due_exactly_while_it_owes() -> None:
+    row = deliveries.open_cursor(subscription(), "r", 0, 2, NOW)
+    held = deliveries.hold(row, "d", NOW)
+    assert (held.epoch, held.owner) == (1, "d") and held.due_at is not None and held.due_at > T0
+    more = deliveries.owe(held, 5, NOW)
+    assert more is not None and (more.upto, more.due_at) == (5, held.due_at), "whoever holds it goes on"
+    assert deliveries.owe(more, 5, NOW) is None
+    idle = deliveries.let_go(held._replace(seq=2), NOW, again_at=None)
+    assert (idle.owner, idle.due_at, idle.owed_since, idle.epoch) == ("", None, 0, 2)
+    with pytest.raises(AssertionError):
+        deliveries.let_go(held, NOW, again_at=None)
+    woken = deliveries.owe(idle, 3, NOW)
+    assert woken is not None and woken.due_at == woken.owed_since == T0
+    asked = deliveries.ask_again(idle, NOW)
+    assert (asked.due_at, asked.again) == (T0, 1)
+    assert isinstance(woken, Cursor)

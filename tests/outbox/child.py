@@ -1,0 +1,40 @@
+"""A dispatcher in a process of its own, which dies of signal 9 at the Nth touch of a named place: URL POINT N."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from outlast.core import deliveries, points
+from outlast.outbox import lane, stream
+from outlast.outbox.address import DEVELOPMENT
+from outlast.runtime.dispatch import dispatch
+from outlast.runtime.open import open_store
+
+CLAIM_MS = 800
+
+
+async def live(url: str, place: str, n: int) -> None:
+    """Until it is killed."""
+    left = n
+
+    def hook(name: str, labels: Sequence[str]) -> None:
+        nonlocal left
+        if name == place:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    for module in (deliveries, lane, stream):
+        module.DELIVERY_CLAIM = CLAIM_MS  # type: ignore[attr-defined]
+    stream.MARGIN_MS = 100  # type: ignore[misc]
+    stream.SENT_AT_ONCE = 2  # type: ignore[misc]
+    deliveries.DELIVERY_FIRST_WAIT = 50  # type: ignore[misc]
+    store = await open_store(url)
+    points.hook = hook
+    await dispatch(store, reach=DEVELOPMENT).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(live(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,174 @@
+"""Nothing is sent inside the network, however an address is written and whenever a name changes its mind (S20-S22)."""
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import InvalidInput
+from outlast.outbox.address import (
+    DEVELOPMENT,
+    PUBLIC,
+    NotAllowed,
+    Reach,
+    SystemResolver,
+    checked_addresses,
+    checked_url,
+    refusal,
+)
+from outlast.outbox.post import Poster
+from outlast.runtime.clocks import SystemClock
+from tests.outbox.helpers import Receiver, a_store, url_of
+
+INSIDE = [
+    "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254",
+    "192.0.0.192", "224.0.0.1", "255.255.255.255", "240.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1",
+    "203.0.113.1", "192.88.99.1", "::1", "::", "fe80::1", "fec0::1", "fc00::1", "fd00:ec2::254", "ff02::1",
+    "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::1", "2002:7f00:1::", "2002:a00:1::", "::127.0.0.1", "::ffff:0:127.0.0.1", "2001:0:1::1",
+    "2001:20::1", "2001:db8::1", "100::1", "3fff::1", "5f00::1", "8000::1",
+]  # fmt: skip
+OUTSIDE = ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "2001:4860:4860::8888", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+WRITTEN_OTHERWISE = [
+    "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "0", "localhost",
+    "localhost.", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "169.254.169.254",
+    "①②⑦.⓪.⓪.①", "127。0。0。1",
+]  # fmt: skip
+
+
+def resolving(*answers: Sequence[str]) -> "Fake":
+    """A resolver that answers in this order, and the last for ever."""
+    return Fake(list(answers))
+
+
+class Fake:
+    """A name server under the test's control."""
+
+    def __init__(self, answers: list[Sequence[str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.mark.req("OUT-6")
+@pytest.mark.parametrize("text", INSIDE)
+def test_an_address_inside_is_refused(text: str) -> None:
+    assert refusal(ip_address(text), PUBLIC)
+
+
+@pytest.mark.req("OUT-6")
+@pytest.mark.parametrize("text", OUTSIDE)
+def test_an_address_outside_is_allowed(text: str) -> None:
+    assert not refusal(ip_address(text), PUBLIC)
+
+
+@pytest.mark.req("OUT-6")
+def test_what_an_operator_allows() -> None:
+    reach = Reach.of(networks=["10.1.0.0/16"])
+    assert not refusal(ip_address("10.1.2.3"), reach) and refusal(ip_address("10.2.0.1"), reach)
+    assert not refusal(ip_address("127.0.0.1"), DEVELOPMENT)
+    assert refusal(ip_address("169.254.169.254"), DEVELOPMENT), "where clouds keep secrets, never by this word"
+    with pytest.raises(InvalidInput):
+        Reach.of(networks=["10.1.0.0/99"])
+
+
+@pytest.mark.req("OUT-6")
+@pytest.mark.parametrize("host", WRITTEN_OTHERWISE)
+def test_every_way_to_write_this_machine_is_refused_at_registration(host: str, tmp_path: Path) -> None:
+    """By the system's resolver, which knows all of them."""
+
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops:
+            ops.webhooks.reach = PUBLIC
+            with pytest.raises(InvalidInput):
+                await ops.webhooks.add(f"https://{host}/")
+            assert await ops.webhooks.list() == ()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/", "ftp://example.com/", "https://me:secret@example.com/", "https://example.com:22/",
+        "https:///x", "//example.com/", "file:///etc/passwd", "https://example.com/#part", "https://example.com:0/",
+        "https://exa mple.com/", "https://example.com/\n", "gopher://example.com/", "", "https://" + "a" * 3_000,
+    ],
+)  # fmt: skip
+def test_the_form_of_a_url(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        checked_url(url, PUBLIC)
+    assert checked_url("https://example.com/hooks?x=1", PUBLIC).host == "example.com"
+
+
+@pytest.mark.req("OUT-6")
+def test_one_address_inside_among_several_refuses_the_name() -> None:
+    async def live() -> None:
+        with pytest.raises(NotAllowed):
+            await checked_addresses("example.com", 443, resolving(["8.8.8.8", "127.0.0.1"]), PUBLIC)
+        assert await checked_addresses("example.com", 443, resolving(["8.8.8.8", "1.1.1.1"]), PUBLIC) == (
+            "8.8.8.8",
+            "1.1.1.1",
+        )
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
+    """Rebinding: the name is asked once for a delivery, and the connection goes to what was checked."""
+
+    async def live() -> None:
+        async with Receiver().listening() as receiver:
+            # 127.0.0.2 is allowed here, as an address outside is in production; 127.0.0.1 is what an attacker wants.
+            reach = Reach.of(networks=["127.0.0.2/32"])._replace(plain=True, any_port=True)
+            url = f"http://hooks.example:{receiver.port}/"
+            names = resolving(["127.0.0.2"], ["127.0.0.1"])
+            poster = Poster(reach, names, SystemClock(), timeout_ms=1_000)
+            first = await poster.post(url, {}, b"{}")
+            assert "ConnectError" in first.error, "nobody listens at the address that was checked"
+            assert (names.asked, receiver.got) == (["hooks.example"], [])
+            second = await poster.post(url, {}, b"{}")
+            assert "not sent" in second.error and receiver.got == []
+            await poster.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+def test_the_name_stays_in_the_host_header_and_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        async with Receiver().listening() as receiver, Receiver().listening() as proxy:
+            for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+                monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+            poster = Poster(DEVELOPMENT, resolving(["127.0.0.1"]), SystemClock())
+            attempt = await poster.post(f"http://hooks.example:{receiver.port}/x?y=1", {}, b"{}")
+            assert (attempt.code, attempt.error) == (204, "")
+            assert receiver.got[0].headers["host"] == f"hooks.example:{receiver.port}"
+            assert proxy.got == []
+            await poster.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+def test_a_name_server_that_is_silent_has_its_own_time() -> None:
+    async def silent(host: str, port: int) -> Sequence[str]:
+        await asyncio.sleep(60)
+        return []
+
+    async def live() -> None:
+        begun = asyncio.get_running_loop().time()
+        poster = Poster(PUBLIC, silent, SystemClock())
+        attempt = await poster.post("https://example.com/", {}, b"{}")
+        assert attempt.error and asyncio.get_running_loop().time() - begun < 5
+        await poster.close()
+        SystemResolver().close()
+
+    asyncio.run(live())

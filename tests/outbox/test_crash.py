@@ -1,0 +1,70 @@
+"""A dispatcher that dies at any place loses nothing: its successor sends what is left, under the same ids."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.core.points import POINTS
+from outlast.core.rows import UNTOLD
+from outlast.runtime.fsck.look import Fsck
+from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, url_of, working
+
+PLACES = [name for name in POINTS if name.startswith(("outbox.", "store.batch"))]
+DEATHS = (1, 2, 4, 3)  # at which touch each life ends
+ONCE = {"outbox.found"}  # all that is untold is found in one pass, so each life touches it once
+
+
+@pytest.mark.req("OUT-2")
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, tmp_path: Path) -> None:
+    async def life(url: str, n: int) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.outbox.child", url, place, str(n))
+
+    async def live() -> None:
+        url = url_of(tmp_path)
+        script = [answer(), answer(500)]
+        async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url)
+            runs = ["a", "b", "c"]
+            async with working(ops.store):
+                for run in runs:
+                    await ops.start("rounds", {"left": 4}, run_id=run)
+
+                async def over() -> bool:
+                    return all([(await ops.run(run)).ended_at for run in runs])
+
+                await until(over)
+            for n in (1, 1) if place in ONCE else DEATHS:
+                process = await life(url, n)
+                async with asyncio.timeout(30):
+                    assert await process.wait() == -signal.SIGKILL, "it died at this very place"
+            last = await life(url, 0)
+            try:
+
+                async def told() -> bool:
+                    have = firsts(receiver.accepted)
+                    return all([len(have.get(run, ())) == (await ops.run(run)).seq for run in runs])
+
+                async def quiet() -> bool:
+                    owing = await ops.store.owing("acme", made.subscription.subscription, 10)
+                    return not owing and not await ops.store.rows(UNTOLD, ())
+
+                await until(told, within=30)
+                await until(quiet, within=30)
+            finally:
+                last.kill()
+                await last.wait()
+            for run in runs:
+                ids: dict[int, set[tuple[str, bytes]]] = {}
+                for got in receiver.got:
+                    if got.place[0] == run:
+                        got.verified(made.secret)
+                        ids.setdefault(got.place[1], set()).add((got.headers["webhook-id"], got.body))
+                assert all(len(each) == 1 for each in ids.values()), "a repetition is the same message"
+                assert firsts(receiver.got)[run] == [event.seq for event in await history(ops.store, run)]
+            assert (await Fsck(ops.store).look()).findings == ()
+
+    asyncio.run(live())

@@ -1,0 +1,68 @@
+"""The canaries of what was told: a row is spoilt, and exactly its check says so."""
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from outlast.runtime.fsck.look import Fsck
+from outlast.runtime.open import open_store
+from tests.outbox.helpers import Receiver, a_store, answer, dispatching, firsts, until, url_of, working
+
+CANARIES = {
+    "the cursor is gone": ("DELETE FROM cursor", "event_told"),
+    "the cursor forgot an event": ("UPDATE cursor SET upto = upto - 1, seq = seq - 1, last = last - 1", "event_told"),
+    "owed, and not due": ("UPDATE cursor SET seq = seq - 1, last = last - 1", "cursor_due"),
+    "due, and nothing owed": ("UPDATE cursor SET due_at = 1", "cursor_due"),
+    "owed by nobody": ("UPDATE delivery SET status = 'owed'", "event_told"),
+    "given up before its turn": (
+        "UPDATE cursor SET seq = 1, last = 1, due_at = 1; UPDATE delivery SET status = 'dead'",
+        "event_told",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose run was told of, one event at the second attempt by a person's wish."""
+    path = tmp_path_factory.mktemp("told")
+
+    async def live() -> None:
+        script = [answer(), answer(422)]
+        async with a_store(url_of(path)) as ops, Receiver(script=script).listening() as receiver:
+            await ops.webhooks.add(receiver.url)
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 2}, run_id="r")
+
+                async def told() -> bool:
+                    row = await ops.run("r")
+                    return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
+
+                await until(told)
+            assert (await Fsck(ops.store).look()).findings == ()
+
+    asyncio.run(live())
+    return path / "outlast.db"
+
+
+@pytest.mark.req("OUT-2", "TEST-4")
+@pytest.mark.parametrize("name", CANARIES)
+def test_a_canary(name: str, played: Path, tmp_path: Path) -> None:
+    statements, check = CANARIES[name]
+    copy = Path(shutil.copy(played, tmp_path / "spoilt.db"))
+    db = sqlite3.connect(copy)
+    for statement in statements.split("; "):
+        assert db.execute(statement).rowcount > 0
+    db.commit()
+    db.close()
+
+    async def look() -> set[str]:
+        store = await open_store(f"sqlite:{copy}")
+        try:
+            return {finding.check for finding in (await Fsck(store).look()).findings}
+        finally:
+            await store.close()
+
+    assert asyncio.run(look()) == {check}

@@ -1,0 +1,342 @@
+"""Receivers that are slow, silent, rude or gone: every event is told in order, or visibly dead, and nobody waits."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from outlast.core import deliveries
+from outlast.core.machine import DeliveryStatus, SubscriptionStatus
+from outlast.outbox import post, stream
+from outlast.runtime.operations import Operations
+from outlast.runtime.webhooks import id_of
+from tests.outbox.helpers import (
+    Behaviour,
+    Got,
+    Receiver,
+    a_store,
+    answer,
+    dispatching,
+    firsts,
+    history,
+    until,
+    url_of,
+    working,
+)
+
+
+async def silent(got: Got, writer: asyncio.StreamWriter) -> None:
+    """Never answer."""
+    await asyncio.sleep(3_600)
+
+
+async def resetting(got: Got, writer: asyncio.StreamWriter) -> None:
+    """Cut the connection."""
+    writer.transport.abort()
+    raise ConnectionResetError
+
+
+async def dripping(got: Got, writer: asyncio.StreamWriter) -> None:
+    """Accept, and never end the answer."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def slow_head(got: Got, writer: asyncio.StreamWriter) -> None:
+    """A byte of the head now and then."""
+    for byte in b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1_000:
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def huge(got: Got, writer: asyncio.StreamWriter) -> None:
+    """A gigabyte, which claims to be gzip."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1073741824\r\n\r\n")
+    for _ in range(1_024):
+        writer.write(bytes(1_048_576))
+        await writer.drain()
+
+
+async def garbage(got: Got, writer: asyncio.StreamWriter) -> None:
+    """No HTTP at all."""
+    writer.write(b"\0\xff not http \r\n\r\n")
+    await writer.drain()
+    raise ConnectionResetError
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of a second where production has a minute: the conditions are the same."""
+    monkeypatch.setattr(deliveries, "DELIVERY_FIRST_WAIT", 20)
+    monkeypatch.setattr(deliveries, "DELIVERY_BACKOFF_CEILING", 100)
+    monkeypatch.setattr(post, "DELIVERY_TIMEOUT", 500)
+    monkeypatch.setattr(post.Poster.__init__, "__kwdefaults__", {"tls": True, "timeout_ms": 500})
+
+
+async def all_told(ops: Operations, receiver: Receiver, run: str) -> bool:
+    row = await ops.run(run)
+    return bool(row.ended_at) and len(firsts(receiver.accepted).get(run, ())) == row.seq
+
+
+@pytest.mark.req("OUT-2", "OUT-3")
+@pytest.mark.parametrize(
+    "behaviour",
+    [silent, resetting, slow_head, garbage, answer(500), answer(503, retry_after="0"), answer(302), answer(429)],
+    ids=["silent", "resetting", "slow_head", "garbage", "500", "503", "redirect", "429"],
+)
+def test_what_is_not_accepted_is_sent_again_in_order(tmp_path: Path, behaviour: Behaviour) -> None:
+    """The third event fails twice; nothing after it arrives before it is accepted; each attempt has the same id."""
+
+    async def live() -> None:
+        ok = answer()
+        script = [ok, ok, behaviour, behaviour]
+        async with a_store(url_of(tmp_path)) as ops, Receiver(script=script).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url)
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 4}, run_id="r")
+
+                async def told() -> bool:
+                    return await all_told(ops, receiver, "r")
+
+                await until(told)
+            events = await history(ops.store, "r")
+            assert [got.place[1] for got in receiver.got] == [1, 2, 3, 3, *range(3, len(events) + 1)]
+            assert len({got.headers["webhook-id"] for got in receiver.got}) == len(events)
+            for got in receiver.got:
+                got.verified(made.secret)
+            rows, _ = await ops.webhooks.deliveries(made.subscription.subscription)
+            assert [(row.seq, row.status, row.attempts) for row in rows] == [(3, DeliveryStatus.DELIVERED, 3)]
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+@pytest.mark.parametrize("behaviour", [dripping, huge], ids=["dripping", "huge"])
+def test_what_is_accepted_is_not_read_to_the_end(tmp_path: Path, behaviour: Behaviour) -> None:
+    """Its status is what counts; a gigabyte is not read, and nothing is decompressed."""
+
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver(script=[behaviour]).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url)
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 1}, run_id="r")
+
+                async def told() -> bool:
+                    row = await ops.run("r")
+                    return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
+
+                await until(told)
+            assert len(receiver.got) == (await ops.run("r")).seq, "none of them twice"
+            assert (await ops.webhooks.standing(made.subscription.subscription)).dead == 0
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_a_definite_no_is_dead_and_what_follows_is_sent(tmp_path: Path) -> None:
+    """One attempt; a person sees it and has it sent again, under the same id."""
+
+    async def live() -> None:
+        script = [answer(), answer(422, b"<b>no</b>")]
+        async with a_store(url_of(tmp_path)) as ops, Receiver(script=script).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url)
+            name = made.subscription.subscription
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 2}, run_id="r")
+
+                async def told() -> bool:
+                    row = await ops.run("r")
+                    return bool(row.ended_at) and len(receiver.got) == row.seq
+
+                await until(told)
+                (dead,), _ = await ops.webhooks.deliveries(name, status=DeliveryStatus.DEAD)
+                assert (dead.seq, dead.attempts, dead.code, dead.answer) == (2, 1, 422, "<b>no</b>")
+                assert (await ops.webhooks.standing(name)).dead == 1
+                sent = len(receiver.got)
+                await ops.webhooks.redeliver(id_of(dead))
+                await until(lambda: len(receiver.got) == sent + 1)
+                assert receiver.got[-1].headers["webhook-id"] == dead.event
+                assert receiver.got[-1].headers["outlast-previous"] == "1"
+
+                async def closed() -> bool:
+                    (row,), _ = await ops.webhooks.deliveries(name)
+                    return row.status is DeliveryStatus.DELIVERED
+
+                await until(closed)
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_at_the_ceiling_it_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "DELIVERY_ATTEMPTS_MAX", 3)
+
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver(answer(500)).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url, types=["dev.outlast.workflow.completed"])
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 2}, run_id="r")
+
+                async def dead() -> bool:
+                    return (await ops.webhooks.standing(made.subscription.subscription)).dead == 1
+
+                await until(dead)
+                receiver.behaviour = answer()
+                assert await ops.webhooks.redeliver_dead(made.subscription.subscription) == 1
+                await until(lambda: len(receiver.got) == 4)
+            assert {got.event["type"] for got in receiver.got} == {"dev.outlast.workflow.completed"}
+            assert len({got.headers["webhook-id"] for got in receiver.got}) == 1
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_410_disables_and_enabling_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 2}, run_id="r")
+
+                async def off() -> bool:
+                    row = await ops.webhooks.get(name)
+                    return row.status is SubscriptionStatus.DISABLED and "410" in row.why
+
+                await until(off)
+                await ops.start("rounds", {"left": 2}, run_id="meanwhile")
+
+                async def over() -> bool:
+                    return bool((await ops.run("meanwhile")).ended_at)
+
+                await until(over)
+                assert len(receiver.got) == 2
+                await ops.webhooks.enable(name)
+
+                async def told() -> bool:
+                    return await all_told(ops, receiver, "r") and await all_told(ops, receiver, "meanwhile")
+
+                await until(told)
+            assert firsts(receiver.got)["r"] == sorted(firsts(receiver.got)["r"])
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_a_silent_receiver_holds_up_nobody_else(tmp_path: Path) -> None:
+    """While each attempt at one of them runs into its deadline, the other is told of everything."""
+
+    async def live() -> None:
+        good, bad = Receiver(), Receiver(silent)
+        async with a_store(url_of(tmp_path)) as ops, good.listening(), bad.listening():
+            await ops.webhooks.add(bad.url)
+            await ops.webhooks.add(good.url)
+            async with working(ops.store), dispatching(ops.store):
+                runs = [f"r{n}" for n in range(30)]
+                for run in runs:
+                    await ops.start("rounds", {"left": 2}, run_id=run)
+
+                async def told() -> bool:
+                    return all([await all_told(ops, good, run) for run in runs])
+
+                await until(told, within=15)
+                assert bad.accepted == []
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_a_receiver_that_asks_for_patience_gets_it(tmp_path: Path) -> None:
+    async def live() -> None:
+        script = [answer(429, retry_after="2")]
+        async with a_store(url_of(tmp_path)) as ops, Receiver(script=script).listening() as receiver:
+            await ops.webhooks.add(receiver.url)
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 1}, run_id="r")
+                await until(lambda: len(receiver.got) >= 2)
+            assert receiver.got[1].at - receiver.got[0].at >= 1.9
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2", "OUT-3")
+def test_a_filtered_subscriber_can_prove_that_it_missed_nothing(tmp_path: Path) -> None:
+    """`outlast-previous` names the event of the run that it was sent before, whatever lies between."""
+
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+            await ops.start("rounds", {"left": 3}, run_id="before")
+            await ops.webhooks.add(receiver.url, types=["dev.outlast.workflow.*"], workflows=["rounds"])
+            await ops.webhooks.add(receiver.url, workflows=["other"])
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 5}, run_id="r")
+
+                async def told() -> bool:
+                    ends = [got for got in receiver.got if got.event["type"].endswith("completed")]
+                    return len(ends) == 2
+
+                await until(told)
+            mine = [got for got in receiver.got if got.place[0] == "r"]
+            wanted = [e.seq for e in await history(ops.store, "r") if e.type.startswith("dev.outlast.workflow.")]
+            assert [got.place[1] for got in mine] == wanted
+            assert [int(got.headers["outlast-previous"]) for got in mine] == [0, *wanted[:-1]]
+            early = [got for got in receiver.got if got.place[0] == "before"]
+            assert early[0].place[1] > 1 and early[0].headers["outlast-previous"] == "0", "it begins with now"
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_from_the_start_and_rotation(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+            async with working(ops.store):
+                await ops.start("rounds", {"left": 3}, run_id="old")
+
+                async def over() -> bool:
+                    return bool((await ops.run("old")).ended_at)
+
+                await until(over)
+            made = await ops.webhooks.add(receiver.url, from_start=True)
+            rotated = await ops.webhooks.rotate(made.subscription.subscription)
+            async with dispatching(ops.store):
+
+                async def told() -> bool:
+                    return await all_told(ops, receiver, "old")
+
+                await until(told)
+            for got in receiver.got:
+                assert got.verified(made.secret) == got.verified(rotated.secret)
+                assert len(got.headers["webhook-signature"].split()) == 2
+            test = await ops.webhooks.test(made.subscription.subscription)
+            assert (test.code, test.error) == (204, "")
+            assert receiver.got[-1].verified(rotated.secret)["type"] == "dev.outlast.webhook.test"
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_several_dispatchers_never_hold_one_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of them, on the same store: each event once, in order."""
+    monkeypatch.setattr(stream, "SENT_AT_ONCE", 1)
+
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+            await ops.webhooks.add(receiver.url)
+            async with working(ops.store), dispatching(ops.store), dispatching(ops.store), dispatching(ops.store):
+                runs = [f"r{n}" for n in range(20)]
+                for run in runs:
+                    await ops.start("rounds", {"left": 3}, run_id=run)
+
+                async def told() -> bool:
+                    return all([await all_told(ops, receiver, run) for run in runs])
+
+                await until(told)
+            have = [got.place for got in receiver.got]
+            assert len(have) == len(set(have))
+            assert all(seqs == sorted(seqs) for seqs in firsts(receiver.got).values())
+
+    asyncio.run(live())
