@@ -21,6 +21,7 @@ TABLES: Final = {
     "event": "seq",
     "slot": "i",
     "value": "hash",
+    "result": "ordinal",
     "token": "key",
 }
 
@@ -38,6 +39,7 @@ class Look:
     slots: Rows
     signals: set[str]  # ids of signals already left
     values: Rows  # the large parts of its states
+    results: Rows
 
     @property
     def over(self) -> bool:
@@ -80,6 +82,8 @@ class Look:
             "effects": {f"{e['visit']}/{e['key']}": e["status"] for e in self.effects},
             "approvals": [(a["wait"], a["status"], a["chosen"], a["consumed_by"]) for a in self.approvals],
             "waits": {f"{w['visit']}/{w['key']}": w["status"] for w in self.waits},
+            "results": [(r["ordinal"], r["key"], r["kind"], bytes(r["data"])) for r in self.results],
+            "counted": [d["results"] for e in self.events if "results" in (d := json.loads(e["body"])["data"])],
         }
 
     def wrong(self) -> list[str]:
@@ -103,6 +107,8 @@ class Look:
         ordinals = [e["ordinal"] for e in self.effects]
         if len(set(ordinals)) != len(ordinals):
             found.append("two effects share an ordinal")
+        if [r["ordinal"] for r in self.results] != list(range(1, len(self.results) + 1)):
+            found.append("the numbers of results have a gap")
         found += [f"{e['key']} is left {e['status']}" for e in self.effects if not e["settled_at"]]
         found += [f"slot {s['i']} is held by {s['holder']}" for s in self.slots if s["holder"]]
         return found
@@ -112,7 +118,7 @@ def look(db: Path) -> Look:
     """Read the file as it lies there."""
     found = glance(db, TABLES)
     if found is None:
-        return Look({}, [], [], [], [], [], [], set(), [])
+        return Look({}, [], [], [], [], [], [], set(), [], [])
     runs = found["run"]
     assert len(runs) < 2
     left = {
@@ -128,4 +134,5 @@ def look(db: Path) -> Look:
         slots=found["slot"],
         signals=left,
         values=found["value"],
+        results=found["result"],
     )

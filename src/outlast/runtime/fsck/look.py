@@ -11,6 +11,7 @@ from outlast.core.rows import (
     EFFECT,
     EVENT,
     META,
+    RESULT,
     RUN,
     SLOT,
     STORE,
@@ -22,6 +23,7 @@ from outlast.core.rows import (
     Effect,
     Event,
     Key,
+    Result,
     Run,
     Slot,
     Token,
@@ -30,7 +32,7 @@ from outlast.core.rows import (
 )
 from outlast.engine.state import values_of
 from outlast.errors import Corrupt
-from outlast.runtime.fsck import of_deliveries, of_store
+from outlast.runtime.fsck import of_deliveries, of_results, of_store
 from outlast.runtime.fsck.checks import findings
 from outlast.runtime.fsck.finding import Broken, Finding, OneRun
 from outlast.store.migrations import SCHEMA
@@ -169,6 +171,7 @@ class Fsck:
             *findings(one),
             *_named("slot_named", of_store.slot_named(run, self._slots)),
             *_named("owner_known", of_store.owner_known(run, self._workers)),
+            *await self._produced(run, history),
             *(await self._told(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
 
@@ -186,6 +189,17 @@ class Fsck:
             told = of_deliveries.event_told(run, history, each, own.get(name), mine, untold)  # type: ignore[arg-type]
             found += _named("event_told", told)
         return found
+
+    async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
+        """What a run's results say: read after the events that count them."""
+        found: list[Result] = []
+        while page := await self._store.in_order(
+            RESULT, run[:2], after=found[-1].ordinal if found else 0, limit=EVENTS
+        ):
+            found += [row for row in page if isinstance(row, Result)]
+            if len(page) < EVENTS:
+                break
+        return list(_named("results_counted", of_results.results_counted(history, found)))
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """The events of a run up to the number its row had."""

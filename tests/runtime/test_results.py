@@ -1,0 +1,91 @@
+"""Counts are counts of rows, pages follow the order of emission, and fsck misses no row (OUT-5, I17, I18)."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Context, Workflow
+from outlast.errors import NotFound
+from outlast.flow.people import EVERY_ROLE
+from outlast.runtime import InProcessRuntime, open_store
+from outlast.runtime.fsck.look import Fsck, Looked
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+
+pytestmark = pytest.mark.req("OUT-5")
+
+
+class Harvest(BaseModel):
+    n: int
+
+
+harvest = Workflow("runtime-harvest", state=Harvest)
+
+
+@harvest.node(start=True)
+async def take(ctx: Context[Harvest]) -> None:
+    for i in range(ctx.state.n):
+        await ctx.emit({"i": i}, key=f"{999 - i:03d}", kind="lead")
+
+
+async def played(path: Path, n: int) -> None:
+    store = await open_store(f"sqlite:{path}")
+    try:
+        async with InProcessRuntime(store, [harvest]) as runtime:
+            await runtime.operations.start("runtime-harvest", {"n": n}, run_id="r1")
+            await runtime.finished("r1")
+    finally:
+        await store.close()
+
+
+ACTOR = Actor("ana", EVERY_ROLE)
+
+
+def test_the_count_is_the_number_of_rows_that_are_fetched(tmp_path: Path) -> None:
+    async def body() -> None:
+        await played(tmp_path / "s.db", 120)
+        store = await open_store(f"sqlite:{tmp_path / 's.db'}")
+        ops = Operations(store, tenant="default", actor=ACTOR, workflows={})
+        found: list[int] = []
+        while page := await ops.results("r1", after=found[-1] if found else 0, limit=50):
+            found += [row.ordinal for row in page]
+        assert found == list(range(1, 121)) and await ops.count_results("r1") == 120
+        assert [row.key for row in await ops.results("r1", limit=2)] == ["999", "998"], "by emission, not by key"
+        with pytest.raises(NotFound):
+            await ops.results("no such run")
+        with pytest.raises(NotFound):
+            await Operations(store, tenant="other", actor=ACTOR, workflows={}).count_results("r1")
+        await store.close()
+
+    asyncio.run(body())
+
+
+async def looked(path: Path) -> Looked:
+    store = await open_store(f"sqlite:{path}")
+    try:
+        return await Fsck(store).look()
+    finally:
+        await store.close()
+
+
+@pytest.mark.req("TEST-4", "CKP-5")
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "DELETE FROM result WHERE ordinal = 60",
+        "DELETE FROM result WHERE ordinal = 120",
+        "UPDATE result SET ordinal = 500 WHERE ordinal = 1",
+        "UPDATE result SET data = '{' WHERE ordinal = 3",
+    ],
+)
+def test_a_missing_or_spoilt_result_is_found(tmp_path: Path, spoilt: str) -> None:
+    path = tmp_path / "s.db"
+    asyncio.run(played(path, 120))
+    assert asyncio.run(looked(path)).findings == ()
+    with sqlite3.connect(path) as db:
+        db.execute(spoilt)
+    db.close()
+    assert {f.check for f in asyncio.run(looked(path)).findings} == {"results_counted"}

@@ -1,0 +1,53 @@
+"""Results across deaths at every chunk, by the tool that authors have."""
+
+from datetime import timedelta
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Workflow, activity, repeat
+from outlast.testing import every_crash
+from outlast.testing.crashes import End
+
+pytestmark = pytest.mark.req("CKP-4", "CKP-5", "TEST-1")
+
+
+class Harvest(BaseModel):
+    pages: int
+    taken: int = 0
+
+
+class Lead(BaseModel):
+    page: int
+    n: int
+
+
+harvest = Workflow("harvest", state=Harvest)
+PER_PAGE = 30
+
+
+@activity(key="book/{page}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("it lapses"))
+async def book(page: int) -> int:
+    return page
+
+
+@harvest.node(start=True)
+async def take(ctx: Context[Harvest]) -> Literal["close"]:
+    """Two chunks and a rest in one visit, with a call in their midst."""
+    for page in range(ctx.state.pages):
+        await ctx.do(book, page)
+        for n in range(PER_PAGE):
+            await ctx.emit(Lead(page=page, n=n), key=f"lead/{page}/{n}")
+    return "close"
+
+
+@harvest.node
+async def close(ctx: Context[Harvest]) -> None:
+    await ctx.emit({"closed": True}, key="lead/0/0", kind="mark")
+    ctx.state.taken = ctx.state.pages * PER_PAGE
+
+
+@every_crash(harvest, {"pages": 4})
+def test_no_death_loses_or_doubles_a_result(end: End) -> None:
+    assert end.outcome["taken"] == 120
