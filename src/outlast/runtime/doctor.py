@@ -1,12 +1,12 @@
 """Can everything here work? One line for each thing that must hold, and what to do where it does not."""
 
 import platform
-import time
 from typing import Final, NamedTuple
 
 from outlast.core.budget import SECOND
 from outlast.core.machine import RunStatus
 from outlast.core.rows import RUN
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.settings import unknown
 from outlast.runtime.spans import span
@@ -46,7 +46,7 @@ def _store(facts: dict[str, str | int]) -> list[Finding]:
 
 
 async def _clock(ops: Operations) -> Finding:
-    skew = abs(round(time.time() * SECOND) - (await ops.store.now()).real)
+    skew = abs(SystemClock().wall() - (await ops.store.now()).real)
     fix = (
         "set this machine's clock: leases follow the store's, only times shown here are off" if skew > SKEW_MAX else ""
     )
