@@ -45,7 +45,10 @@ async def set_mapping(
     wanted: Mapping,
     rearm: Callable[[Run, Mapping], int | None],
 ) -> Mapping:
-    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run."""
+    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run.
+
+    In a transaction that begins with BEGIN_MAPPING.
+    """
     stored = successor(old, wanted, batch.now.real)
     moved: list[tuple[int | None, str, str]] = []
     for record in await db.fetch(numbered(sql.UNOWNED) + " FOR NO KEY UPDATE", timeout=CHORE_S):

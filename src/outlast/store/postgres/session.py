@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import asyncpg
 
 from outlast.core import points
-from outlast.core.commit import IDENTITY, Commit, Done, Instant
+from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Row, Run, Writer
+from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WORKER, WRITER, Key, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -179,8 +179,8 @@ class Session:
         held: list[Ticket] = []
         try:
             db = await self.db()
-            await db.execute("BEGIN")
             try:
+                await db.execute(statements.BEGIN_MOVES if _move_runs(tickets) else "BEGIN")
                 held = await self._transact(db, tickets, optimistic)
             except TimeoutError:  # the line is silent: a ROLLBACK would wait for the answer too
                 await self.drop()
@@ -271,14 +271,15 @@ class Session:
         label: str,
         *,
         receipt: bool = True,
+        begin: str = "BEGIN",
     ) -> T:
         """A transaction of its own for anything else, with its receipt (but for the writer's own row).
 
         Raises StoreError or asyncpg's errors.
         """
         db = await self.db()
-        await db.execute("BEGIN")
         try:
+            await db.execute(begin)
             batch = Batch(lambda kind, key: None, await self.now(db))
             answer = await work(db, batch)
             if receipt:
@@ -411,6 +412,16 @@ class Session:
 def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
     mine = named((commit,), optimistic=False) if busy else {}
     return any((kind.name, key) in busy for kind, keys in mine.items() for key in keys)
+
+
+def _move_runs(tickets: Sequence[Ticket]) -> bool:
+    """May they write a run? Renewals do not: they wait for nobody."""
+    return not all(
+        isinstance(t.work, Commit)
+        and t.work.fence is None
+        and all(type(w) is Put and w.kind is WORKER for w in t.work.writes)
+        for t in tickets
+    )
 
 
 def _may_be_due(row: Row) -> bool:

@@ -60,6 +60,12 @@ def exist(kind: Kind) -> str:
     )
 
 
+# A transaction that may write runs, and the one that changes the clock mapping: the second waits for every first, and
+# the firsts after it for the second, so no run is left with a due_at of another mapping. Taken before the mapping is
+# read; a batch that reads runs takes the same lock anyway.
+BEGIN_MOVES: Final = f"BEGIN; LOCK TABLE {RUN.name} IN ROW SHARE MODE"
+BEGIN_MAPPING: Final = f"BEGIN; LOCK TABLE {RUN.name} IN EXCLUSIVE MODE"
+
 # The store's time, and the clock mapping. Parameters: the mapping's key.
 NOW: Final = (
     f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "

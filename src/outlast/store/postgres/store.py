@@ -25,6 +25,7 @@ from outlast.store.postgres.listen import Listener
 from outlast.store.postgres.reads import Reads
 from outlast.store.postgres.schema import migrate
 from outlast.store.postgres.session import Session
+from outlast.store.postgres.statements import BEGIN_MAPPING
 from outlast.store.postgres.transactions import OpenTransaction, Transactions
 from outlast.store.postgres.writer import Writer
 from outlast.store.ticker import Ticker
@@ -145,7 +146,7 @@ class PostgresStore(Desk):
         async def work(session: Session) -> Mapping:
             old = session.mapping
             stored = await session.alone(
-                lambda db, b: chores.set_mapping(db, b, session.mapping, mapping, rearm), "set"
+                lambda db, b: chores.set_mapping(db, b, session.mapping, mapping, rearm), "set", begin=BEGIN_MAPPING
             )
             assert stored.version > old.version
             session.mapping = stored

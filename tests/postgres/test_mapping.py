@@ -1,0 +1,156 @@
+"""A change of the clock mapping finds every run that a batch was just leaving, however the two interleave (S-4)."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.core import points
+from outlast.core.commit import Commit, Mapping
+from outlast.core.rows import Run
+from outlast.store.postgres import statements
+from outlast.store.postgres import store as opened_store
+from outlast.store.postgres.session import Session
+from outlast.store.postgres.store import PostgresStore
+from outlast.testing.conformance import subject as make
+from tests.postgres import server
+from tests.postgres.test_plain import opened, taken
+
+HOUR = 3_600_000
+PATIENCE_S = 30
+ASLEEP = "it falls asleep"
+WAITS = (
+    "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'run' AND NOT l.granted"
+)
+
+
+class Gate:
+    """Where a batch stands still until it is let through."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def stand(self) -> None:
+        self.reached.set()
+        assert self.may_go_on.wait(PATIENCE_S)
+
+
+def due_in_business_time(run: Run, mapping: Mapping) -> int | None:
+    return mapping.real(int(run.clocks))
+
+
+def falls_asleep(row: Run, at: int, due_at: int, **fence: Any) -> Commit:
+    """The holder gives the run back: due at a business instant, by the mapping that counts as far as it knows."""
+    return make.put_run(row, owner="", due_at=due_at, clocks=str(at))._replace(
+        fence=make.fence(row, **fence), label=ASLEEP
+    )
+
+
+async def changed(store: PostgresStore, gate: Gate) -> Mapping:
+    """Let the mapping change while the batch stands at the gate: as soon as it is done, or waits, the batch goes on."""
+    now = await store.now()
+    wanted = Mapping(0, now.real, now.business, 1_000.0)
+    changing = asyncio.create_task(store.set_mapping(wanted, due_in_business_time))
+    db = await asyncpg.connect(server.url())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not changing.done() and not await db.fetchval(WAITS):  # noqa: ASYNC110 - no event says it
+                await asyncio.sleep(0.02)
+    finally:
+        await db.close()
+        gate.may_go_on.set()
+    return await changing
+
+
+async def a_park_meets_it(url: str) -> bool:
+    """Is a run that is parked between the reading of the mapping and COMMIT due by the new mapping?"""
+    gate = Gate()
+
+    def hook(place: str, labels: Sequence[str]) -> None:
+        if place == "store.batch:inside" and ASLEEP in labels:
+            gate.stand()
+
+    async with opened(url, url) as (mine, other):
+        row = await taken(mine)
+        now = await mine.now()
+        points.hook = hook
+        try:
+            at = now.business + HOUR
+            parking = asyncio.create_task(mine.commit(falls_asleep(row, at, now.real + HOUR, mapping=now.mapping)))
+            await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
+            mapping = await changed(other, gate)
+            await parking
+        finally:
+            points.hook = None
+        return (await make.the_run(other)).due_at == mapping.real(at)
+
+
+async def a_take_meets_it(url: str, patch: pytest.MonkeyPatch) -> bool:
+    """Is a run that a take puts to sleep due by the new mapping, where it changes before the take has found the run?"""
+    gate, take = Gate(), Session._take
+
+    async def slow(self: Session, *args: Any) -> object:
+        if self._writer == "w0" and not gate.may_go_on.is_set():
+            await asyncio.to_thread(gate.stand)
+        return await take(self, *args)
+
+    async with opened(url, url) as (mine, other):
+        await mine.commit(make.start(make.run_row()))
+        at = (await mine.now()).business + HOUR
+
+        def sleep_again(run: Run, now: Any, mapping: Mapping) -> Commit:
+            return make.put_run(run, due_at=mapping.real(at), clocks=str(at))
+
+        patch.setattr(Session, "_take", slow)
+        taking = asyncio.create_task(mine.take((make.LANE,), 1, sleep_again))
+        await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
+        mapping = await changed(other, gate)
+        await taking
+        return (await make.the_run(other)).due_at == mapping.real(at)
+
+
+def test_a_run_parked_meanwhile_is_due_by_the_new_mapping(url: str) -> None:
+    assert asyncio.run(a_park_meets_it(url))
+
+
+def test_a_run_put_to_sleep_by_a_take_meanwhile_is_due_by_the_new_mapping(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asyncio.run(a_take_meets_it(url, monkeypatch))
+
+
+def test_without_the_lock_of_the_change_a_parked_run_keeps_its_old_due(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The safeguard removed."""
+    monkeypatch.setattr(opened_store, "BEGIN_MAPPING", "BEGIN")
+    assert not asyncio.run(a_park_meets_it(url))
+
+
+def test_without_the_lock_of_the_batch_a_run_taken_keeps_its_old_due(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The safeguard removed."""
+    monkeypatch.setattr(statements, "BEGIN_MOVES", "BEGIN")
+    assert not asyncio.run(a_take_meets_it(url, monkeypatch))
+
+
+def test_two_changes_at_once_follow_each_other(url: str) -> None:
+    async def live() -> None:
+        async with opened(url, url) as (mine, other):
+            now = await mine.now()
+            wanted = Mapping(0, now.real, now.business + HOUR, 1.0)
+
+            async def change(store: PostgresStore, by: int) -> Mapping:
+                return await store.set_mapping(wanted._replace(base_business=now.business + by), due_in_business_time)
+
+            changes: list[Callable[[], Awaitable[Mapping]]] = [
+                lambda store=store, n=n: change(store, HOUR) for n in range(10) for store in (mine, other)
+            ]
+            versions = [stored.version for stored in await asyncio.gather(*(each() for each in changes))]
+            assert sorted(versions) == list(range(1, 21))
+            assert (await mine.now()).mapping == 20
+
+    asyncio.run(live())
