@@ -17,6 +17,8 @@ from outlast.service.identity import AuthSettings
 
 ISSUER, AUDIENCE = "https://id.example.com/realms/acme", "outlast"
 RSA_KEYS = [rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(3)]
+ELSEWHERE = "/elsewhere"
+"""Where the keys are to be had whatever `status` and `body` say: for redirects that are not to be followed."""
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
 
 
@@ -95,7 +97,9 @@ def serving() -> Iterator[Issuer]:
             issuer.fetches += 1
             issuer.paths.append(self.path)
             body = json.dumps({"keys": issuer.keys}).encode() if issuer.body is None else issuer.body
-            self.send_response(issuer.status)
+            if self.path == ELSEWHERE:
+                body = json.dumps({"keys": issuer.keys}).encode()
+            self.send_response(200 if self.path == ELSEWHERE else issuer.status)
             for name, value in issuer.headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))

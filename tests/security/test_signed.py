@@ -14,7 +14,20 @@ from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated, Unver
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.service.identity import AuthSettings, Principal, authenticator
 from outlast.service.identity.keys import COOLDOWN_MS, LIFETIME_MS, REFRESH_MS
-from tests.security.issuer import EC_KEY, RSA_KEYS, Issuer, b64, claims, pem, public, raw, serving, token, unsigned
+from tests.security.issuer import (
+    EC_KEY,
+    ELSEWHERE,
+    RSA_KEYS,
+    Issuer,
+    b64,
+    claims,
+    pem,
+    public,
+    raw,
+    serving,
+    token,
+    unsigned,
+)
 
 HEAD = b'{"alg":"RS256","kid":"k0","typ":"JWT"}'
 
@@ -243,7 +256,7 @@ def test_an_issuer_that_is_away_lets_nobody_in_for_longer_than_fifteen_minutes(i
 @pytest.mark.parametrize(
     ("status", "body", "headers"),
     [
-        (500, b"", {}), (302, b"", {"Location": "http://127.0.0.1:1/"}), (200, b"not json", {}), (200, b"[]", {}),
+        (500, b"", {}), (302, b"", {"Location": ELSEWHERE}), (200, b"not json", {}), (200, b"[]", {}),
         (200, b'{"keys": 7}', {}), (200, b'{"keys": []}', {}), (200, b"[" * 100_000, {}),
         (200, json.dumps({"keys": [public("k0", RSA_KEYS[0])], "x": "y" * 300_000}).encode(), {}),
         (200, json.dumps({"keys": [{}] * 200}).encode(), {}),

@@ -34,9 +34,7 @@ class SignedTokens:
         self._keys = keys
 
     async def read(self, token: str) -> Principal:
-        """The caller whom the token proves. Raises Unauthenticated, Unverifiable."""
-        if len(token) > TOKEN_BYTES_MAX:
-            raise refused("too_large")
+        """The caller whom the token, of at most TOKEN_BYTES_MAX, proves. Raises Unauthenticated, Unverifiable."""
         header = _header(token)
         kid, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(kid, str) or not 0 < len(kid) <= KID_CHARS_MAX or algorithm not in self._settings.algorithms:

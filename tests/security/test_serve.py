@@ -1,0 +1,57 @@
+"""`outlast serve`, as typed: no open door (S34), and a stranger is a stranger."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from outlast.service.identity import new_token
+
+SERVE = [sys.executable, "-m", "outlast", "serve", "--port", "0"]
+
+
+@contextmanager
+def served(folder: Path, *words: str, **environment: str) -> Iterator[str]:
+    """A service until the block ends; where it is reached."""
+    process = subprocess.Popen(
+        [*SERVE, *words], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    try:
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found, "it says where it is reached"
+        yield found[0]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stdout.close()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_it_refuses_another_address_without_credentials(tmp_path: Path, host: str) -> None:
+    done = subprocess.run([*SERVE, "--host", host], cwd=tmp_path, capture_output=True, text=True, check=False, env={})
+    assert done.returncode == 2 and f"refuses to listen on {host} without authentication" in done.stderr
+    assert "Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("GATE-2")
+def test_with_credentials_it_asks_for_them(tmp_path: Path) -> None:
+    token, line = new_token("ana", tenant="acme", roles=["viewer"], person=True)
+    with served(tmp_path, "--host", "0.0.0.0", OUTLAST_AUTH__TOKENS=line) as url:
+        assert httpx.get(f"{url}/v1/runs").status_code == 401
+        assert httpx.get(f"{url}/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        huge = httpx.get(f"{url}/v1/runs", headers={"Authorization": "Bearer " + "x" * 64_000})
+        assert huge.status_code in (400, 401, 431)
+
+
+def test_without_them_it_is_for_this_machine(tmp_path: Path) -> None:
+    with served(tmp_path) as url:
+        assert url.startswith("http://127.0.0.1:") and httpx.get(f"{url}/v1/runs").status_code == 200
+        assert httpx.get(f"{url}/v1/runs", headers={"Host": "evil.example"}).status_code == 403
