@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -41,6 +41,10 @@ class Executed(BaseModel):
     at: float
     id: str
     """What came of it: a message id, an order id."""
+    letter: dict[str, Any] = {}
+    """What it acted on, so that a market opened on this record later goes on as this one would."""
+    bids: Literal["soon", "late", "never"] = "soon"
+    """When it bids, if it was asked for a bid."""
 
 
 class Answered(BaseModel):

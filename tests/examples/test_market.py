@@ -18,9 +18,10 @@ def rule(does: str, **more: Any) -> dict[str, Any]:
     return {"rules": [{"does": does, **more}]}
 
 
+HAGGLER: dict[str, Any] = {"any_cents": 200, "step_percent": 5, "floor_percent": 85}
 SUPPLIERS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "haggler": {"any_cents": 200, "step_percent": 5, "floor_percent": 85},
+    "haggler": HAGGLER,
     "full": rule("declines", reason="we are full"),
     "elsewhere": {"list_cents": {"other": 1}},
     "unavailable": rule("unavailable", times=2),
@@ -227,6 +228,33 @@ def test_a_market_goes_on_in_the_record_it_left_and_remembers_what_it_did(tmp_pa
         "executed": 1,
         "repeated": 1,
     }
+
+
+def test_a_market_goes_on_in_the_record_it_left_with_what_it_heard_and_had_under_way(tmp_path: Path) -> None:
+    async def until_offered(m: Market, n: int) -> list[int]:
+        return [e.cents for e in offers(await m.until("r1", lambda seen: len(offers(seen)) == n))]
+
+    async def first(m: Market, to: str) -> None:
+        await m.post("a", "invitations", invitation(answer_to=to), "i1")
+        assert await until_offered(m, 1) == [20_000]
+        await m.post("a", "feedback", feedback(19_000), "f1")
+        await m.post("b", "invitations", invitation(answer_to=to), "i1")  # it bids in a while, and not here
+
+    async def second(m: Market, to: str) -> None:
+        assert await until_offered(m, 2) == [20_000, 20_000]
+        await m.post("a", "invitations", invitation(answer_to=to, round_number=2), "i2")
+        assert await until_offered(m, 3) == [20_000, 20_000, 18_050]
+
+    async def story() -> None:
+        async with inbox() as box:
+            to = f"{box.url}/runs/r1/bids"
+            for part, wait in ((first, 3600), (second, 0)):
+                suppliers = {"a": HAGGLER, "b": {**HAGGLER, "bids_after": wait}}
+                with market(tmp_path, suppliers) as again:
+                    await part(again, to)
+            assert [signal_id for _, _, _, signal_id in box.signals] == ["a-1-1", "b-1-1", "a-1-2"]
+
+    asyncio.run(story())
 
 
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:

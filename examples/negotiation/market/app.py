@@ -14,23 +14,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..letters import Cancellation, Feedback, Inquiry, Invitation, Message, OrderForm, Proposal
+from ..letters import Feedback, Invitation
 from ..record import KINDS, Kind, read, summary
 from .behaviour import Scenario
-from .desk import BROKEN_OFF, Desk, Letter, Reply
+from .desk import BROKEN_OFF, LETTERS, Desk, Letter, Reply
 from .journal import Journal
 from .post import Post
-
-LETTERS: dict[Kind, type[Letter]] = {
-    "invitations": Invitation,
-    "quotes": Invitation,
-    "inquiries": Inquiry,
-    "proposals": Proposal,
-    "feedback": Feedback,
-    "orders": OrderForm,
-    "messages": Message,
-    "cancellations": Cancellation,
-}
 
 NO_LINGER = struct.pack("ii", 1, 0)
 """Closing a socket with this option sends a reset instead of a goodbye."""

@@ -5,17 +5,27 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from ..letters import Bid, Cancellation, Feedback, Invitation, Message, OrderForm
+from ..letters import Bid, Cancellation, Feedback, Inquiry, Invitation, Message, OrderForm, Proposal
 from ..record import APPROACHES, Arrived, Entry, Executed, Kind, Offered
 from .behaviour import Rule, Supplier
 from .journal import Journal
-from .post import Post
+from .post import Post, settled
 from .pricing import Stance, hear, offer, unable
 
 Letter: TypeAlias = Invitation | Feedback | OrderForm | Message | Cancellation
 When: TypeAlias = Literal["soon", "late", "never"]
 """When a supplier bids that has taken an invitation."""
 BROKEN_OFF = 0
+LETTERS: dict[Kind, type[Letter]] = {
+    "invitations": Invitation,
+    "quotes": Invitation,
+    "inquiries": Inquiry,
+    "proposals": Proposal,
+    "feedback": Feedback,
+    "orders": OrderForm,
+    "messages": Message,
+    "cancellations": Cancellation,
+}
 
 
 @dataclass(frozen=True)
@@ -57,18 +67,20 @@ class Desk:
         self._made: Counter[Kind] = Counter()
         self._stances: defaultdict[tuple[str, int], Stance] = defaultdict(Stance)
         self._held: list[_Held] = []
+        self._brought: set[tuple[str, str]] = set()  # bids that an earlier market on the record has brought
 
     def remember(self, entries: list[Entry]) -> None:
         """Takes up where an earlier market on the same record stopped: what was done is done, and is known."""
         arrivals = {e.n: e for e in entries if isinstance(e, Arrived) and e.supplier == self._id}
+        offers = (e for e in entries if isinstance(e, Offered) and e.supplier == self._id and settled(e.status))
+        self._brought.update((e.run_id, e.bid_id) for e in offers)
         for entry in entries:
             if isinstance(entry, Executed) and entry.n in arrivals:
                 arrival = arrivals[entry.n]
                 self._made[arrival.kind] += 1
                 self._deeds[arrival.key] = _Deed(arrival.sha256, _body(arrival.kind, entry.id))
-            elif isinstance(entry, Offered) and entry.supplier == self._id:
-                cycle = int(entry.bid_id.removeprefix(f"{self._id}-").partition("-")[0])
-                self._stances[entry.run_id, cycle].last_cents = entry.cents
+                if entry.letter:
+                    self._carry_out(LETTERS[arrival.kind].model_validate(entry.letter), entry.bids)
 
     async def handle(self, arrival: Arrived, letter: Letter) -> Reply:
         """Does with a request what this supplier's declaration says."""
@@ -138,7 +150,7 @@ class Desk:
             return Reply(422, {"detail": why})
         self._made[arrival.kind] += 1
         made, body = self._word(arrival.kind)
-        self._journal.executed(arrival, made)
+        self._journal.executed(arrival, made, letter, when)
         self._deeds[arrival.key] = _Deed(arrival.sha256, body)
         self._carry_out(letter, when)
         return Reply(200, body)
@@ -165,13 +177,17 @@ class Desk:
         if when == "late":
             self._held.append(_Held(bid, asked.run_id, asked.answer_to))
         else:
-            self._post.send(bid, asked.run_id, asked.answer_to, self._is.bids_after)
+            self._send(bid, asked.run_id, asked.answer_to, self._is.bids_after)
 
     def _release(self, run_id: str) -> None:
         """The round is over: what was held back goes out, too late by its own doing."""
         for held in [h for h in self._held if h.run_id == run_id]:
             self._held.remove(held)
-            self._post.send(held.bid, held.run_id, held.answer_to, 0)
+            self._send(held.bid, held.run_id, held.answer_to, 0)
+
+    def _send(self, bid: Bid, run_id: str, answer_to: str, after_s: float) -> None:
+        if (run_id, bid.bid_id) not in self._brought:
+            self._post.send(bid, run_id, answer_to, after_s)
 
 
 def _applies(rule: Rule, arrival: Arrived, letter: Letter) -> bool:

@@ -2,6 +2,9 @@
 
 import time
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
 
 from ..letters import Bid
 from ..record import Answered, Arrived, Entry, Executed, Kind, Offered, line, read
@@ -36,9 +39,10 @@ class Journal:
         self._write(arrival)
         return arrival
 
-    def executed(self, arrival: Arrived, made: str) -> None:
+    def executed(self, arrival: Arrived, made: str, letter: BaseModel, bids: Literal["soon", "late", "never"]) -> None:
         """Writes that the supplier acts now."""
-        self._write(Executed(n=arrival.n, at=time.time(), id=made))
+        said = letter.model_dump(mode="json")
+        self._write(Executed(n=arrival.n, at=time.time(), id=made, letter=said, bids=bids))
 
     def answered(self, arrival: Arrived, status: int, *, deduped: bool = False) -> None:
         """Writes the answer that is about to go out; status 0 for a broken connection."""

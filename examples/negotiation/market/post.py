@@ -13,6 +13,11 @@ TIMEOUT_S = 5.0
 NOT_NOW = frozenset({408, 425, 429})
 
 
+def settled(status: int) -> bool:
+    """Was a bid taken, or refused for good?"""
+    return 200 <= status < 500 and status not in NOT_NOW
+
+
 class Post:
     """The suppliers' outgoing mail. A bid keeps its id over all attempts, which lets the buyer take it once."""
 
@@ -44,7 +49,7 @@ class Post:
             except httpx.TransportError:
                 status = 0
             self._journal.offered(bid, run_id, status)
-            if 200 <= status < 500 and status not in NOT_NOW:
-                return  # taken, or refused for good
+            if settled(status):
+                return
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
