@@ -169,7 +169,7 @@ def test_a_shared_secret_in_the_key_set_is_no_key(issuer: Issuer) -> None:
 def test_time_is_kept_within_a_minute(issuer: Issuer) -> None:
     now = int(time.time())
     assert read(issuer, token(exp=now - 20)).name == "ana"
-    assert refusal(issuer, token(exp=now - 40)) == "expired"
+    assert refusal(issuer, token(exp=now - 40)) == "token_expired"
     assert read(issuer, token(nbf=now + 20)).name == "ana"
     with pytest.raises(InvalidInput, match="from 0 to 60"):
         authenticator(issuer.settings(leeway_s=61), SystemClock())

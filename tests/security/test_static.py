@@ -56,7 +56,7 @@ def test_a_token_has_its_last_day() -> None:
     asyncio.run(clock.advance(2 * 86_400_000))
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(credentials.authenticate(f"Bearer {token}", "192.0.2.1"))
-    assert caught.value.refusal == "expired"
+    assert caught.value.refusal == "token_expired"
 
 
 @pytest.mark.parametrize(

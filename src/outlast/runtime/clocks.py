@@ -93,6 +93,11 @@ def new_secret() -> str:
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
+def new_credential() -> str:
+    """What nobody guesses, as it may stand in a header: 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
 def process_id(prefix: str) -> str:
     """An id for this process start, which names the process for people: PREFIX-PID-random."""
     return f"{prefix}-{os.getpid()}-{new_id('')[:8]}"

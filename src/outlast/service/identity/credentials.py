@@ -10,7 +10,7 @@ from outlast.service.identity.failures import Failures
 from outlast.service.identity.keys import IssuerKeys
 from outlast.service.identity.principal import Principal
 from outlast.service.identity.settings import AuthSettings
-from outlast.service.identity.signed import TOKEN_BYTES_MAX, SignedTokens, refused
+from outlast.service.identity.signed import EXPIRED, TOKEN_BYTES_MAX, SignedTokens, refused
 from outlast.service.identity.static import PREFIX, StaticTokens, read_lines
 
 KNOWN_MAX: Final = 10_000
@@ -48,7 +48,7 @@ class Credentials:
             principal = await self._read(token)
         except Unauthenticated as error:
             self._known.pop(digest, None)
-            if error.refusal != "expired":  # it was good once: no guess
+            if error.refusal != EXPIRED:  # it was good once: no guess
                 self._failures.note(client)
             raise
         self._known[digest] = self._clock.boot()

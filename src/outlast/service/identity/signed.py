@@ -24,6 +24,8 @@ NEVER: Final = frozenset({"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip"})
 """Headers by which a token would bring its own key, or its own rules."""
 TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
 TIMES: Final = ("exp", "nbf", "iat")
+EXPIRED: Final = "token_expired"
+"""The one refusal of a credential that was good once."""
 
 
 class SignedTokens:
@@ -57,7 +59,7 @@ class SignedTokens:
                 options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
             )
         except jwt.ExpiredSignatureError:
-            raise refused("expired") from None
+            raise refused(EXPIRED) from None
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise refused("invalid") from None
 
@@ -87,12 +89,12 @@ class SignedTokens:
 
 def refused(refusal: str, why: str = "") -> Unauthenticated:
     """What a caller is told whose credential proves nothing: little, since it may be a stranger."""
-    said = {"expired": "it has expired", "too_large": f"at most {TOKEN_BYTES_MAX:,} bytes"}
+    said = {EXPIRED: "it has expired", "too_large": f"at most {TOKEN_BYTES_MAX:,} bytes"}
     return Unauthenticated(
         "the credential proves nothing",
         why or said.get(refusal, "it is not one that this service believes"),
         "send Authorization: Bearer … with a token that is current",
-        refusal=refusal if refusal in ("expired", "too_large", "claims") else "invalid",
+        refusal=refusal if refusal in (EXPIRED, "too_large", "claims") else "invalid",
     )
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,11 +10,11 @@ from typing import Final
 from outlast.core.clock import Clock
 from outlast.core.keys import check_name
 from outlast.errors import InvalidInput
+from outlast.runtime.clocks import new_credential
 from outlast.service.identity.principal import Principal, refusal_of_name
-from outlast.service.identity.signed import PROGRAMS, refused
+from outlast.service.identity.signed import EXPIRED, PROGRAMS, refused
 
 PREFIX: Final = "olt_"
-SECRET_BYTES: Final = 32
 PARTS: Final = frozenset({"tenant", "roles", "person", "until", "sha256"})
 
 
@@ -46,7 +45,7 @@ class StaticTokens:
         if found is None:
             raise refused("invalid")
         if found.until_ms and self._clock.wall() >= found.until_ms:
-            raise refused("expired")
+            raise refused(EXPIRED)
         return found.principal
 
 
@@ -58,7 +57,7 @@ def new_token(
         raise InvalidInput(f"{name!r} cannot name the owner of a token", "it is one word", "ana@corp.example")
     for role in roles:
         check_name("role", role)
-    token = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    token = PREFIX + new_credential()
     digest = hashlib.sha256(token.encode()).hexdigest()
     parts = [name, f"tenant={tenant}", f"roles={','.join(sorted(set(roles)))}", f"person={'yes' if person else 'no'}"]
     parts += [f"until={until:%Y-%m-%d}"] if until else []
