@@ -107,6 +107,25 @@ def test_an_approval_is_given_at_the_command_line_while_no_worker_lives(url: str
         assert answer.exit_code == 0, (arguments, answer.output, answer.exception)
 
 
+@pytest.mark.req("APP-1", "RT-5")
+def test_a_negotiation_is_told_on_the_server_that_is_named_and_only_on_an_empty_one(url: str, tmp_path: Path) -> None:
+    """As people type it, with processes of their own; a password would not be in their command lines."""
+    command = [f"{OUTLAST}", "--store", url, "demo", "--approve", "--json", "--sample", "spot-twice"]
+
+    def tell(folder: str) -> "subprocess.CompletedProcess[str]":
+        given = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": 2 * GIVE_UP_S}
+        return subprocess.run([*command, "--folder", f"{tmp_path / folder}"], check=False, **given)
+
+    done = tell("first")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert (told["outcome"], told["proven"], told["all_requests_repeated"]) == ("COMPLETED", True, 0)
+    assert told["store"] == url and not (tmp_path / "first" / "outlast.db").exists()
+    assert outlast(url, "fsck", "--chain").exit_code == 0
+    second = tell("second")
+    assert second.returncode == 4 and "holds runs already" in second.stderr, second.stdout + second.stderr
+
+
 @pytest.mark.req("RT-5")
 def test_a_server_is_backed_up_by_its_own_tools_and_that_is_said(url: str, tmp_path: Path) -> None:
     answer = outlast(url, "backup", f"{tmp_path / 'copy.db'}")

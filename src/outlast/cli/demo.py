@@ -27,15 +27,17 @@ TITLE = "demo: a supplier auction that survives a crash and a human"
 def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int, sample: str | None) -> None:
     """A supplier auction whose worker is killed in round 3, and which then waits for a person.
 
-    Real processes on a SQLite file in a temporary folder: another worker takes over, nobody is invited twice, and
-    nothing runs while the order waits for approval. The end is proven from the store and the suppliers' own record,
-    and told in a report beside the store. --sample plays one of the other purchases, without a kill.
+    Real processes on a SQLite file in a temporary folder, or on the empty store that --store names: another worker
+    takes over, nobody is invited twice, and nothing runs while the order waits for approval. The end is proven from
+    the store and the suppliers' own record, and told in a report in the folder. --sample plays one of the other
+    purchases, without a kill.
     """
     given = folder is not None
     sample = None if sample == "leverage" else sample
     place = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
+    store = _store_given()
     try:
-        holds = _play(place, approve=approve, as_json=as_json, speed=speed, sample=sample)
+        holds = _play(place, store, approve=approve, as_json=as_json, speed=speed, sample=sample)
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo(_broken_off(place, approve=approve), err=True)
         sys.exit(BROKEN_OFF)
@@ -44,7 +46,16 @@ def demo(approve: bool, as_json: bool, folder: Path | None, keep: bool | None, s
     sys.exit(0 if holds else 1)
 
 
-def _play(place: Path, *, approve: bool, as_json: bool, speed: int, sample: str | None) -> bool:
+def _store_given() -> str:
+    """The store named on this very line, or ''. One that the environment or a file names is somebody's for other
+    purposes: the demo lets business time run, for every run of its store."""
+    from outlast.cli.session import settings_now
+
+    said = settings_now()
+    return said.store if "store" in said.given else ""
+
+
+def _play(place: Path, store: str, *, approve: bool, as_json: bool, speed: int, sample: str | None) -> bool:
     from outlast.cli.story import notes as kept
     from outlast.cli.story.stage import stage
 
@@ -53,15 +64,19 @@ def _play(place: Path, *, approve: bool, as_json: bool, speed: int, sample: str 
     notes.save(place)
     with stage(json=as_json) as shown:
         shown.say(f"\noutlast · {f'demo: {sample}' if sample else TITLE}\n")
-        proof = asyncio.run(_perform(place, notes, shown, approve=approve, speed=speed, sample=sample))
+        proof = asyncio.run(_perform(place, store, notes, shown, approve=approve, speed=speed, sample=sample))
     if as_json:
         click.echo(json.dumps(proof.facts, ensure_ascii=False))
     return bool(proof.holds)
 
 
-async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed: int, sample: str | None) -> Any:
+async def _perform(
+    folder: Path, url: str, notes: Any, shown: Any, *, approve: bool, speed: int, sample: str | None
+) -> Any:
     """The story, which SIGINT, SIGTERM and SIGHUP break off in good order."""
+    from outlast.cli.story.cast import Place
     from outlast.cli.story.example import locate
+    from outlast.cli.story.notes import claim
     from outlast.cli.story.play import Play
     from outlast.cli.story.sample import Sample
     from outlast.runtime.open import open_store
@@ -76,8 +91,10 @@ async def _perform(place: Path, notes: Any, shown: Any, *, approve: bool, speed:
 
     for number in STOPS:
         loop.add_signal_handler(number, stop)
-    store = await open_store(f"sqlite:{place / 'outlast.db'}")
+    store = await open_store(url or f"sqlite:{folder / 'outlast.db'}")
     try:
+        await claim(notes, store, given=bool(url))
+        place = Place(folder, url or store.url, store.url)
         if sample:
             return await Sample(store, place, notes, shown, locate(), name=sample, alone=approve).perform()
         return await Play(store, place, notes, shown, locate(), alone=approve, speed=speed).perform()
@@ -90,8 +107,11 @@ def _broken_off(place: Path, *, approve: bool) -> str:
     from outlast.cli.story import notes as kept
     from outlast.cli.story.cast import program
 
-    if not kept.read(place).run:
+    notes = kept.read(place)
+    if not notes.run:
         return "\nStopped before the run began; there is nothing to go on with."
-    command = shlex.join([*program(), "demo", "--folder", f"{place}", *(["--approve"] if approve else [])])
-    safe = f"Stopped. 1 run is safe in {place / 'outlast.db'}; every process has ended."
+    elsewhere = ["--store", notes.store] if notes.store else []
+    more = ["--approve"] if approve else []
+    command = shlex.join([*program(), *elsewhere, "demo", "--folder", f"{place}", *more])
+    safe = f"Stopped. 1 run is safe in {notes.store or place / 'outlast.db'}; every process has ended."
     return f"\n{safe} Go on with:\n\n    {command}\n"

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from outlast.cli.failure import CONFLICT
@@ -16,6 +18,7 @@ from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 
 SCENARIO = "demo"
+STORE = "OUTLAST_STORE"
 REPLACED = CONFLICT  # how a worker ends whose lease was taken while it was silent
 # With the defaults, the invitation cut by the kill would be settled after three minutes.
 SHORT = (
@@ -24,12 +27,21 @@ SHORT = (
 )
 
 
+class Place(NamedTuple):
+    """Where a story is kept: a folder, and a store."""
+
+    folder: Path
+    store: str  # as it is opened; processes find it in their environment, since it may hold a password
+    shown: str  # as people are told it
+
+
 class Cast:
     """The processes of one telling, their files in the story's folder."""
 
-    def __init__(self, folder: Path, example: Example, notes: Notes, scenario: str = SCENARIO) -> None:
-        self.folder = folder
-        self.store_url = f"sqlite:{folder / 'outlast.db'}"
+    def __init__(self, place: Place, example: Example, notes: Notes, scenario: str = SCENARIO) -> None:
+        self.folder = folder = place.folder
+        self.store_url = place.shown
+        self._store = {STORE: place.store}
         self.record = folder / "market.jsonl"
         self.workers: list[Child] = []
         self._example = example
@@ -56,8 +68,9 @@ class Cast:
         """Start a worker process."""
         self._hired += 1
         name = f"w-{self._hired}"
-        command = self._typed(["worker", f"{self._example.package}.workflow", "--name", name, *SHORT])
-        worker = Child(name, command, self.folder / f"{name}.log", self._example.environment(NEGOTIATION_INBOX=inbox))
+        command = [*program(), "worker", f"{self._example.package}.workflow", "--name", name, *SHORT]
+        env = self._example.environment(NEGOTIATION_INBOX=inbox, **self._store)
+        worker = Child(name, command, self.folder / f"{name}.log", env)
         self.workers.append(worker)
         return worker
 
@@ -96,17 +109,15 @@ class Cast:
     async def person(self, *arguments: str) -> tuple[int, str]:
         """Run a command of the CLI as a process of its own: its status and its output."""
         process = await asyncio.create_subprocess_exec(
-            *self._typed(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+            *program(), *arguments, env={**os.environ, **self._store},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
         out, _ = await process.communicate()
         return process.returncode or 0, out.decode(errors="replace").strip()
 
     def command(self, *arguments: str) -> str:
         """The same, as a person would type it."""
-        return shlex.join(self._typed(arguments))
-
-    def _typed(self, arguments: Sequence[str]) -> list[str]:
-        return [*program(), "--store", self.store_url, *arguments]
+        return shlex.join([*program(), "--store", self.store_url, *arguments])
 
     async def close(self) -> None:
         """End every process."""

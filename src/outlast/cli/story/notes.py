@@ -6,9 +6,12 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from outlast.core.commit import Mapping
+from outlast.core.rows import RUN
 from outlast.errors import Conflict
+from outlast.store.port import Store
 
 FILE = "story.json"
+ALONE = "the demo leaves other stores alone"
 
 
 class Kill(BaseModel):
@@ -25,6 +28,8 @@ class Notes(BaseModel):
     """Everything the store and the market's record do not know."""
 
     run: str = ""
+    store: str = ""
+    """Where it is, where that is not in the folder; without a password."""
     begun_at: int = 0
     market_port: int = 0
     inbox_port: int = 0
@@ -57,6 +62,23 @@ def read(folder: Path) -> Notes:
     if path.exists():
         return Notes.model_validate_json(path.read_bytes())
     if (folder / "outlast.db").exists():
-        why = "the demo leaves other stores alone"
-        raise Conflict(f"{folder} holds a store, but no story of the demo", why, "give another --folder")
+        raise Conflict(f"{folder} holds a store, but no story of the demo", ALONE, "give another --folder")
     return Notes()
+
+
+async def claim(notes: Notes, store: Store, *, given: bool) -> None:
+    """Write down where the story is told. Raises Conflict where the store is not this story's: business time is moved
+    in it, for every run it has.
+
+    `given`: somebody named the store; else it is the one in the folder.
+    """
+    name = store.url if given else ""
+    if notes.run and notes.store != name:
+        raise Conflict(
+            f"this story is told in {notes.store or 'the store beside it'}",
+            "",
+            "give the same --store, or another --folder",
+        )
+    if given and not notes.run and await store.census(RUN, ("workflow",)):
+        raise Conflict(f"{name} holds runs already", ALONE, "give a schema or a file of its own: …?schema=demo")
+    notes.store = name

@@ -1,11 +1,10 @@
 """The story from beginning to end, told from what the store and the suppliers' record say."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from outlast.cli.story import ending, proof
-from outlast.cli.story.cast import Cast
+from outlast.cli.story.cast import Cast, Place
 from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 from outlast.cli.story.person import Person
@@ -26,7 +25,7 @@ class Play:
     """One telling in one folder; it goes on where an earlier one was broken off."""
 
     def __init__(
-        self, store: Store, folder: Path, notes: Notes, stage: Stage, example: Example, *, alone: bool, speed: float
+        self, store: Store, place: Place, notes: Notes, stage: Stage, example: Example, *, alone: bool, speed: float
     ) -> None:
         """`alone`: nobody is there to approve, so a process of our own does. `speed`: of time in the rounds."""
         self._alone, self._speed = alone, speed
@@ -35,7 +34,7 @@ class Play:
         self._workflow = example.part("workflow").negotiation
         flows = {self._workflow.name: self._workflow}
         ops = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)
-        self._scene = Scene(ops, notes, Cast(folder, example, notes), stage, example)
+        self._scene = Scene(ops, notes, Cast(place, example, notes), stage, example)
         self._post = example.part("inbox").posting(ops.signal)
         self._slow_by_bid = not notes.run
 

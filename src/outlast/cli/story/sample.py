@@ -2,10 +2,9 @@
 
 import asyncio
 from datetime import UTC, datetime
-from pathlib import Path
 
 from outlast.cli.story import ending, proof
-from outlast.cli.story.cast import Cast
+from outlast.cli.story.cast import Cast, Place
 from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 from outlast.cli.story.scene import TRUE, Scene
@@ -27,14 +26,14 @@ class Sample:
     """One telling of one sample in one folder, which is new."""
 
     def __init__(
-        self, store: Store, folder: Path, notes: Notes, stage: Stage, example: Example, *, name: str, alone: bool
+        self, store: Store, place: Place, notes: Notes, stage: Stage, example: Example, *, name: str, alone: bool
     ) -> None:
         """`alone`: nobody is there, so the sample's own answers decide. Raises NotFound for an unknown name."""
         stories = example.part("samples").STORIES
         if name not in stories:
             raise NotFound(f"there is no sample {name}", f"there are leverage, {', '.join(stories)}")
         if notes.run:
-            raise Conflict(f"{folder} holds a story already", "a sample is played from its beginning")
+            raise Conflict(f"{place.folder} holds a story already", "a sample is played from its beginning")
         self._story = stories[name]
         self._answers = list(self._story.answers)
         self._alone = alone
@@ -42,7 +41,7 @@ class Sample:
         self._workflow = example.part("workflow").negotiation
         flows = {self._workflow.name: self._workflow}
         ops = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)
-        self._scene = Scene(ops, notes, Cast(folder, example, notes, self._story.scenario), stage, example)
+        self._scene = Scene(ops, notes, Cast(place, example, notes, self._story.scenario), stage, example)
         self._shown = ""
         self._runs: set[str] = set()
 
