@@ -11,10 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from outlast.core.budget import Liveness
 from outlast.flow.workflow import Workflow
 from outlast.runtime.open import open_store
-from outlast.runtime.serve import worker_of
+from outlast.runtime.serve import Serving, worker_of
 from outlast.service.body import Bounds
 from outlast.service.house import House
 from outlast.service.identity import Anonymous, Authenticator
@@ -24,7 +23,6 @@ from tests.service import flows
 
 PATIENCE_S = 30.0
 ALL = (flows.refunds, flows.jobs, flows.wishes)
-SHORT = Liveness(heartbeat_window=3_000, heartbeat_every=1_000, drain_grace=2_000)
 
 
 @dataclass
@@ -125,7 +123,7 @@ class Running:
             house = House(store, authenticator, tuple(workflows), bounds)
             house.live = Live(store, heartbeat_s=heartbeat_s)
             listening = listen("127.0.0.1", 0)
-            parts = [worker_of(store, workflows, live=SHORT)] if worker else []
+            parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []
             self._process = Process(house, listening, list(parts), {})
             service = Service(url_of(listening), house, asyncio.get_running_loop())
             await self._process.run(lambda: self._ready.set_result(service))

@@ -46,7 +46,7 @@ class Report:
 
 
 def _is_problem(answer: Any) -> bool:
-    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+    if "application/problem+json" not in str(answer.headers.get("content-type")):
         return answer.status_code == 400 and b"Invalid HTTP request" in answer.content  # refused before it was HTTP
     return bool(answer.json().get("code"))
 
