@@ -56,6 +56,7 @@ def emits(world: World, process: int = 0) -> list[str]:
 
 
 @pytest.mark.req("CKP-5")
+@pytest.mark.every_store
 async def test_results_are_stored_in_chunks_and_counted_by_the_event(world: World) -> None:
     flow = emitting(120)
     world.worker(flow)
@@ -221,16 +222,15 @@ async def test_concurrent_emits_have_one_number_each(world: World) -> None:
     @flow.node(start=True)
     async def produce(ctx: Context[Go]) -> None:
         async def page(p: int) -> None:
-            for i in range(40):
+            for i in range(60):
                 await ctx.emit({"p": p}, key=f"{p}/{i}")
-                await asyncio.sleep(0)
 
         await asyncio.gather(*(page(p) for p in range(5)))
 
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "completed"
-    assert [r.ordinal for r in results(world)] == list(range(1, 201))
+    assert [r.ordinal for r in results(world)] == list(range(1, 301))
 
 
 @pytest.mark.parametrize(
@@ -349,6 +349,20 @@ async def test_continue_lets_it_complete(world: World) -> None:
     await world.start(flow)
     await world.go_on()
     assert world.status() == "completed"
+
+
+@pytest.mark.req("OUT-4")
+async def test_what_a_person_said_stands_until_the_run_ends(world: World) -> None:
+    """An operator's stop sign parks the walk between the answer and the end: nobody is asked twice."""
+    flow = sourced(1, 1, no_results="ask")
+    world.worker(flow)
+    await world.start(flow)
+    await world.hold("workflow/sourced")
+    await world.answer("results_missing", "continue")
+    assert world.status() == "waiting"
+    await world.release("workflow/sourced")
+    await world.pass_(QUIET)
+    assert world.status() == "completed" and world.reasons() == []
 
 
 @pytest.mark.req("OUT-4")

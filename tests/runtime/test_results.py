@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pydantic import BaseModel
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.req("OUT-5")
 
 class Harvest(BaseModel):
     n: int
+
+
+class Round(BaseModel):
+    n: int = 0
 
 
 harvest = Workflow("runtime-harvest", state=Harvest)
@@ -59,6 +64,34 @@ def test_the_count_is_the_number_of_rows_that_are_fetched(tmp_path: Path) -> Non
         with pytest.raises(NotFound):
             await Operations(store, tenant="other", actor=ACTOR, workflows={}).count_results("r1")
         await store.close()
+
+    asyncio.run(body())
+
+
+rounds = Workflow("runtime-rounds", state=Round)
+
+
+@rounds.node(start=True, max_visits=100)
+async def turn(ctx: Context[Round]) -> Literal["turn"] | None:
+    ctx.state.n += 1
+    await ctx.emit({"n": ctx.state.n}, key=f"{ctx.state.n}")
+    return "turn" if ctx.state.n < 30 else None
+
+
+@pytest.mark.req("CKP-4")
+def test_visits_in_a_row_number_on_though_nobody_waits_for_their_commits(tmp_path: Path) -> None:
+    """A visit begins while the chunk and the checkpoint of the one before it are still under way."""
+
+    async def body() -> None:
+        store = await open_store(f"sqlite:{tmp_path / 's.db'}")
+        try:
+            async with InProcessRuntime(store, [rounds]) as runtime:
+                await runtime.operations.start("runtime-rounds", {}, run_id="r1")
+                await runtime.finished("r1")
+                found = await runtime.operations.results("r1")
+                assert [(row.ordinal, row.key) for row in found] == [(n, str(n)) for n in range(1, 31)]
+        finally:
+            await store.close()
 
     asyncio.run(body())
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.req("OBS-1")
+ROOT = Path(__file__).parents[2]
 LIVES = {"heartbeat-every": "300ms", "heartbeat-window": "1s"}
 
 
@@ -25,7 +26,7 @@ class House:
             "SPANS": str(folder),
             "OUTLAST_STORE": f"sqlite:{folder / 'outlast.db'}",
             "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("src", ".")),
         }
 
     def outlast(self, *args: str) -> str:
