@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 
 import click
 
@@ -40,7 +41,7 @@ async def _dispatch(settings: Settings) -> int:
         screen = Screen(settings)
         if not screen.data({"dispatcher": process.name, "store": bound.store.url}):
             screen.line(f"dispatcher {process.name} tells webhooks what happens · store {bound.store.url}")
-        click.get_text_stream("stdout").flush()
+        sys.stdout.flush()
         await process.run()
         click.echo("Stopped. What is left is sent by the next one: outlast dispatcher", err=True)
     return OK

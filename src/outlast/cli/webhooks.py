@@ -60,7 +60,7 @@ def view_of(row: Subscription, standing: Standing | None = None) -> dict[str, An
         "created_by": row.created_by,
     }
     if standing is not None:
-        view |= {"dead": standing.dead, "owed": standing.owed, "runs_behind": standing.behind}
+        view |= {"given_up": standing.dead, "retrying": standing.owed, "runs_behind": standing.behind}
     return view
 
 
@@ -120,12 +120,12 @@ async def ls(ops: Operations, screen: Screen) -> int:
         screen.line("nobody is told of events → outlast webhooks add https://…")
         return OK
     table = [
-        (v["webhook"], v["status"], str(v["dead"]), str(v["owed"]), str(v["runs_behind"]), inert(v["url"]))
+        (v["webhook"], v["status"], str(v["given_up"]), str(v["retrying"]), str(v["runs_behind"]), inert(v["url"]))
         for v in views
     ]
-    screen.table(("WEBHOOK", "STATUS", "DEAD", "RETRYING", "RUNS BEHIND", "URL"), table)
+    screen.table(("WEBHOOK", "STATUS", "GIVEN UP", "RETRYING", "RUNS BEHIND", "URL"), table)
     for view in views:
-        if view["dead"]:
+        if view["given_up"]:
             screen.advice(f"→ outlast webhooks deliveries {view['webhook']} --status {DeliveryStatus.DEAD.value}")
     return OK
 

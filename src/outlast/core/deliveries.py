@@ -22,6 +22,7 @@ OUTLETS: Final = (STORE, "outlets")
 """The meta row that lists the tenants whose events are noted as untold, since some subscription wants them."""
 ANY: Final = ""  # Untold.type of a mark that says "look": it concerns every subscription
 BACKOFF_FACTOR: Final = 3.0
+GONE: Final = "it answered 410: it wants to hear no more"
 
 
 class Attempt(NamedTuple):

@@ -26,7 +26,6 @@ SENT_AT_ONCE: Final = 20  # accepted events that a death may repeat
 MARGIN_MS: Final = DELIVERY_TIMEOUT + DELIVERY_TIMEOUT // 2  # left of a claim when an event is sent
 BACK_MAX: Final = 50  # events looked at for the one before a repeated one
 TRIES: Final = 10
-GONE: Final = "it answered 410: it wants to hear no more"
 
 
 class Lost(Exception):
@@ -97,7 +96,7 @@ class Stream:
             self._gone = True
             row = await self._tools.store.load(SUBSCRIPTION, self._key[:1] + self._key[2:])
             if isinstance(row, Subscription) and deliveries.is_active(row):
-                off = deliveries.disable(row, GONE, by=self._tools.dispatcher, now=now)
+                off = deliveries.disable(row, deliveries.GONE, by=self._tools.dispatcher, now=now)
                 return now.real, (Put(SUBSCRIPTION, off, row.version),)
             return now.real, ()
         at = None

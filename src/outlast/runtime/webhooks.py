@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 from outlast.core import deliveries
 from outlast.core.budget import SECOND, SECRET_KEPT
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.deliveries import Attempt
-from outlast.core.events import EventType
+from outlast.core.deliveries import GONE, Attempt
+from outlast.core.events import EventType, iso
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
-from outlast.core.machine import DeliveryStatus
+from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
 from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale
@@ -150,6 +150,35 @@ class Webhooks:
         return Standing(
             counts[DeliveryStatus.DEAD], counts[DeliveryStatus.OWED], len(owing), len(owing) == PAGE, oldest
         )
+
+    async def attention(self) -> tuple[dict[str, Any], ...]:
+        """What of webhooks needs a person, as items of the board: one for each that events were given up for, and one
+        for each that the dispatcher disabled."""
+        items = []
+        for row in await self.list():
+            dead, _ = await self.deliveries(row.subscription, status=DeliveryStatus.DEAD, limit=PAGE)
+            by_itself = not deliveries.is_active(row) and row.why == GONE
+            if not dead and not by_itself:
+                continue
+            name = row.subscription
+            again, off = f"outlast webhooks redeliver {name}", f'outlast webhooks disable {name} --reason "…"'
+            commands = {Choice.REDELIVER: again, Choice.DISABLE: off}
+            if by_itself:
+                commands = {Choice.REDELIVER: f"outlast webhooks enable {name}"}
+            items.append({
+                "run": "",
+                "reason": Reason.WEBHOOK_DEAD.value,
+                "webhook": name,
+                "url": row.url,
+                "events": len(dead),
+                "more": len(dead) == PAGE,
+                "detail": row.why if by_itself else dead[0].error,
+                "since": iso(min((each.first_at for each in dead), default=row.changed_at)),
+                "until": None,
+                "if_ignored": if_ignored(Reason.WEBHOOK_DEAD),
+                "choices": [{"choice": choice.value, "command": text} for choice, text in commands.items()],
+            })  # fmt: skip
+        return tuple(items)
 
     async def test(self, subscription: str) -> Attempt:
         """Send it a signed event of type `dev.outlast.webhook.test` now, and answer what came back.

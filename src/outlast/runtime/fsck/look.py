@@ -222,9 +222,9 @@ class Fsck:
     async def _wide(self) -> None:
         """The few rows that every run is compared with."""
         self._subscriptions = {}
-        for row in await self._store.rows(SUBSCRIPTION, ()):
-            if isinstance(row, Subscription):
-                self._subscriptions.setdefault(row.tenant, []).append(row)
+        for each in await self._store.rows(SUBSCRIPTION, ()):
+            if isinstance(each, Subscription):
+                self._subscriptions.setdefault(each.tenant, []).append(each)
         rows = await self._store.rows(SLOT, (), limit=SLOTS_MAX)
         self._slots = {row[:2]: row for row in rows if isinstance(row, Slot)}
         workers = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]

@@ -49,6 +49,8 @@ async def list_attention(
         if reason in (None, entry.reason)
     ]
     away = [away_view(hold, n) for hold, n in await ops.breakers()] if reason is None and not cursor else []
+    if reason in (None, Reason.WEBHOOK_DEAD) and not cursor:
+        away += await ops.webhooks.attention()
     return {
         "attention": [*away, *items],
         "next_cursor": await house.cursors.further(request, response, ops.tenant, further),

@@ -82,13 +82,13 @@ async def an_overdue_slice_can_be_taken(s: Subject) -> None:
 async def runs_of_a_closed_owner_are_taken_by_name(s: Subject) -> None:
     """Where owners are named, their runs are taken, due or not, and nobody else's."""
     a, b = await two(s)
-    await held(a, "run-1", "dead")
+    await held(a, "run-1", "silent")
     await held(a, "run-2", "healthy")
-    await held(a, "run-3", "dead")
-    taken = await b.take((LANE,), 5, claim_by("worker-2"), owners=("dead",))
+    await held(a, "run-3", "silent")
+    taken = await b.take((LANE,), 5, claim_by("worker-2"), owners=("silent",))
     assert sorted(run.run for run in taken) == ["run-1", "run-3"]
     assert (await the_run(a, "run-2")).owner == "healthy"
-    assert await a.take((LANE,), 5, claim_by("worker-3"), owners=("dead",)) == ()
+    assert await a.take((LANE,), 5, claim_by("worker-3"), owners=("silent",)) == ()
     assert [run.run for run in await a.owned("worker-2")] == ["run-1", "run-3"]
 
 
