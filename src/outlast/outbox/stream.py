@@ -203,4 +203,4 @@ class Stream:
 def _outcome(attempt: Attempt) -> str:
     if not attempt.error:
         return "accepted"
-    return "refused" if attempt.definite else "failed"
+    return "declined" if attempt.definite else "retried"
