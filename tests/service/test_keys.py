@@ -1,0 +1,112 @@
+"""An `Idempotency-Key` under way, of a process that died, and on PostgreSQL."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from secrets import token_hex
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+import outlast
+from outlast.core.codec import digest
+from outlast.core.commit import Commit, Put
+from outlast.core.rows import REQUEST
+from outlast.core.rows import Request as Row
+from outlast.runtime import InProcessRuntime, open_store
+from outlast.service.idempotency import IN_FLIGHT
+from outlast.service.process import listen, url_of
+from tests.postgres import server
+from tests.service import flows
+from tests.service.conftest import Running, Service
+
+BODY = {"input": {"order_id": "K", "cents": 1}}
+PATH = "/v1/workflows/refund/runs"
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """A schema of its own on the tests' server."""
+    name = f"test_{token_hex(6)}"
+    yield f"{server.url()}?schema={name}"
+    asyncio.run(server.drop(name))
+
+
+def left_by(service: Service, key: str, ago_ms: int) -> None:
+    """The row that a process leaves which dies with this very request under way, as long ago as said."""
+    stamp = digest("start_run", PATH, "", BODY)
+    now = service.call(service.house.store.now()).business
+    row = Row("default", digest("local:ana", key), 1, "local:ana", "start_run", stamp, 0, "", b"", now - ago_ms)
+    service.call(service.house.store.commit(Commit((Put(REQUEST, row, 0),))))
+
+
+@pytest.mark.req("RUN-4")
+def test_one_under_way_is_409_and_a_dead_ones_is_taken_over(service: Service) -> None:
+    left_by(service, "young", 0)
+    young = service.post(PATH, BODY, idempotency_key="young")
+    assert (young.status_code, young.json()["refusal"], young.headers["retry-after"]) == (409, "in_flight", "1")
+    left_by(service, "old", IN_FLIGHT + 1_000)
+    old = service.post(PATH, BODY, idempotency_key="old")
+    assert old.status_code == 201
+    assert service.post(PATH, BODY, idempotency_key="old").headers["Idempotent-Replayed"] == "true"
+
+
+@pytest.mark.req("RUN-4")
+def test_many_at_once_start_one_run(service: Service) -> None:
+    async def many() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=service.url, timeout=30) as client:
+            return list(
+                await asyncio.gather(
+                    *(client.post(PATH, json=BODY, headers={"Idempotency-Key": "m"}) for _ in range(20))
+                )
+            )
+
+    answers = service.call(many())
+    assert {each.status_code for each in answers} <= {201, 409}
+    assert len({each.json()["run"] for each in answers if each.status_code == 201}) == 1
+
+
+def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
+    with Running(postgres_url) as service:
+        approval, tag = service.asked()
+        first = service.decide(approval, tag, idempotency_key="p")
+        assert first.status_code == 200
+        assert service.decide(approval, tag, idempotency_key="p").content == first.content
+        assert service.decide(approval, tag).json()["refusal"] == "decided"
+        run = first.json()["run"]["run"]
+        assert service.ended(run)["outcome"]
+        answer = service.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"})
+        assert answer.text.count("\nid: ") >= 4 and "workflow.completed" in answer.text
+        assert service.get("/v1/runs?q=%00").status_code in (200, 422)
+
+
+def test_it_is_mounted_in_somebodys_own_app(folder_url: str) -> None:
+    """Under a prefix of theirs, links and limits hold."""
+    listening = listen("127.0.0.1", 0)
+    servers: list[uvicorn.Server] = []
+
+    async def serve() -> None:
+        store = await open_store(folder_url)
+        app = FastAPI()
+        app.mount("/outlast", outlast.asgi(store, [flows.jobs]))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+        servers.append(server)
+        async with InProcessRuntime(store, [flows.jobs]):
+            await server._serve([listening])
+        await store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    with httpx.Client(base_url=url_of(listening), timeout=30) as client:
+        made: Any = client.post("/outlast/v1/workflows/job/runs", json={"input": {"rounds": 1}})
+        assert made.status_code == 201 and made.headers["location"].startswith("/outlast/v1/runs/job_")
+        assert client.get(made.headers["location"]).status_code == 200
+        document = client.get("/outlast/openapi.json").json()
+        assert document["servers"] == [{"url": "/outlast"}]
+        assert client.get("/v1/runs").status_code == 404
+        servers[0].should_exit = True
+    thread.join(30)
+    assert not thread.is_alive()

@@ -1,0 +1,144 @@
+"""`outlast serve` and `outlast dev` as processes: a banner, one Ctrl-C, and runs that survive both and every change."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+FLOWS = Path(__file__).with_name("flows.py")
+PATIENCE_S = 60.0
+TAIL = "import sys; from outlast.cli import main; sys.argv[0] = 'outlast'; main()"
+
+
+@contextmanager
+def outlast(folder: Path, *args: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
+    """The command in a process group of its own, killed at the end if it still runs."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAIL, *args], cwd=folder, text=True, start_new_session=True, env={**clean, **env},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def banner(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What it says once it serves (`-o ndjson`)."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()
+    said: dict[str, Any] = json.loads(line)
+    return said
+
+
+def eventually(look: Any) -> Any:
+    """Ask until it is so."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if found := look():
+                return found
+        except httpx.HTTPError:
+            pass  # it is being started anew
+        assert time.monotonic() < end, "it did not become so"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flows.py").write_text(FLOWS.read_text(encoding="utf-8"), encoding="utf-8")
+    return tmp_path
+
+
+def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
+    with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as process:
+        said = banner(process)
+        assert said["serves"] == ["refund@1", "job@1", "wish@1"] and said["dispatcher"] and not said["authentication"]
+        with httpx.Client(base_url=said["url"], timeout=PATIENCE_S) as client:
+            started = client.post("/v1/workflows/job/runs", json={"input": {"rounds": 3}})
+            run = started.json()["run"]
+            eventually(lambda: client.get(f"/v1/runs/{run}").json()["ended_at"])
+            with client.stream("GET", "/v1/events", headers={"Accept": "text/event-stream"}) as stream:
+                lines = stream.iter_lines()
+                assert next(lines).startswith("retry")
+                began = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                for _ in lines:
+                    pass  # the stream ends with the service
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0 and time.monotonic() - began < 15
+        assert "Stopped. Every run is safe" in err and "outlast serve flows.py" in err and "Traceback" not in err
+
+
+def test_no_other_address_without_credentials(folder: Path) -> None:
+    for args in (("serve", "flows.py", "--host", "0.0.0.0"), ("serve", "--host", "::")):
+        with outlast(folder, *args, "--port", "0") as process:
+            _, err = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 2 and "without authentication" in err and "→" in err
+
+
+def test_its_parts_can_be_left_out(folder: Path) -> None:
+    with outlast(
+        folder, "-o", "ndjson", "serve", "flows.py", "--port", "0", "--no-worker", "--no-dispatcher"
+    ) as process:
+        said = banner(process)
+        assert (said["worker"], said["dispatcher"]) == ("", False)
+        answer = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}})
+        assert answer.status_code == 201 and answer.json()["served"] is False
+        run = answer.json()["run"]
+        with outlast(folder, "-q", "worker", "flows.py"):
+            eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_taken_port_is_said_in_a_sentence(folder: Path) -> None:
+    with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as first:
+        port = banner(first)["url"].rpartition(":")[2]
+        with outlast(folder, "serve", "flows.py", "--port", port) as second:
+            _, err = second.communicate(timeout=PATIENCE_S)
+            assert second.returncode == 2 and "cannot be listened on" in err and "Traceback" not in err
+
+
+def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path) -> None:
+    with outlast(folder, "dev", "flows.py", "--port", "0") as process:
+        assert process.stdout is not None
+
+        def url() -> str:
+            while True:
+                line = process.stdout.readline()  # type: ignore[union-attr]
+                assert line, process.communicate()
+                if match := re.match(r"outlast  (http://[^/]+)/v1", line):
+                    return match.group(1)
+
+        first = url()
+        run = httpx.post(f"{first}/v1/workflows/wish/runs", json={"input": {"text": "?"}}).json()["run"]
+        eventually(lambda: httpx.get(f"{first}/v1/runs/{run}").json()["status"] == "waiting")
+        code = (folder / "flows.py").read_text(encoding="utf-8")
+        changed = code.replace("ctx.state.text = said.text", 'ctx.state.text = f"changed: {said.text}"')
+        assert changed != code
+        (folder / "flows.py").write_text(changed, encoding="utf-8")
+        second = url()
+        answer = httpx.post(
+            f"{second}/v1/runs/{run}/signals/said", json={"payload": {"text": "hi"}}, timeout=PATIENCE_S
+        )
+        assert answer.status_code == 202
+        body = eventually(lambda: (b := httpx.get(f"{second}/v1/runs/{run}").json())["ended_at"] and b)
+        assert body["outcome"]["text"] == "changed: hi"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert "flows.py changed: begun anew" in err and "Traceback" not in err
