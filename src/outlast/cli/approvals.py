@@ -6,19 +6,17 @@ from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.resumed import resumed
+from outlast.cli.runs import warn_unserved
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store, operations, screen_of, settings_now
+from outlast.cli.session import desk as desk_of
+from outlast.cli.session import on_desk, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.core.machine import ApprovalStatus
-from outlast.core.people import votes_of
-from outlast.core.rows import Approval
-from outlast.flow.people import Rule
-from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
-from outlast.runtime.views import approval_view
 from outlast.runtime.words import ATTENTION
 
 
@@ -31,12 +29,11 @@ def approvals() -> None:
 @click.option("--all", "every", is_flag=True, help="Those decided, expired and withdrawn too.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_store
-async def ls(ops: Operations, screen: Screen, every: bool, limit: int, cursor: str) -> int:
+@on_desk
+async def ls(desk: Desk, screen: Screen, every: bool, limit: int, cursor: str) -> int:
     """List what waits for a decision, newest first."""
     status = "" if every else ApprovalStatus.PENDING.value
-    rows, further = await ops.approvals(status=status, cursor=cursor, limit=limit)
-    views = [approval_view(row) for row in rows]
+    views, further = await desk.approvals(status=status, cursor=cursor, limit=limit)
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
@@ -60,49 +57,51 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 
 @approvals.command("show")
 @click.argument("approval")
-@on_store
-async def show(ops: Operations, screen: Screen, approval: str) -> int:
+@on_desk
+async def show(desk: Desk, screen: Screen, approval: str) -> int:
     """Show exactly what would be approved, who may decide, and until when."""
-    row = await ops.approval(approval)
-    view = approval_view(row)
-    may = ops.may_decide(row)
-    if screen.data({**view, "you_may_decide": may}):
+    view = await desk.approval(approval)
+    if screen.data(view):
         return OK
-    screen.line(f"{row.id}  {row.status.value}" + (f"   risk {row.risk}" if row.risk else ""))
+    name, may = view["approval"], "may" if view["you_may_decide"] else "may not"
+    screen.line(f"{name}  {view['status']}" + (f"   risk {view['risk']}" if view["risk"] else ""))
+    several = view["quorum"] > 1
     screen.pairs(
         (
-            ("asks", [row.summary]),
-            ("run", [f"{row.run} → outlast runs show {row.run}"]),
-            ("who decides", [f"{row.who} ({ops.actor.name} {'may' if may else 'may not'})"]),
-            ("asked", [f"{screen.since(view['asked_at'])}, for {row.requested_by}"]),
-            ("takes", _takes(row)),
-            ("votes", [f"{v['by']} {screen.since(v['at'])}: {v['reason']}" for v in view["votes"] if row.quorum > 1]),
-            ("looks at it", [row.claimed_by] if row.claimed_by else []),
+            ("asks", [view["asks"]]),
+            ("run", [f"{view['run']} → outlast runs show {view['run']}"]),
+            ("who decides", [f"{view['who']} ({desk.me} {may})"]),
+            ("asked", [f"{screen.since(view['asked_at'])}, for {view['requested_by']}"]),
+            ("takes", _takes(view)),
+            ("votes", [f"{v['by']} {screen.since(v['at'])}: {v['reason']}" for v in view["votes"] if several]),
+            ("looks at it", [view["claimed_by"]] if view["claimed_by"] else []),
             ("may change", [", ".join(view["editable"])] if view["editable"] else []),
             ("beware", view["warnings"]),
-            ("left", _left(screen, row, view)),
+            ("left", _left(screen, view)),
             ("decided", _decided(screen, view)),
         )
     )
     for plan in view["plans"]:
-        _show_plan(screen, plan, row)
-    if row.status is ApprovalStatus.PENDING:
-        screen.advice(f"→ outlast approvals approve {row.id} --reason …")
-        screen.advice(f"  outlast approvals reject {row.id} --reason …")
+        _show_plan(screen, plan, view)
+    if view["status"] == ApprovalStatus.PENDING:
+        screen.advice(f"→ outlast approvals approve {name} --reason …")
+        screen.advice(f"  outlast approvals reject {name} --reason …")
         if view["editable"]:
-            screen.advice(f"  outlast approvals approve {row.id} --set {view['editable'][0]}=… --reason …")
-        if row.again:
-            screen.advice(f"  outlast approvals reject {row.id} --again --reason … (another round)")
+            screen.advice(f"  outlast approvals approve {name} --set {view['editable'][0]}=… --reason …")
+        if view["another_round"]:
+            screen.advice(f"  outlast approvals reject {name} --again --reason … (another round)")
     return OK
 
 
-def _takes(row: Approval) -> list[str]:
-    several = [f"{row.quorum} different people, for the same plan; one rejection rejects"] if row.quorum > 1 else []
-    return several + ([f"{row.requested_by}, who requested the run, does not decide"] if row.not_requester else [])
+def _takes(view: dict[str, Any]) -> list[str]:
+    n = view["quorum"]
+    several = [f"{n} different people, for the same plan; one rejection rejects"] if n > 1 else []
+    others = [f"{view['requested_by']}, who requested the run, does not decide"] if view["not_requester"] else []
+    return several + others
 
 
-def _left(screen: Screen, row: Approval, view: dict[str, Any]) -> list[str]:
-    if row.status is not ApprovalStatus.PENDING:
+def _left(screen: Screen, view: dict[str, Any]) -> list[str]:
+    if view["status"] != ApprovalStatus.PENDING:
         return []
     return [f"{screen.left(view['within_until'])}, then {ATTENTION}; nothing is approved by waiting"]
 
@@ -121,10 +120,10 @@ def _verdict(status: ApprovalStatus) -> str:
     )
 
 
-def _show_plan(screen: Screen, plan: dict[str, Any], row: Approval) -> None:
+def _show_plan(screen: Screen, plan: dict[str, Any], view: dict[str, Any]) -> None:
     n = plan["alternative"]
     head = f"alternative {n} (--alternative {n})" if n else "exactly this call, once"
-    valid = f", within {span(row.valid_ms)} of the decision" if not n else ""
+    valid = f", within {span(view['valid_ms'])} of the decision" if not n else ""
     screen.line(f"  {head}{valid}{'   ← chosen' if plan['chosen'] else ''}")
     screen.line(f"    {plan['effect']}   key {plan['key']}   digest {plan['digest']}")
     if plan["changed_by"]:
@@ -151,16 +150,16 @@ def approve(approval: str, reason: str, alternative: int, changes: tuple[str, ..
 async def _approve(
     settings: Settings, approval: str, reason: str, alternative: int, changes: dict[str, Any], module: str | None
 ) -> int:
-    served = load_workflows(module) if module and changes else []
-    async with operations(settings, workflows=served) as ops:
-        screen = await screen_of(ops, settings)
-        before = await ops.run((await ops.approval(approval)).run)
-        row = await ops.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
-        if row.status is not ApprovalStatus.PENDING:
-            return await _tell(ops, screen, row, before.seq)
-        if not screen.data(approval_view(row)):
-            so_far = len(votes_of(row))
-            screen.line(f"voted for by {ops.actor.name} · {so_far} of {row.quorum}; {row.run} waits for the others")
+    served = load_workflows(module) if module and changes and not settings.url else []
+    async with desk_of(settings, workflows=served) as (desk, screen):
+        seq = await desk.last_event((await desk.approval(approval))["run"])
+        view = await desk.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
+        if view["status"] != ApprovalStatus.PENDING:
+            return await _tell(desk, screen, view, seq)
+        if not screen.data(view):
+            votes = view["votes"]
+            so_far = f"{len(votes)} of {view['quorum']}; {view['run']} waits for the others"
+            screen.line(f"voted for by {votes[-1]['by']} · {so_far}")
     return OK
 
 
@@ -176,12 +175,12 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 @approvals.command("claim")
 @click.argument("approval")
-@on_store
-async def claim(ops: Operations, screen: Screen, approval: str) -> int:
+@on_desk
+async def claim(desk: Desk, screen: Screen, approval: str) -> int:
     """Say that you look at it. It binds nobody: others may still decide."""
-    row = await ops.claim_approval(approval)
-    if not screen.data(approval_view(row)):
-        screen.line(f"{row.id}: {row.claimed_by} looks at it")
+    view = await desk.claim_approval(approval)
+    if not screen.data(view):
+        screen.line(f"{view['approval']}: {view['claimed_by']} looks at it")
     return OK
 
 
@@ -189,12 +188,12 @@ async def claim(ops: Operations, screen: Screen, approval: str) -> int:
 @click.argument("approval")
 @click.option("--to", "who", required=True, metavar="RULE", help='Who decides instead: "lead", "finance & senior".')
 @click.option("--reason", required=True, help="For the history; people will read it.")
-@on_store
-async def reassign(ops: Operations, screen: Screen, approval: str, who: str, reason: str) -> int:
+@on_desk
+async def reassign(desk: Desk, screen: Screen, approval: str, who: str, reason: str) -> int:
     """Let others decide: for whoever may decide, and for the role admin."""
-    row = await ops.reassign(approval, Rule.parse(who), reason=reason)
-    if not screen.data(approval_view(row)):
-        screen.line(f"{row.id}: {row.who} decides now")
+    view = await desk.reassign(approval, who, reason=reason)
+    if not screen.data(view):
+        screen.line(f"{view['approval']}: {view['who']} decides now")
     return OK
 
 
@@ -202,25 +201,24 @@ async def reassign(ops: Operations, screen: Screen, approval: str, who: str, rea
 @click.argument("approval")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--again", is_flag=True, help="Go round once more, where the workflow offers that.")
-@on_store
-async def reject(ops: Operations, screen: Screen, approval: str, reason: str, again: bool) -> int:
+@on_desk
+async def reject(desk: Desk, screen: Screen, approval: str, reason: str, again: bool) -> int:
     """Reject it: the call is not made."""
-    before = await ops.run((await ops.approval(approval)).run)
-    row = await ops.reject(approval, reason=reason, again=again)
-    return await _tell(ops, screen, row, before.seq)
+    seq = await desk.last_event((await desk.approval(approval))["run"])
+    view = await desk.reject(approval, reason=reason, again=again)
+    return await _tell(desk, screen, view, seq)
 
 
-async def _tell(ops: Operations, screen: Screen, row: Approval, seq: int) -> int:
-    said = f"{_verdict(row.status)} by {row.decided_by}"
-    after = await resumed(ops, row.run, seq)
+async def _tell(desk: Desk, screen: Screen, view: dict[str, Any], seq: int) -> int:
+    run = view["run"]
+    said = f"{_verdict(ApprovalStatus(view['status']))} by {view['decided_by']}"
+    after = await resumed(desk, run, seq)
     went = {"resumed_ms": after.ms if after else None, "then": after.then if after else ""}
-    if screen.data({**approval_view(row), **went}):
+    if screen.data({**view, **went}):
         return OK
     if after is None:
-        screen.line(f"{said} · {row.run} has not gone on yet")
-        run = await ops.run(row.run)
-        if run.lane not in await ops.serving():
-            screen.advice(f"no worker serves {run.lane}; start one: outlast worker MODULE")
+        screen.line(f"{said} · {run} has not gone on yet")
+        await warn_unserved(desk, screen, run)
         return OK
-    screen.line(f"{said} · {row.run} resumed in {span(after.ms)} → {after.then}")
+    screen.line(f"{said} · {run} resumed in {span(after.ms)} → {after.then}")
     return OK

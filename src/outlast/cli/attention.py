@@ -1,6 +1,5 @@
 """`outlast attention`: what needs a person, by reason, and the answers of people: one, or one for many (S-21, S-23)."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -8,19 +7,15 @@ import click
 
 from outlast.cli.attention_page import print_away, print_board, print_run
 from outlast.cli.bulk import answer_many, unsure
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
-from outlast.cli.runs import warn_unserved
+from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
 from outlast.core.machine import Choice, Reason
-from outlast.core.overlay import attention_of
-from outlast.core.rows import Run
 from outlast.errors import InvalidInput
-from outlast.runtime.answering import answer_entry, entry_of
-from outlast.runtime.answers import away_view, entry_view
-from outlast.runtime.operations import Operations
 
 REASONS = click.Choice([reason.value for reason in Reason])
 ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # asked about first
@@ -36,46 +31,35 @@ def attention() -> None:
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Stop after about so many runs [200].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_store
-async def ls(ops: Operations, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
+@on_desk
+async def ls(desk: Desk, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
     """List what needs a person, grouped by reason: since when, how long still, and the choices as commands."""
     reason = Reason(reason_name) if reason_name else None
-    views: list[dict[str, Any]] = []
-    runs = 0
+    items: list[dict[str, Any]] = []
+    first = True
     while True:
-        rows, cursor = await ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
-        runs += len(rows)
-        views += [v for v in await _views(ops, rows) if reason in (None, v["reason"])]
+        found, cursor = await desk.attention(reason=reason, workflow=workflow, cursor=cursor, first=first)
+        items, first = [*items, *found], False
+        runs = len({item["run"] for item in items if item["run"]})
         if not cursor or runs >= limit:
             break
-    views.sort(key=lambda view: (view["reason"], view["since"]))
-    away = [away_view(hold, n) for hold, n in await ops.breakers()] if reason is None else []
+    away = [item for item in items if not item["run"]]
+    views = sorted((item for item in items if item["run"]), key=lambda view: (view["reason"], view["since"]))
     if not screen.listing("attention", [*away, *views], cursor=cursor):
         print_away(screen, away)
         print_board(screen, views, runs, cursor, also=bool(away))
     return OK
 
 
-async def _views(ops: Operations, rows: Sequence[Run]) -> list[dict[str, Any]]:
-    doubts = await ops.doubts(rows)
-    now = await ops.store.now()
-    return [
-        entry_view(row, entry, doubts.get((row.run, entry.visit, entry.key)), now)
-        for row in rows
-        for entry in attention_of(row)
-    ]
-
-
 @attention.command("show")
 @click.argument("run")
-@on_store
-async def show(ops: Operations, screen: Screen, run: str) -> int:
+@on_desk
+async def show(desk: Desk, screen: Screen, run: str) -> int:
     """Show every reason why a person must look at RUN, whole, with its choices as commands."""
-    row = await ops.run(run)
-    views = await _views(ops, [row])
-    explained = await ops.explain(run)
-    if not screen.data({"run": run, "attention": views, "explained": explained.view()}):
-        print_run(screen, row, explained.sentence, views)
+    views = await desk.attention_of(run)
+    explained = await desk.explain(run)
+    if not screen.data({"run": run, "attention": views, "explained": explained}):
+        print_run(screen, run, explained["sentence"], views)
     return OK
 
 
@@ -90,9 +74,9 @@ async def show(ops: Operations, screen: Screen, run: str) -> int:
 @click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: by how much [168h].")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@on_store
+@on_desk
 async def resolve(
-    ops: Operations,
+    desk: Desk,
     screen: Screen,
     words: tuple[str, ...],
     every: str | None,
@@ -120,17 +104,17 @@ async def resolve(
     if every:
         if reason_name or key:
             raise click.UsageError("--all names the reason; --reason-name and --key belong to one RUN")
-        return await answer_many(ops, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes)
+        return await answer_many(desk, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes)
     if workflow:
         raise click.UsageError("--workflow belongs to --all")
-    row = await ops.run(words[0])
-    entry = entry_of(row, choice, Reason(reason_name) if reason_name else None, key)
-    if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {row.run}?")) is not None:
+    run, named = words[0], Reason(reason_name) if reason_name else None
+    about = await desk.reason_of(run, choice, named, key)
+    if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
         return code
-    await answer_entry(ops, row, entry, choice, reason, more)
-    if not screen.data({"run": row.run, "reason": entry.reason.value, "choice": choice.value, "by": ops.actor.name}):
-        screen.line(f"{row.run} {entry.reason.value}: {choice.value.replace('_', ' ')}, says {ops.actor.name}")
-    await warn_unserved(ops, screen, row.run)
+    await desk.answer(run, choice, reason=named, key=key, text=reason, by=more)
+    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": desk.name}):
+        screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{says(desk)}")
+    await warn_unserved(desk, screen, run)
     return OK
 
 

@@ -7,17 +7,22 @@ from outlast.cli.failure import shown_traceback
 from outlast.cli.progress import trigger_text
 from outlast.cli.screen import Screen
 from outlast.core.machine import Reason
-from outlast.core.rows import Run
 from outlast.runtime.answers import ways_of_all
 from outlast.runtime.spans import span
 from outlast.runtime.words import late_words
 
 
 def print_away(screen: Screen, views: list[dict[str, Any]]) -> None:
-    """Each provider that is away is one item, however many runs wait for it."""
+    """A provider that is away is one item, however many runs wait for it; a webhook, however many events are dead."""
     for view in views:
-        waits = f"{view['runs']} run{'' if view['runs'] == 1 else 's'} wait{'s' if view['runs'] == 1 else ''}"
-        screen.line(f"{view['reason']} {view['provider']}, since {screen.ago(view['since'])}: {waits}")
+        since = screen.ago(view["since"])
+        if "webhook" in view:
+            count = f"{view['events']}{' or more' if view['more'] else ''} event{'' if view['events'] == 1 else 's'}"
+            screen.line(f"{view['reason']} {view['webhook']}, since {since}: {count} given up")
+            screen.line(f"  {view['url']}")
+        else:
+            waits = f"{view['runs']} run{'' if view['runs'] == 1 else 's'} wait{'s' if view['runs'] == 1 else ''}"
+            screen.line(f"{view['reason']} {view['provider']}, since {since}: {waits}")
         screen.line(f"  {view['detail']}")
         screen.line(f"  ignored: {view['if_ignored']}")
         for each in view["choices"]:
@@ -69,11 +74,11 @@ def not_yet(screen: Screen, choice: dict[str, Any]) -> str:
     return f"   (from {screen.clock(choice['from_real'])} on, in {span(choice['accepted_in_ms'])})"
 
 
-def print_run(screen: Screen, run: Run, sentence: str, views: list[dict[str, Any]]) -> None:
+def print_run(screen: Screen, run: str, sentence: str, views: list[dict[str, Any]]) -> None:
     """Each reason of one run: the whole detail, what happens if it is ignored, and every choice as a command."""
     screen.line(sentence)
     if not views:
-        screen.line(f"{run.run} needs no attention → outlast runs show {run.run}")
+        screen.line(f"{run} needs no attention → outlast runs show {run}")
     for view in views:
         first, *rest = shown_traceback(view["detail"]) or [""]
         left = f", in {screen.left(view['until'])}" if view["until"] else ""

@@ -5,17 +5,18 @@ from datetime import timedelta
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import CONFLICT, OK, USAGE
+from outlast.cli.runs import says
 from outlast.cli.screen import Screen
 from outlast.core.machine import Choice, Reason
 from outlast.runtime.board import check_for_all
-from outlast.runtime.operations import Operations
 
 FAILURES_SHOWN = 50
 
 
 async def answer_many(
-    ops: Operations,
+    desk: Desk,
     screen: Screen,
     reason: Reason,
     choice: Choice,
@@ -27,7 +28,7 @@ async def answer_many(
 ) -> int:
     """Ask, unless `yes`; answer each run once; say how many, and which could not be answered (exit code 4)."""
     check_for_all(reason, choice)
-    n = await _count(ops, reason, workflow)
+    n = await _count(desk, reason, workflow)
     of = f" of {workflow}" if workflow else ""
     if not n:
         if not screen.data({"answered": 0, "not_answered": []}):
@@ -37,11 +38,11 @@ async def answer_many(
     question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
     if not yes and (code := await unsure(screen, question)) is not None:
         return code
-    done, failed = await _answer(ops, reason, choice, text, workflow, by)
+    done, failed = await _answer(desk, reason, choice, text, workflow, by)
     listed = [{"run": run, "why": why} for run, why in failed]
     if not screen.data({"answered": done, "not_answered": listed}):
         many = "1 run is answered" if done == 1 else f"{done} runs are answered"
-        screen.line(f"{many}: {choice.value.replace('_', ' ')}, says {ops.actor.name}")
+        screen.line(f"{many}: {choice.value.replace('_', ' ')}{says(desk)}")
         for run, why in failed[:FAILURES_SHOWN]:
             screen.line(f"  not {run}: {why}")
         if len(failed) > FAILURES_SHOWN:
@@ -49,21 +50,21 @@ async def answer_many(
     return CONFLICT if failed else OK
 
 
-async def _count(ops: Operations, reason: Reason, workflow: str) -> int:
-    n, cursor = 0, ""
+async def _count(desk: Desk, reason: Reason, workflow: str) -> int:
+    runs, cursor = set[str](), ""
     while True:
-        rows, cursor = await ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
-        n += len(rows)
+        items, cursor = await desk.attention(reason=reason, workflow=workflow, cursor=cursor, first=False)
+        runs |= {item["run"] for item in items if item["run"]}
         if not cursor:
-            return n
+            return len(runs)
 
 
 async def _answer(
-    ops: Operations, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
+    desk: Desk, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
 ) -> tuple[int, list[tuple[str, str]]]:
     done, failed, cursor = 0, list[tuple[str, str]](), ""
     while True:
-        page = await ops.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
+        page = await desk.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
         done += len(page.done)
         failed += page.failed
         cursor = page.cursor

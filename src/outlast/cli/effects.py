@@ -2,25 +2,25 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk, Verb
 from outlast.cli.effect_page import print_effect, print_effects
 from outlast.cli.failure import OK
 from outlast.cli.modules import load_workflows
-from outlast.cli.runs import warn_unserved
+from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store, operations, screen_of, settings_now
+from outlast.cli.session import desk as desk_of
+from outlast.cli.session import on_desk, on_store, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.signals import json_of
 from outlast.cli.text import duration
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import approval_view, effect_view
-
-Verb = Literal["happened", "did_not_happen", "give_up"]
+from outlast.runtime.views import effect_view
 
 
 @click.group(cls=Group)
@@ -80,16 +80,15 @@ async def ls(
 @click.option(
     "--visit", type=click.IntRange(0), default=None, metavar="N", help="Of this visit [the latest; 0: the run's]."
 )
-@on_store
-async def show(ops: Operations, screen: Screen, run: str, key: str, visit: int | None) -> int:
+@on_desk
+async def show(desk: Desk, screen: Screen, run: str, key: str, visit: int | None) -> int:
     """Show one call whole: who asked, what policy said, request, response, attempts, evidence, timing."""
-    found = await ops.effect(run, key, visit=visit)
-    effect, now = found.effect, await ops.store.now()
-    asked_by = (await ops.run(run)).requested_by
-    approval = approval_view(await ops.approval(effect.approval)) if effect.approval else None
-    view = {**effect_view(effect, now, found.evidence), "requested_by": asked_by, "decision": approval}
+    effect = await desk.effect(run, key, visit=visit)
+    asked_by = (await desk.glance(run))["requested_by"]
+    approval = await desk.approval(effect["approval"]) if effect["approval"] else None
+    view = {**effect, "requested_by": asked_by, "decision": approval}
     if not screen.data(view):
-        print_effect(screen, view, now.real)
+        print_effect(screen, view, await desk.now_real())
     return OK
 
 
@@ -128,15 +127,14 @@ def resolve(
 async def _resolve(
     settings: Settings, run: str, key: str, verb: Verb, external_id: str, response: Any, reason: str, module: str | None
 ) -> int:
-    served = load_workflows(module) if module else []
-    async with operations(settings, workflows=served) as ops:
-        screen = await screen_of(ops, settings)
-        await ops.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
-        if verb == "happened" and not served:
+    served = load_workflows(module) if module and not settings.url else []
+    async with desk_of(settings, workflows=served) as (desk, screen):
+        await desk.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
+        if verb == "happened" and not served and desk.codes:
             screen.advice("the response was not checked against the activity: --module does that")
-        view = {"run": run, "key": key, "resolved": verb, "by": ops.actor.name, "external_id": external_id}
+        view = {"run": run, "key": key, "resolved": verb, "by": desk.name, "external_id": external_id}
         if not screen.data(view):
             said = f"happened, as {external_id}" if external_id else verb.replace("_", " ")
-            screen.line(f"{key} of {run}: {said}, says {ops.actor.name} → outlast runs show {run}")
-        await warn_unserved(ops, screen, run)
+            screen.line(f"{key} of {run}: {said}{says(desk)} → outlast runs show {run}")
+        await warn_unserved(desk, screen, run)
     return OK

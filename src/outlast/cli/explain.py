@@ -4,13 +4,13 @@ from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store, settings_now
+from outlast.cli.session import on_desk, settings_now
 from outlast.cli.settings import Command, Group
-from outlast.runtime.operations import Operations
 from outlast.runtime.serve import lease_view
 from outlast.runtime.spans import span
 
@@ -31,16 +31,20 @@ def explain() -> None:
     """
 
 
-@on_store
-async def of_run(ops: Operations, screen: Screen, run: str) -> int:
+@on_desk
+async def of_run(desk: Desk, screen: Screen, run: str) -> int:
     """Print the explanation of a run."""
-    explained = await ops.explain(run)
-    if screen.data({"run": run, **explained.view()}):
+    explained = await desk.explain(run)
+    if screen.data({"run": run, **explained}):
         return OK
-    screen.line(explained.sentence)
-    unblock = [each if each.startswith("outlast ") else f"({each})" for each in explained.unblock]
+    screen.line(explained["sentence"])
+    unblock = [each if each.startswith("outlast ") else f"({each})" for each in explained["unblock"]]
     screen.pairs(
-        [*((name, [text]) for name, text in explained.facts), ("next", [explained.next]), ("unblock", unblock)]
+        [
+            *((name, [text]) for name, text in explained["facts"].items()),
+            ("next", [explained["next"]]),
+            ("unblock", unblock),
+        ]
     )
     return OK
 

@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
-from outlast.cli.runs import warn_unserved
+from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
 from outlast.core.budget import RUN_CEILING
 from outlast.core.machine import Choice
-from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
 
 
@@ -20,12 +20,12 @@ from outlast.runtime.spans import span
 @click.argument("run")
 @click.option("--by", type=duration, metavar="DURATION", default=None, help="From now on [168h].")
 @click.option("--reason", required=True, help="For the history; people will read it.")
-@on_store
-async def extend(ops: Operations, screen: Screen, run: str, by: int | None, reason: str) -> int:
+@on_desk
+async def extend(desk: Desk, screen: Screen, run: str, by: int | None, reason: str) -> int:
     """Give a run that has passed its ceiling more time; the ceiling is armed anew."""
     ms = RUN_CEILING if by is None else by
-    await ops.extend(run, by=timedelta(milliseconds=ms), reason=reason)
-    if not screen.data({"run": run, "by": ops.actor.name, "extended_ms": ms, "reason": reason}):
-        screen.line(f"{run} has {span(ms)} more, says {ops.actor.name}")
-    await warn_unserved(ops, screen, run)
+    await desk.extend(run, by=timedelta(milliseconds=ms), reason=reason)
+    if not screen.data({"run": run, "by": desk.name, "extended_ms": ms, "reason": reason}):
+        screen.line(f"{run} has {span(ms)} more{says(desk)}")
+    await warn_unserved(desk, screen, run)
     return OK

@@ -7,22 +7,24 @@ from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK, RUN_FAILED, WAITING
+from outlast.cli.live import shown
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.screen import Screen
-from outlast.cli.session import operations, screen_of, settings_now
+from outlast.cli.session import desk as desk_of
+from outlast.cli.session import settings_now
 from outlast.cli.settings import Command, Settings
-from outlast.core.machine import RunStatus
-from outlast.core.overlay import waiting_of
-from outlast.core.rows import Run, is_over
+from outlast.cli.tail import print_event
+from outlast.core.events import EventType
+from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
-from outlast.runtime.operations import Operations, workflows_by_name
-from outlast.runtime.views import ending_of, run_view
-from outlast.runtime.watch import until
+from outlast.runtime.operations import workflows_by_name
 
 # What a run may wait for that does not come by itself: --wait ends there.
 FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "hold"})
+RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # after which it may
 
 
 @click.command(cls=Command)
@@ -43,15 +45,22 @@ def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id
     settings = settings_now()
     inline, workflow_name = split(name) if ":" in name else ("", name)
     spec = inline or module
-    if not spec:
+    everything: list[Workflow[Any]] = []
+    if settings.url:
+        if inline:
+            raise click.UsageError(f"the service has the code: outlast run {workflow_name} …")
+        spec = "MODULE"
+    elif not spec:
         raise click.UsageError(
             f"which module declares {name}? Its input is checked against it.\n"
             f"  outlast run flows.py:{name} …, or --module flows.py, or OUTLAST_MODULE=flows.py"
         )
-    everything = load_workflows(spec.partition(":")[0] if spec == module else spec)
-    data = _input(workflows_by_name(everything).get(workflow_name), source.read() if source else None, given)
+    else:
+        everything = load_workflows(spec.partition(":")[0] if spec == module else spec)
+    given_pairs = _pairs(given)
+    text = source.read() if source else None
     click.get_current_context().exit(
-        asyncio.run(_start(settings, everything, spec, workflow_name, data, run_id, key, wait))
+        asyncio.run(_start(settings, everything, spec, workflow_name, text, given_pairs, run_id, key, wait))
     )
 
 
@@ -60,24 +69,27 @@ async def _start(
     everything: Sequence[Workflow[Any]],
     spec: str,
     name: str,
-    data: bytes,
+    text: bytes | None,
+    given: Sequence[tuple[str, str]],
     run_id: str,
     key: str,
     wait: bool,
 ) -> int:
-    async with operations(settings, make=True, workflows=everything) as bound:
-        started = await bound.start(name, data, run_id=run_id, idempotency_key=key)
-        row = await bound.run(started.run)
-        serving = await bound.serving()
-        screen = await screen_of(bound, settings)
-        if not is_over(row) and row.lane not in serving:
+    workflow = workflows_by_name(list(everything)).get(name)
+    if everything:  # what is wrong with the input is told before a store is made
+        data = _input(workflow.input_schema() if workflow is not None else {}, text, given)
+    async with desk_of(settings, make=True, workflows=everything) as (desk, screen):
+        if not everything:
+            data = _input(await desk.input_schema(name) if given else {}, text, given)
+        view, created = await desk.start(name, data, run=run_id, key=key)
+        if not view["served"]:
             screen.advice(f"no worker serves {name}; start one: outlast worker {spec}")
         if not wait:
-            if not screen.data({**run_view(row, serving), "created": started.created}):
-                screen.line(started.run if screen.quiet else _told(started.run, name, started.created))
+            if not screen.data({**view, "created": created}):
+                screen.line(view["run"] if screen.quiet else _told(view["run"], name, created))
             return OK
-        screen.advice(_told(started.run, name, started.created))
-        return await _wait(bound, screen, started.run)
+        screen.advice(_told(view["run"], name, created))
+        return await _wait(desk, screen, view["run"])
 
 
 def _told(run_id: str, name: str, created: bool) -> str:
@@ -86,28 +98,49 @@ def _told(run_id: str, name: str, created: bool) -> str:
     return f"{run_id}  {name} started: outlast runs show {run_id}"
 
 
-async def _wait(bound: Operations, screen: Screen, run_id: str) -> int:
-    async def rests() -> Run | None:
-        row = await bound.run(run_id)
-        return row if is_over(row) or any(w.kind in FROM_OUTSIDE for w in waiting_of(row)) else None
-
-    row = await until(bound.store, rests)
-    assert row is not None
-    ending = ending_of(await bound.history(run_id, after=row.seq - 1))
-    view = {**run_view(row, await bound.serving()), **(ending or {})}
+async def _wait(desk: Desk, screen: Screen, run_id: str) -> int:
+    """Follow it until it ends or rests: on a terminal one line for each node, in a pipe one for each event."""
+    async with shown(desk, screen, run_id) as moved:
+        async for text in desk.follow(run_id):
+            if moved is not None:
+                moved()
+            elif screen.for_people:
+                print_event(screen, text, err=True)
+            if json.loads(text)["type"] in RESTS and await _rests(desk, run_id):
+                break
+    view = await desk.run(run_id)
+    for name in ("asked", "visits", "effects", "takeovers", "progress"):
+        view.pop(name)
+    ended = view["status"] in TERMINAL
     if not screen.data(view):
-        if ending is None:
-            screen.line(f"{run_id}  {view['shown']}  waits for {view['waiting_text']}")
-        else:
-            said = ending["reason"] or json.dumps(ending["outcome"], ensure_ascii=False)
+        if ended:
+            said = view["reason"] or json.dumps(view["outcome"], ensure_ascii=False)
             screen.line(f"{run_id}  {view['shown']}  {said}")
-    if ending is None:
+        else:
+            screen.line(f"{run_id}  {view['shown']}  waits for {view['waiting_text']}")
+    if not ended:
         return WAITING
-    return OK if row.status is RunStatus.COMPLETED else RUN_FAILED
+    return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
+
+
+async def _rests(desk: Desk, run_id: str) -> bool:
+    """Does it wait for what does not come by itself?"""
+    return any(each["kind"] in FROM_OUTSIDE for each in (await desk.glance(run_id))["waiting_for"])
 
 
 # --- the input ---------------------------------------------------------------------------------
-def _input(workflow: Workflow[Any] | None, text: bytes | None, given: Sequence[str]) -> bytes:
+def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
+    """KEY=VALUE, taken apart. Raises click.UsageError."""
+    found = []
+    for pair in given:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise click.UsageError(f"{pair!r} is not key=value")
+        found.append((key, value))
+    return found
+
+
+def _input(schema: dict[str, Any], text: bytes | None, given: Sequence[tuple[str, str]]) -> bytes:
     """The input as JSON: the file, or the pairs, or both, where the pairs come on top. Raises InvalidInput."""
     if text is not None and not given:
         return text
@@ -119,11 +152,7 @@ def _input(workflow: Workflow[Any] | None, text: bytes | None, given: Sequence[s
             raise InvalidInput("the input is not JSON", str(error), "correct the file") from error
         if not isinstance(data, dict):
             raise InvalidInput("the input is not a JSON object", fix="write { … }")
-    schema = workflow.input_schema() if workflow is not None else {}
-    for pair in given:
-        key, sign, value = pair.partition("=")
-        if not sign or not key:
-            raise click.UsageError(f"{pair!r} is not key=value")
+    for key, value in given:
         data[key] = _value(schema, key, value)
     return json.dumps(data).encode()
 

@@ -4,108 +4,92 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK, shown_traceback
 from outlast.cli.progress import progress_lines, trigger_text
 from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of
 from outlast.core.events import EventType
-from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
-from outlast.core.overlay import waiting_of
-from outlast.core.rows import Event, Run, is_over
-from outlast.runtime.operations import Operations
-from outlast.runtime.progress import progress_of
+from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.runtime.spans import span
-from outlast.runtime.views import effect_counts, effect_view, ending_of, instant, run_view, takeovers_of, visits_of
-from outlast.runtime.words import is_held, late_words
+from outlast.runtime.words import late_words
 
 JSON_WIDTH = 400  # an outcome longer than this is for -o json
 
 
-async def show_run(ops: Operations, screen: Screen, run_id: str) -> int:
+async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all there is to know of it as one object."""
-    row = await ops.run(run_id)
-    events = await ops.whole_history(run_id)
-    effects = await ops.effects(run_id)
-    counts = effect_counts(effects)
-    asked = await ops.asked(row)
-    takeovers = takeovers_of(events, await ops.workers(), ops.store.mapping().real)
-    view = run_view(row, await ops.serving())
-    now = await ops.store.now()
-    known = await ops.evidence(run_id) if counts[EffectStatus.UNCERTAIN] else ()
-    doubts = {
-        e.key: effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)])
-        for e in effects
-        if e.status is EffectStatus.UNCERTAIN
-    }
-    progress = progress_of(row, events, effects)
-    way = visits_of(row, events)
-    ending = ending_of(events)
-    if screen.data(
-        {
-            **view,
-            "asked": asked,
-            "visits": way,
-            "effects": counts,
-            "takeovers": takeovers,
-            "progress": progress,
-            **(ending or {}),
-        }
-    ):
+    view = await desk.run(run_id)
+    if screen.data(view):
         return OK
-    shown = f"{row.run}  {row.workflow} v{row.lane.rpartition('@')[2]}  {view['shown']}"
-    screen.line(f"{shown}   started {screen.since(view['created_at'])} by {row.requested_by}   version {row.version}")
-    screen.line("  " + " · ".join(_visit(screen, row, visit) for visit in way))
+    counts, ended = view["effects"], view["status"] in TERMINAL
+    doubts: dict[str, dict[str, Any]] = {}
+    if counts[EffectStatus.UNCERTAIN]:
+        doubts = {e["key"]: e for e in await desk.effects(run_id) if e["status"] == EffectStatus.UNCERTAIN}
+    shown = f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"
+    by, version = view["requested_by"], view["version"]
+    screen.line(f"{shown}   started {screen.since(view['created_at'])} by {by}   version {version}")
+    screen.line("  " + " · ".join(visit_text(screen, view, visit) for visit in view["visits"]))
     screen.pairs(
         (
-            ("walked by", _walked(screen, row, events)),
-            ("waiting for", _waiting(screen, row, view)),
-            *((f"{each['verb']} asked", [_asked(screen, row, counts, each)]) for each in asked),
+            ("walked by", await _walked(desk, screen, view)),
+            ("waiting for", _waiting(screen, view)),
+            *((f"{each['verb']} asked", [_asked(view, screen, each)]) for each in view["asked"]),
             (
                 "attention",
                 [
                     line
                     for each in view["attention"]
-                    for line in _attention(screen, each, _ways_on(screen, row, each, doubts))
+                    for line in _attention(screen, each, _ways_on(screen, view, each, doubts))
                 ],
             ),
             ("effects", [_count(counts, run_id)]),
-            ("crashes", _crashes(takeovers)),
-            ("progress", [] if is_over(row) else progress_lines(screen, progress)),
-            ("answer", [f"outlast attention show {row.run}"] if view["attention"] else []),
-            *(_ending(ending) if ending else ()),
+            ("crashes", _crashes(view["takeovers"])),
+            ("progress", [] if ended else progress_lines(screen, view["progress"])),
+            ("answer", [f"outlast attention show {run_id}"] if view["attention"] else []),
+            *(_ending(view) if ended else ()),
         )
     )
     return OK
 
 
-def _visit(screen: Screen, row: Run, visit: dict[str, Any]) -> str:
+def visit_text(screen: Screen, view: dict[str, Any], visit: dict[str, Any]) -> str:
+    """One visit: its mark, its node, how long it took or has taken, and of how much where it waits."""
     took = ""
     if visit["left_at"]:
         took = span(ms_of(visit["left_at"]) - ms_of(visit["entered_at"]))
-    if visit["visit"] < row.visit:
+    if visit["visit"] < view["visit"]:
         return f"✓ {visit['node']} {took}"
-    if is_over(row):
-        return f"{'✓' if row.status is RunStatus.COMPLETED else '✗'} {visit['node']} {took}"
+    if view["status"] in TERMINAL:
+        return f"{'✓' if view['status'] == RunStatus.COMPLETED else '✗'} {visit['node']} {took}"
     spent = span(max(0, screen.now_ms - ms_of(visit["entered_at"])))
-    ends = [w for w in waiting_of(row) if w.until]
-    if ends and not row.attention:
-        spent = f"{span(max(0, screen.now_ms - ends[0].since))} of {span(ends[0].until - ends[0].since)}"
-    mark = "!" if row.attention else "▸" if row.owner else "⏸"
+    ends = [w for w in view["waiting_for"] if w["until"] and w["since"]]
+    if ends and not view["attention"]:
+        since = ms_of(ends[0]["since"])
+        spent = f"{span(max(0, screen.now_ms - since))} of {span(ms_of(ends[0]['until']) - since)}"
+    mark = "!" if view["attention"] else "▸" if view["owner"] else "⏸"
     return f"{mark} {visit['node']} {spent}"
 
 
-def _walked(screen: Screen, row: Run, events: Sequence[Event]) -> list[str]:
-    if not is_held(row):
+def is_walked(view: dict[str, Any]) -> bool:
+    """Does a worker hold it at this moment?"""
+    return view["status"] in HELD and bool(view["owner"])
+
+
+async def _walked(desk: Desk, screen: Screen, view: dict[str, Any]) -> list[str]:
+    if not is_walked(view):
         return []
-    taken = next((e for e in reversed(events) if e.type in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
-    return [f"{row.owner}" + (f" since {screen.ago(instant(taken.at))}" if taken else "")]
+    events = await desk.events(view["run"])
+    taken = next((e for e in reversed(events) if e["type"] in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
+    return [view["owner"] + (f" since {screen.ago(taken['time'])}" if taken else "")]
 
 
-def _asked(screen: Screen, row: Run, counts: dict[str, int], each: dict[str, Any]) -> str:
+def _asked(view: dict[str, Any], screen: Screen, each: dict[str, Any]) -> str:
+    counts = view["effects"]
     reason = f": {each['reason']}" if each["reason"] else ""
     cancel = each["verb"] == Choice.CANCEL
-    if is_held(row):
-        then = f"{row.owner} heeds it before its next call" if cancel else f"{row.owner} has taken it"
+    if is_walked(view):
+        then = f"{view['owner']} heeds it before its next call" if cancel else f"{view['owner']} has taken it"
     elif cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
         then = "ends once a worker has taken it and what is open is settled"
     else:
@@ -113,8 +97,8 @@ def _asked(screen: Screen, row: Run, counts: dict[str, int], each: dict[str, Any
     return f"by {each['by']} {screen.since(each['at'])}{reason}; {then}"
 
 
-def _waiting(screen: Screen, row: Run, view: dict[str, Any]) -> list[str]:
-    if is_over(row) or row.attention or is_held(row):
+def _waiting(screen: Screen, view: dict[str, Any]) -> list[str]:
+    if view["status"] in TERMINAL or view["attention"] or is_walked(view):
         return []
     lines = []
     for wait in view["waiting_for"]:
@@ -140,7 +124,9 @@ def _attention(screen: Screen, each: dict[str, Any], ways: Sequence[str]) -> lis
     ]
 
 
-def _ways_on(screen: Screen, row: Run, each: dict[str, Any], doubts: dict[str, dict[str, Any]]) -> list[str]:
+def _ways_on(
+    screen: Screen, view: dict[str, Any], each: dict[str, Any], doubts: dict[str, dict[str, Any]]
+) -> list[str]:
     if each["reason"] == Reason.EFFECT_UNCERTAIN:
         return (
             doubt_lines(screen, doubts[each["key"]])
@@ -149,9 +135,9 @@ def _ways_on(screen: Screen, row: Run, each: dict[str, Any], doubts: dict[str, d
         )
     ways = []
     if Choice.CONTINUE in each["choices"] or each["reason"] == Reason.RETRIES_EXHAUSTED:
-        ways.append(f"→ outlast runs continue {row.run} --reason …")
+        ways.append(f"→ outlast runs continue {view['run']} --reason …")
     if Choice.CANCEL in each["choices"]:
-        ways.append(f"→ outlast runs cancel {row.run} --reason …")
+        ways.append(f"→ outlast runs cancel {view['run']} --reason …")
     return ways
 
 

@@ -2,22 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Container
 from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk, RunPage
 from outlast.cli.effect_page import print_effects
 from outlast.cli.event_data import told
 from outlast.cli.failure import OK, USAGE
 from outlast.cli.run_page import show_run
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
-from outlast.core.machine import TERMINAL, ApprovalStatus, Choice, RunStatus
-from outlast.core.rows import APPROVAL, RUN, is_due
-from outlast.runtime.operations import Operations
-from outlast.runtime.views import effect_view, event_view, run_view
+from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.runtime.words import ATTENTION
 
 KINDS = (
@@ -37,9 +34,9 @@ def runs() -> None:
 @click.option("--waiting-for", type=click.Choice(KINDS), help="Only those that wait for this.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_store
+@on_desk
 async def ls(
-    ops: Operations,
+    desk: Desk,
     screen: Screen,
     status: str | None,
     workflow: str,
@@ -49,7 +46,7 @@ async def ls(
     cursor: str,
 ) -> int:
     """List runs, newest first."""
-    rows, further = await ops.runs(
+    page = await desk.runs(
         status=status or "",
         workflow=workflow,
         attention=attention,
@@ -57,19 +54,15 @@ async def ls(
         cursor=cursor,
         limit=limit,
     )
-    serving = await ops.serving()
-    asked = await ops.unheeded(rows)
-    views = [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows]
-    if screen.listing("runs", views, cursor=further):
+    views = page.views
+    if screen.listing("runs", views, cursor=page.cursor):
         return OK
     if not views:
         filtered = status or workflow or attention or waiting_for or cursor
         screen.line("no such run" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
         return OK
     screen.table(("RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"), [_row(screen, view) for view in views])
-    now = (await ops.store.now()).real
-    due = {row.run for row in rows if not row.owner and is_due(row, now)}
-    for line in _footer(views, await ops.counts(), further, due):
+    for line in _footer(page):
         screen.advice(line)
     return OK
 
@@ -88,44 +81,39 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     return view["run"], view["workflow"], view["shown"], waits_for, screen.ago(since), left
 
 
-def _footer(
-    views: list[dict[str, Any]], counts: dict[str, dict[str, int]], further: str, due: Container[str]
-) -> list[str]:
-    total = sum(counts[RUN.name].values())
-    parts = [f"{len(views)} of {total} runs" if total > len(views) else f"{total} run{'s' if total > 1 else ''}"]
+def _footer(page: RunPage) -> list[str]:
+    views, n = page.views, page.total if page.total is not None else len(page.views)
+    parts = [f"{len(views)} of {n} runs" if n > len(views) else f"{n} run{'s' if n > 1 else ''}"]
     flagged = sum(1 for view in views if view["attention"])
     if flagged:
         parts.append(f"{flagged} need{'s' if flagged == 1 else ''} attention → outlast runs show RUN")
-    asked = counts[APPROVAL.name].get(ApprovalStatus.PENDING, 0)
+    asked = page.asked
     if asked:
         parts.append(f"{asked} approval{'s' if asked > 1 else ''} → outlast approvals ls")
     lines = [" · ".join(parts)]
     unserved = [v for v in views if not v["served"]]
-    waiting = [v for v in unserved if v["run"] in due or any(w["kind"] == "worker" for w in v["waiting_for"])]
+    waiting = [v for v in unserved if v["run"] in page.due or any(w["kind"] == "worker" for w in v["waiting_for"])]
     stranded = Counter(v["lane"] for v in waiting)
     lines += [f"no worker serves {lane} ({n}) → outlast worker MODULE" for lane, n in stranded.items()]
-    if further:
-        lines.append(f"further runs → outlast runs ls --cursor {further}")
+    if page.cursor:
+        lines.append(f"further runs → outlast runs ls --cursor {page.cursor}")
     return lines
 
 
 @runs.command("show")
 @click.argument("run")
-@on_store
-async def show(ops: Operations, screen: Screen, run: str) -> int:
+@on_desk
+async def show(desk: Desk, screen: Screen, run: str) -> int:
     """Show one run: its way, what it waits for, what a person may do, its effects and crashes."""
-    return await show_run(ops, screen, run)
+    return await show_run(desk, screen, run)
 
 
 @runs.command("effects")
 @click.argument("run")
-@on_store
-async def effects(ops: Operations, screen: Screen, run: str) -> int:
+@on_desk
+async def effects(desk: Desk, screen: Screen, run: str) -> int:
     """Show the ledger of a run: every effect on the world, and what became of it."""
-    now = await ops.store.now()
-    rows = await ops.effects(run)
-    known = await ops.evidence(run)
-    views = [effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)]) for e in rows]
+    views = await desk.effects(run)
     if screen.listing("effects", views):
         return OK
     if not views:
@@ -138,18 +126,17 @@ async def effects(ops: Operations, screen: Screen, run: str) -> int:
 @runs.command("events")
 @click.argument("run")
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number.")
-@on_store
-async def events(ops: Operations, screen: Screen, run: str, after: int) -> int:
+@on_desk
+async def events(desk: Desk, screen: Screen, run: str, after: int) -> int:
     """Show the history of a run."""
-    rows = [event for event in await ops.whole_history(run) if event.seq > after]
-    if screen.listing("events", [event_view(event) for event in rows]):
+    views = await desk.events(run, after=after)
+    if screen.listing("events", views):
         return OK
     table = []
-    for event in rows:
-        view = event_view(event)
-        kind = event.type.rpartition(".")[2]
-        when, place = screen.since(view["time"]), f"{event.node}#{event.visit}"
-        table.append((str(event.seq), when, kind, place, told(view["data"])))
+    for view in views:
+        data = view["data"]
+        kind, place = view["type"].rpartition(".")[2], f"{data['node']}#{data['visit']}"
+        table.append((str(int(view["sequence"])), screen.since(view["time"]), kind, place, told(data)))
     screen.table(("N", "WHEN", "EVENT", "NODE", "DATA"), table)
     return OK
 
@@ -157,13 +144,13 @@ async def events(ops: Operations, screen: Screen, run: str, after: int) -> int:
 @runs.command(Choice.CONTINUE.value)
 @click.argument("run")
 @click.option("--reason", default="", help="For the history.")
-@on_store
-async def go_on(ops: Operations, screen: Screen, run: str, reason: str) -> int:
+@on_desk
+async def go_on(desk: Desk, screen: Screen, run: str, reason: str) -> int:
     """Let a run that needs attention go on, in the same visit."""
-    await ops.go_on(run, reason=reason)
-    if not screen.data({"run": run, "by": ops.actor.name}):
-        screen.line(f"{run} goes on, says {ops.actor.name}")
-    await warn_unserved(ops, screen, run)
+    await desk.go_on(run, reason=reason)
+    if not screen.data({"run": run, "by": desk.name}):
+        screen.line(f"{run} goes on{says(desk)}")
+    await warn_unserved(desk, screen, run)
     return OK
 
 
@@ -171,14 +158,14 @@ async def go_on(ops: Operations, screen: Screen, run: str, reason: str) -> int:
 @click.argument("run")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@on_store
-async def cancel(ops: Operations, screen: Screen, run: str, reason: str, yes: bool) -> int:
+@on_desk
+async def cancel(desk: Desk, screen: Screen, run: str, reason: str, yes: bool) -> int:
     """End a run. What it has done is undone first, the latest first; what has no undo stands."""
-    await ops.run(run)
+    await desk.glance(run)
     if not yes:
-        for each in await ops.to_undo(run):
+        for each in await desk.to_undo(run):
             screen.advice(f"  is undone: {each}")
-        for each in await ops.standing(run):
+        for each in await desk.standing(run):
             screen.advice(f"  is done, and stays done: {each}")
         answer = await asyncio.to_thread(_confirm, f"Cancel {run}?")
         if answer is None:
@@ -187,10 +174,10 @@ async def cancel(ops: Operations, screen: Screen, run: str, reason: str, yes: bo
         if not answer:
             screen.line("not cancelled")
             return OK
-    await ops.cancel(run, reason=reason)
-    if not screen.data({"run": run, "by": ops.actor.name, "reason": reason}):
-        screen.line(f"{run} is asked to end, says {ops.actor.name} → outlast runs show {run}")
-    await warn_unserved(ops, screen, run)
+    await desk.cancel(run, reason=reason)
+    if not screen.data({"run": run, "by": desk.name, "reason": reason}):
+        screen.line(f"{run} is asked to end{says(desk)} → outlast runs show {run}")
+    await warn_unserved(desk, screen, run)
     return OK
 
 
@@ -201,8 +188,13 @@ def _confirm(question: str) -> bool | None:
         return None
 
 
-async def warn_unserved(ops: Operations, screen: Screen, run: str) -> None:
+def says(desk: Desk) -> str:
+    """Who says it, where that is known here."""
+    return f", says {desk.name}" if desk.name else ""
+
+
+async def warn_unserved(desk: Desk, screen: Screen, run: str) -> None:
     """Say so when no worker is there to do what was just asked for."""
-    row = await ops.run(run)
-    if row.status not in TERMINAL and row.lane not in await ops.serving():
-        screen.advice(f"no worker serves {row.lane}; start one: outlast worker MODULE")
+    view = await desk.glance(run)
+    if not view["served"]:
+        screen.advice(f"no worker serves {view['lane']}; start one: outlast worker MODULE")

@@ -24,6 +24,7 @@ class Screen:
         self.now_ms = now_ms
         self.for_people = settings.output == TABLE
         self.quiet = settings.quiet
+        self.no_color = settings.no_color
 
     # --- for programs ----------------------------------------------------------------------------
     def for_programs(self) -> "Screen":

@@ -10,11 +10,14 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
+from outlast.cli.desk.local import Local
+from outlast.cli.desk.port import Desk
 from outlast.cli.screen import Screen
 from outlast.cli.settings import Settings
-from outlast.errors import StoreUnusable
+from outlast.errors import InvalidInput, StoreUnusable
 from outlast.flow.people import EVERY_ROLE
 from outlast.flow.workflow import Workflow
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.open import is_there, open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor
@@ -45,8 +48,14 @@ async def operations(
 ) -> AsyncIterator[Operations]:
     """The store, open, and bound to tenant and caller. `make`: it may be a new one, and a sentence says so.
 
-    Raises StoreUnusable: reading never makes a store, so a mistyped name is told.
+    Raises StoreUnusable: reading never makes a store, so a mistyped name is told. InvalidInput: a service is named.
     """
+    if settings.url:
+        raise InvalidInput(
+            "this command works on the store itself",
+            f"{settings.url} is a service, which does not do this for others",
+            "run it where the store can be reached, with --store sqlite:… or postgresql://…",
+        )
     configure()
     new = not is_there(settings.store)
     if new and not make:
@@ -77,6 +86,48 @@ def on_store(
         async def act() -> int | None:
             async with operations(settings) as bound:
                 return await command(bound, await screen_of(bound, settings), *args, **kwargs)
+
+        click.get_current_context().exit(asyncio.run(act()) or 0)
+
+    return body
+
+
+@asynccontextmanager
+async def desk(
+    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = ()
+) -> AsyncIterator[tuple[Desk, Screen]]:
+    """The service that is named, or else the store; and a screen that knows its time. Raises as `operations`."""
+    if not settings.url:
+        async with operations(settings, make=make, workflows=workflows) as bound:
+            yield Local(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
+        return
+    from outlast.cli.desk.remote import Remote
+    from outlast.cli.desk.wire import Wire, base_of, is_here
+
+    base = base_of(settings.url)
+    screen = Screen(settings, SystemClock().wall())
+    token = settings.token.get_secret_value()
+    if token and base.startswith("http://") and not is_here(base):
+        screen.advice(f"{base}: the token goes there unencrypted; use https:// where the way is not yours alone")
+    wire = Wire(base, token)
+    try:
+        yield Remote(wire, screen.advice), screen
+    finally:
+        await wire.close()
+
+
+def on_desk(
+    command: Callable[Concatenate[Desk, Screen, P], Coroutine[Any, Any, int | None]],
+) -> Callable[P, None]:
+    """As `on_store`, for what a service can be asked too."""
+
+    @functools.wraps(command)
+    def body(*args: P.args, **kwargs: P.kwargs) -> None:
+        settings = settings_now()
+
+        async def act() -> int | None:
+            async with desk(settings) as (at, screen):
+                return await command(at, screen, *args, **kwargs)
 
         click.get_current_context().exit(asyncio.run(act()) or 0)
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from pydantic import SecretStr
 
 TABLE, JSON, NDJSON = "table", "json", "ndjson"
-ELSEWHERE = ("store", "tenant", "output", "utc")  # options that the environment and files may say too
+ELSEWHERE = ("store", "url", "tenant", "output", "utc")  # options that the environment and files may say too
 
 
 @dataclass
@@ -14,6 +15,7 @@ class Settings:
     """The global options: as given before or after the command, the later one counting; else as said elsewhere."""
 
     store: str = ""
+    url: str = ""
     tenant: str = ""
     role: tuple[str, ...] = ()
     output: str = TABLE
@@ -21,6 +23,7 @@ class Settings:
     no_color: bool = False
     utc: bool = False
     given: set[str] = field(default_factory=set)
+    token: SecretStr = field(default_factory=lambda: SecretStr(""))
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -42,6 +45,8 @@ def complete(ctx: click.Context) -> None:
     for name in ELSEWHERE:
         if name not in settings.given:
             setattr(settings, name, getattr(said, name))
+    _one_place(settings)
+    settings.token = said.token
     module = {"module": said.module} if said.module else {}
     live = said.liveness.model_dump(exclude_none=True)
     ctx.default_map = {
@@ -55,6 +60,16 @@ def complete(ctx: click.Context) -> None:
     }
 
 
+def _one_place(settings: Settings) -> None:
+    """The store or a service: what the command line names counts. Raises click.UsageError for both."""
+    if "store" in settings.given:
+        if "url" in settings.given:
+            raise click.UsageError("--store is the store itself, --url a service in front of it: say one of them")
+        settings.url = ""
+    if settings.url and (told := settings.given & {"tenant", "role"}):
+        raise click.UsageError(f"--{min(told)} goes with --store: a service knows who you are by your token")
+
+
 def _options(*, first: bool) -> list[click.Option]:
     """The global options: shown only where `first` on the line."""
 
@@ -64,6 +79,7 @@ def _options(*, first: bool) -> list[click.Option]:
 
     return [
         option("--store", metavar="URL", help="The store [OUTLAST_STORE; sqlite:outlast.db]."),
+        option("--url", metavar="URL", help="A service instead of a store; its token: OUTLAST_TOKEN [OUTLAST_URL]."),
         option("--tenant", metavar="NAME", help="The tenant [OUTLAST_TENANT; default]."),
         option("--role", multiple=True, metavar="NAME", help="A role you hold (repeatable) [all of them]."),
         option("-o", "--output", type=click.Choice([TABLE, JSON, NDJSON]), help="How answers are printed [table]."),

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.runs import warn_unserved
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Command
 from outlast.errors import InvalidInput
-from outlast.runtime.operations import Operations
 
 
 def json_of(text: str | None, what: str) -> Any:
@@ -39,15 +39,15 @@ def json_of(text: str | None, what: str) -> Any:
 @click.argument("name")
 @click.option("--data", metavar="JSON|@FILE|-", help="What it says: a JSON object [{}].")
 @click.option("--id", "signal_id", default="", metavar="ID", help="A second signal of this id is ignored.")
-@on_store
-async def signal(ops: Operations, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
+@on_desk
+async def signal(desk: Desk, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
     """Leave the signal NAME for RUN."""
     payload = json_of(data, "the signal's data")
     if payload is not None and not isinstance(payload, dict):
         raise InvalidInput("the signal's data is not a JSON object", fix="""write e.g. '{"price": 42}'""")
-    new = await ops.signal(run, name, payload or {}, signal_id=signal_id)
+    new = await desk.signal(run, name, payload or {}, signal_id=signal_id)
     if not screen.data({"run": run, "name": name, "signal_id": signal_id, "new": new}):
         again = f"{name} {signal_id} had been left for {run} before: nothing changes"
         screen.line(f"{name} left for {run}" if new else again)
-    await warn_unserved(ops, screen, run)
+    await warn_unserved(desk, screen, run)
     return OK

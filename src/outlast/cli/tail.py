@@ -8,73 +8,58 @@ from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK, RUN_FAILED
+from outlast.cli.live import shown
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Command
 from outlast.cli.text import json_escaped
 from outlast.core.events import EventType, iso
 from outlast.core.machine import RunStatus
-from outlast.core.rows import Event, Run, is_over
-from outlast.runtime.operations import Operations
-from outlast.runtime.views import ENDINGS, ending_of
-from outlast.runtime.watch import until
-
-PAGE = 200
+from outlast.runtime.views import ENDINGS
 
 
 @click.command("tail", cls=Command)
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
-@on_store
-async def tail(ops: Operations, screen: Screen, run: str, after: int) -> int:
-    """Follow a run: one line for each event as it comes, until the run has ended.
+@on_desk
+async def tail(desk: Desk, screen: Screen, run: str, after: int) -> int:
+    """Follow a run until it has ended: on a terminal one line for each node, in a pipe one for each event as it comes.
 
     With -o ndjson (or json) each line is the CloudEvent as it is stored and chained.
     """
     seen = after
     try:
-        while (events := await _news(ops, run, seen)) is not None:
-            for event in events:
-                _print(screen, event)
-                seen = event.seq
-            sys.stdout.flush()
+        async with shown(desk, screen, run) as moved:
+            async for text in desk.follow(run, after=after):
+                seen = int(json.loads(text)["sequence"])
+                if moved is not None:
+                    moved()
+                else:
+                    print_event(screen, text)
     except asyncio.CancelledError:
         screen.advice(f"\nstopped after event {seen}; go on with: outlast runs tail {run} --after {seen}")
         raise
-    return await _ended(ops, screen, run)
+    view = await desk.run(run)
+    reason = f": {view['reason']}" if view.get("reason") else ""
+    screen.advice(f"{run} {view['status'].upper()}{reason}; nothing more will come")
+    return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
 
 
-async def _news(ops: Operations, run: str, after: int) -> tuple[Event, ...] | None:
-    """The next events, once there are any; None once the run has ended and all of them were read."""
-
-    async def look() -> tuple[tuple[Event, ...], Run] | None:
-        row = await ops.run(run)  # read before the events: what ended it is among them then
-        events = await ops.history(run, after=after, limit=PAGE)
-        return (events, row) if events or is_over(row) else None
-
-    found = await until(ops.store, look)
-    assert found is not None
-    return found[0] or None
-
-
-def _print(screen: Screen, event: Event) -> None:
+def print_event(screen: Screen, text: str, *, err: bool = False) -> None:
+    """One event on a line of its own: its stored text for programs, words for people."""
     if not screen.for_people:
-        body = event.body.decode()
-        click.echo(json_escaped(body) if sys.stdout.isatty() else body)
+        click.echo(json_escaped(text) if sys.stdout.isatty() else text)
         return
-    data = json.loads(event.body)["data"]
-    kind = event.type.rpartition(".")[2]
-    place = f"{event.node}#{event.visit}"
-    screen.line(f"{iso(event.at)}  {event.seq:>3}  {kind:<11} {place:<16} {words(event.type, data)}".rstrip())
-
-
-async def _ended(ops: Operations, screen: Screen, run: str) -> int:
-    row = await ops.run(run)
-    ending = ending_of(await ops.history(run, after=row.seq - 1))
-    reason = f": {ending['reason']}" if ending and ending["reason"] else ""
-    screen.advice(f"{run} {row.status.upper()}{reason}; nothing more will come")
-    return OK if row.status is RunStatus.COMPLETED else RUN_FAILED
+    event = json.loads(text)
+    data, kind = event["data"], event["type"].rpartition(".")[2]
+    place = f"{data['node']}#{data['visit']}"
+    line = f"{event['time']}  {int(event['sequence']):>3}  {kind:<11} {place:<16} {words(event['type'], data)}".rstrip()
+    if err:
+        screen.advice(line)
+    else:
+        screen.line(line)
 
 
 # --- what an event says -----------------------------------------------------------------------------

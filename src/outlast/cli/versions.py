@@ -2,12 +2,12 @@
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk, on_store
 from outlast.cli.settings import Group
 from outlast.core.adoption import lane_of
-from outlast.core.events import iso
 from outlast.runtime import versions as of_store
 from outlast.runtime.operations import Operations
 
@@ -18,29 +18,28 @@ def versions() -> None:
 
 
 @versions.command("ls")
-@on_store
-async def ls(ops: Operations, screen: Screen) -> int:
+@on_desk
+async def ls(desk: Desk, screen: Screen) -> int:
     """List every version with its unfinished runs, its workers, and the topology they last showed."""
-    found = await of_store.versions(ops)
-    views = [{**v._asdict(), "since": iso(v.since) if v.since else None} for v in found]
+    views = await desk.versions()
     if screen.listing("versions", views):
         return OK
-    if not found:
+    if not views:
         screen.line("no workflow has been served here yet → outlast worker MODULE")
         return OK
     rows = []
-    for each in found:
-        needs = f" ({each.flagged} need a person)" if each.flagged else ""
-        by = " ".join(each.served_by) or (f"no worker serves {each.lane}" if each.runs else "nobody")
-        since = screen.since(iso(each.since)) if each.since else ""
-        rows.append((each.workflow, str(each.version), f"{each.runs}{needs}", by, each.topology, since))
+    for each in views:
+        needs = f" ({each['flagged']} need a person)" if each["flagged"] else ""
+        by = " ".join(each["served_by"]) or (f"no worker serves {each['lane']}" if each["runs"] else "nobody")
+        since = screen.since(each["since"])
+        rows.append((each["workflow"], str(each["version"]), f"{each['runs']}{needs}", by, each["topology"], since))
     screen.table(("WORKFLOW", "VERSION", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST"), rows)
-    for each in found:
-        if each.runs and not each.served_by:
-            others = [v for v in found if v.workflow == each.workflow and v.served_by]
-            if others:
-                move = f"outlast versions adopt {each.workflow} {others[-1].version} --all-of {each.version} --reason …"
-                screen.advice(f"{each.lane}: start a worker of version {each.version}, or → {move}")
+    for each in views:
+        others = [v for v in views if v["workflow"] == each["workflow"] and v["served_by"]]
+        if each["runs"] and not each["served_by"] and others:
+            to, of = others[-1]["version"], each["version"]
+            move = f"outlast versions adopt {each['workflow']} {to} --all-of {of} --reason …"
+            screen.advice(f"{each['lane']}: start a worker of version {of}, or → {move}")
     return OK
 
 

@@ -4,14 +4,13 @@ from typing import Any
 
 import click
 
+from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
 from outlast.core.budget import HEARTBEAT_EVERY, SECOND
-from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
-from outlast.runtime.views import worker_view
 
 LATE = SECOND // 10
 STALLED = 2 * HEARTBEAT_EVERY  # a beat that was missed
@@ -24,12 +23,10 @@ def workers() -> None:
 
 @workers.command("ls")
 @click.option("--all", "every", is_flag=True, help="Those that have gone too.")
-@on_store
-async def ls(ops: Operations, screen: Screen, every: bool) -> int:
+@on_desk
+async def ls(desk: Desk, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
-    now = await ops.store.now()
-    views = [worker_view(row, now, await ops.held(row.id)) for row in await ops.workers()]
-    views = [view for view in views if every or view["serving"]]
+    views = [view for view in await desk.workers() if every or view["serving"]]
     if screen.listing("workers", views):
         return OK
     if not views:

@@ -123,6 +123,8 @@ class Settings(BaseSettings):
     )  # fmt: skip
 
     store: str = Field(default=DEFAULT_STORE, description="The store: sqlite:FILE or postgresql://…")
+    url: str = Field(default="", description="A service that commands speak to instead of the store.")
+    token: SecretStr = Field(default=SecretStr(""), description="The credential for that service.")
     tenant: str = Field(default="default", description="The tenant.")
     module: str = Field(default="", description="The module that declares the workflows.")
     output: str = Field(default="table", pattern="^(table|json|ndjson)$", description="How answers are printed.")
