@@ -86,6 +86,7 @@ def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
 def test_it_is_mounted_in_somebodys_own_app(folder_url: str) -> None:
     """Under a prefix of theirs, links and limits hold."""
     listening = listen("127.0.0.1", 0)
+    listening.listen()  # whoever comes before the server does waits
     servers: list[uvicorn.Server] = []
 
     async def serve() -> None:
