@@ -3,7 +3,6 @@
 They are loaded at their first use, so the command line answers `--help` without them.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,21 +63,27 @@ __all__ = [
 ]
 
 
-HOMES = {"asgi": "outlast.service.app"}
-"""Names that live elsewhere than in `outlast.flow`, and what they need comes with an extra."""
-
-
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'outlast' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(HOMES.get(name, "outlast.flow")), name)
-    except ModuleNotFoundError as error:
-        if name not in HOMES or (error.name or "").startswith("outlast"):
-            raise
-        raise ImportError(f"outlast.{name} needs the extra `service`: uv add 'outlast[service]'") from error
-    globals()[name] = value
+    value = globals()[name] = _asgi() if name == "asgi" else getattr(_flow(), name)
     return value
+
+
+def _flow() -> Any:
+    from outlast import flow
+
+    return flow
+
+
+def _asgi() -> Any:
+    try:
+        from outlast.service.app import asgi
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("outlast"):
+            raise
+        raise ImportError("outlast.asgi needs the extra `service`: uv add 'outlast[service]'") from error
+    return asgi
 
 
 def __dir__() -> list[str]:

@@ -62,16 +62,9 @@ class Service:
                 changed = asyncio.Event()
                 end = self.house.store.on_change(changed.set)
                 try:
-                    while True:
-                        changed.clear()
-                        body = (await client.get(path)).json()
-                        if true(body):
-                            return body
-                        try:
-                            async with asyncio.timeout(0.05):
-                                await changed.wait()
-                        except TimeoutError:
-                            pass
+                    while not true(body := (await client.get(path)).json()):
+                        await _within(changed, 0.05)
+                    return body
                 finally:
                     end()
 
@@ -145,3 +138,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def folder_url(tmp_path: Path) -> str:
     """A store of its own."""
     return f"sqlite:{tmp_path / 'outlast.db'}"
+
+
+async def _within(changed: asyncio.Event, seconds: float) -> None:
+    """Return once it is set, which is taken back, or after so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await changed.wait()
+    except TimeoutError:
+        pass
+    changed.clear()

@@ -103,7 +103,7 @@ async def many_are_loaded_in_their_order(s: Subject) -> None:
 
 
 async def rows_are_counted_and_come_by_their_ordinal(s: Subject) -> None:
-    """`in_order` walks through rows by ordinal, whatever their keys; `count` says how many there are, at this moment."""
+    """`in_order` walks through rows by ordinal, whatever their keys; `count` says how many there are just now."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     rows = [Result("acme", "run-1", key, 1, n, "lead", b"{}", T0) for n, key in enumerate(("m", "z", "a", "b"), 1)]
