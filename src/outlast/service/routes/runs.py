@@ -46,9 +46,7 @@ async def start_run(
         trace_id=ask.trace_id,
     )
     row = await ops.run(started.run)
-    response.headers["Location"] = str(
-        request.app.url_path_for("get_run", run=started.run).make_absolute_url("http://x")
-    )[8:]
+    response.headers["Location"] = f"{root_of(request)}/v1/runs/{started.run}"
     response.headers["ETag"] = etag(row.version)
     if not started.created:
         response.status_code = 200
@@ -154,6 +152,11 @@ async def signal_run(
     await _unmoved(ops, run, if_match)
     signal_id: Given = ask.signal_id or key or ""
     return {"run": run, "name": name, "new": await ops.signal(run, name, ask.payload, signal_id=signal_id)}
+
+
+def root_of(request: Request) -> str:
+    """Under which prefix this service is mounted; '' where it stands alone."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 async def _unmoved(ops: Operations, run: str, if_match: str | None) -> None:

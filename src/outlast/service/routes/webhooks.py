@@ -18,7 +18,7 @@ from outlast.service import shapes
 from outlast.service.asks import Ask, Because, Cursor, Limit, NamePart, Word
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
-from outlast.service.routes.runs import IdempotencyKey
+from outlast.service.routes.runs import IdempotencyKey, root_of
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=Door)
 DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="WEBHOOK:RUN:SEQ, as listed.")]
@@ -52,12 +52,14 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
 @router.post(
     "/webhooks", operation_id="add_webhook", response_model=shapes.NewWebhook, status_code=201, summary="Add a webhook"
 )
-async def add_webhook(ops: Ops, ask: Add, response: Response, key: IdempotencyKey = None) -> dict[str, Any]:
+async def add_webhook(
+    ops: Ops, ask: Add, request: Request, response: Response, key: IdempotencyKey = None
+) -> dict[str, Any]:
     """The secret is in this answer and in none after it. The address is checked now, and before each delivery."""
     made = await ops.webhooks.add(
         ask.url, name=ask.name, types=ask.types, workflows=ask.workflows, from_start=ask.from_start
     )
-    response.headers["Location"] = f"/v1/webhooks/{made.subscription.subscription}"
+    response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.subscription.subscription}"
     return _made(made)
 
 
