@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from outlast.core.commit import Commit, Done, Put
+from outlast.core.deliveries import outlets_row
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import EFFECT, EVENT, RUN, STORE, WRITER, Effect, Run, Writer
+from outlast.core.rows import EFFECT, EVENT, META, RUN, STORE, UNTOLD, WRITER, Effect, Run, Writer
 from outlast.errors import Stale, Unavailable
 from outlast.store.postgres import session as landing
 from outlast.store.postgres import statements
@@ -175,16 +176,57 @@ def test_a_line_that_is_cut_around_the_statement_leaves_no_doubt(url: str, when:
     asyncio.run(live())
 
 
-def test_without_what_holds_the_run_a_note_is_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The safeguard removed: the run is not looked at before it is written."""
+# --- each safeguard removed --------------------------------------------------------------------------
+async def a_note_is_kept(url: str) -> bool:
+    """Where another process leaves it after this one has last seen the run, which it then moves."""
+    async with opened(url, url) as (mine, other):
+        row = await taken(mine)
+        await other.commit(make.post(make.note_row()))
+        await mine.commit(advance(row))
+        return (await make.the_run(other)).mail == 1
+
+
+async def one_that_was_replaced_is_refused(url: str) -> bool:
+    """Where it only inserts, so that no version of a row written tells."""
+    async with opened(url, url) as (mine, other):
+        row = await taken(mine)
+        await other.take((), 1, make.claim_by("worker of the other"), owners=(f"worker of {mine.writer}",))
+        with contextlib.suppress(Stale):
+            await mine.commit(make.intend(make.effect_row(), row))
+        return not await other.rows(EFFECT, (row.tenant, row.run))
+
+
+async def an_event_is_noted_for_a_new_subscription(url: str) -> bool:
+    """Where another process has subscribed after this one has last looked who does."""
+    async with opened(url, url) as (mine, other):
+        row = await taken(mine)
+        await other.commit(Commit((Put(META, outlets_row(None, (row.tenant,)), 0),)))
+        await mine.commit(advance(row))
+        return bool(await other.rows(UNTOLD, (row.tenant, row.run)))
+
+
+GUARDS: dict[str, tuple[Callable[[str], Coroutine[Any, Any, bool]], str, str]] = {
+    "the mail": (a_note_is_kept, "AND t.mail = k.mail", ""),
+    "the version": (one_that_was_replaced_is_refused, "t.version = k.version AND t.mail", "t.mail"),
+    "the gate": (one_that_was_replaced_is_refused, "(SELECT all_ FROM ours)", "true"),
+    "the outlets": (
+        an_event_is_noted_for_a_new_subscription,
+        "IS NOT DISTINCT FROM $13::text",
+        "IS NULL OR $13::text IS NULL",
+    ),
+}
+"""What the one statement checks; what is wrong without it; and how it is taken out."""
+
+
+@pytest.mark.req("REC-1", "RT-5")
+@pytest.mark.parametrize("name", GUARDS)
+def test_what_the_statement_checks_holds_and_without_it_does_not(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds, check, without = GUARDS[name]
+    assert asyncio.run(holds(url))
+    asyncio.run(server.drop(url.partition("schema=")[2]))
     write = statements.write_alone
-    monkeypatch.setattr(statements, "write_alone", lambda forms: write(forms).replace("AND t.mail = k.mail", ""))
-
-    async def live() -> None:
-        async with opened(url, url) as (mine, other):
-            row = await taken(mine)
-            await other.commit(make.post(make.note_row()))
-            await mine.commit(advance(row))
-            assert (await make.the_run(other)).mail == 0
-
-    asyncio.run(live())
+    assert check in write((statements.Form(EFFECT, True),))
+    monkeypatch.setattr(statements, "write_alone", lambda forms: write(forms).replace(check, without))
+    assert not asyncio.run(holds(url))

@@ -29,7 +29,7 @@ from outlast.runtime.port import Actor
 from outlast.runtime.serve import worker_of
 from outlast.store.postgres.store import PostgresStore
 from tests.postgres import bank, server
-from tests.postgres.proxy import OF_AUTHORS, wire
+from tests.postgres.proxy import OF_AUTHORS, Wire, wire
 
 GIVE_UP_S = 60
 SHORT = Liveness(
@@ -65,6 +65,12 @@ class Office:
 
     async def start(self, run: str = "r1", **given: Any) -> None:
         await self.people.start("credits", {"how": "plain", **given}, run_id=run)
+
+    async def start_and_stand(self, run: str = "r1", **given: Any) -> None:
+        """Until the body stands inside its transaction, where it stays until the books let it go on."""
+        bank.books.may_go_on.clear()
+        await self.start(run, **given)
+        await bank.books.inside.wait()
 
     async def run(self, run: str = "r1") -> Run:
         row = await self.store.load(RUN, ("t", run))
@@ -106,6 +112,14 @@ async def office(url: str, *, workers: int = 1) -> AsyncIterator[Office]:
     finally:
         bank.books.may_go_on.set()
         await opened.close()
+
+
+@contextlib.asynccontextmanager
+async def cut_office(url: str) -> AsyncIterator[tuple[Office, Wire]]:
+    """One whose store is reached by a wire that can be cut."""
+    with wire(server.url()) as line:
+        async with office(f"{line.url}?{url.partition('?')[2]}") as here:
+            yield here, line
 
 
 async def the_bank() -> tuple[int, int]:
@@ -290,9 +304,7 @@ def test_two_serializable_bodies_that_collide_are_both_done(url: str) -> None:
 def test_a_cancel_that_was_accepted_meanwhile_rolls_it_back(url: str) -> None:
     async def live() -> None:
         async with office(url) as here:
-            bank.books.may_go_on.clear()
-            await here.start()
-            await bank.books.inside.wait()
+            await here.start_and_stand()
             await here.people.cancel("r1", reason="changed my mind")
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.CANCELLED
@@ -305,9 +317,7 @@ def test_a_cancel_that_was_accepted_meanwhile_rolls_it_back(url: str) -> None:
 def test_another_note_that_came_meanwhile_changes_nothing(url: str) -> None:
     async def live() -> None:
         async with office(url) as here:
-            bank.books.may_go_on.clear()
-            await here.start()
-            await bank.books.inside.wait()
+            await here.start_and_stand()
             await here.people.signal("r1", "hello", {})
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.COMPLETED
@@ -322,9 +332,7 @@ def test_a_holder_that_was_replaced_while_the_body_ran_commits_nothing(url: str)
 
     async def live() -> None:
         async with office(url) as here:
-            bank.books.may_go_on.clear()
-            await here.start()
-            await bank.books.inside.wait()
+            await here.start_and_stand()
             old = await here.run()
             zombies = bank.books
             worker = await here.store.load(WORKER, (STORE, here.workers[0].id))
@@ -352,16 +360,13 @@ def test_a_holder_that_was_replaced_while_the_body_ran_commits_nothing(url: str)
 @pytest.mark.parametrize("cut", ["before", "after"])
 def test_a_commit_whose_answer_was_lost_is_known_all_the_same(url: str, cut: Any) -> None:
     async def live() -> None:
-        with wire(server.url()) as line:
-            async with office(f"{line.url}?{url.partition('?')[2]}") as here:
-                bank.books.may_go_on.clear()
-                await here.start()
-                await bank.books.inside.wait()
-                line.cut_next, line.only = cut, OF_AUTHORS
-                bank.books.may_go_on.set()
-                assert (await here.ended()).status is RunStatus.COMPLETED
-                assert line.cuts == 1 and await the_bank() == (10, 1)
-                assert bank.books.calls == (1 if cut == "after" else 2)
+        async with cut_office(url) as (here, line):
+            await here.start_and_stand()
+            line.cut_next, line.only = cut, OF_AUTHORS
+            bank.books.may_go_on.set()
+            assert (await here.ended()).status is RunStatus.COMPLETED
+            assert line.cuts == 1 and await the_bank() == (10, 1)
+            assert bank.books.calls == (1 if cut == "after" else 2)
 
     asyncio.run(live())
 
@@ -369,15 +374,12 @@ def test_a_commit_whose_answer_was_lost_is_known_all_the_same(url: str, cut: Any
 @pytest.mark.req("EFF-2")
 def test_a_line_that_is_cut_inside_the_body_leaves_nothing(url: str) -> None:
     async def live() -> None:
-        with wire(server.url()) as line:
-            async with office(f"{line.url}?{url.partition('?')[2]}") as here:
-                bank.books.may_go_on.clear()
-                await here.start()
-                await bank.books.inside.wait()
-                await asyncio.to_thread(line.cut_all)
-                bank.books.may_go_on.set()
-                assert (await here.ended()).status is RunStatus.COMPLETED
-                assert await the_bank() == (10, 1)
+        async with cut_office(url) as (here, line):
+            await here.start_and_stand()
+            await asyncio.to_thread(line.cut_all)
+            bank.books.may_go_on.set()
+            assert (await here.ended()).status is RunStatus.COMPLETED
+            assert await the_bank() == (10, 1)
 
     asyncio.run(live())
 
