@@ -62,6 +62,7 @@ class Operations:
         self.actor = actor
         self._workflows = workflows
         self.webhooks = Webhooks(store, tenant, actor)
+
     # --- acting --------------------------------------------------------------------------------
     async def start(
         self,
