@@ -33,14 +33,15 @@ class Nemesis:
         if server is not None:
             acts += [(3, self.cut_before), (3, self.cut_after), (2, self.cut_all), (2, self.partition)]
             acts += [(1, self.crash_server), (1, self.kill_postmaster), (1, self.skew)]
+        self._few = bool(only)
         self._acts = [(weight, act) for weight, act in acts if not only or act.__name__ in only]
 
     def go(self, seconds: float, tick: Callable[[], None]) -> None:
-        """Again and again. `tick` is called between two acts."""
+        """Again and again; where they are few, until each has acted. `tick` is called between two acts."""
         until = time.monotonic() + seconds
         first = [act for _, act in self._acts]
         self.dice.shuffle(first)  # each at least once, where there is time
-        while time.monotonic() < until:
+        while time.monotonic() < until or (self._few and first):
             act = first.pop() if first else self.dice.choices([a for _, a in self._acts], [w for w, _ in self._acts])[0]
             act()
             self.fired[act.__name__] += 1

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 from outlast.core.overlay import attention_of
 from outlast.core.rows import RUN, Run, is_over
 from outlast.runtime.open import open_store
-from tests.chaos.fleet import CALL_S, Fleet
+from outlast.store.port import Store
+from tests.chaos.fleet import CALL_S, LIVE, Fleet
 from tests.chaos.judge import TENANT, Verdict, _all, judge
 from tests.chaos.nemesis import Nemesis
 from tests.postgres.server import Server
 
 QUIET_S = 600.0  # the ceiling: what has not ended so long after the last enemy is told as wrong
 WITHOUT_S = 90.0  # the same, where a safeguard was removed: runs that never end are one way to miss it
+LOOK_S = 0.5
 SCHEMA = "chaos"
 
 
@@ -34,31 +36,36 @@ class Plan(NamedTuple):
     keep: Path | None = None  # folder of the round, kept
     only: tuple[str, ...] = ()  # the enemies that act; all, where none is named
     longest_s: float = CALL_S  # a call to the world takes up to so long
+    live: tuple[str, ...] = LIVE  # what the workers take for dead, and when
 
 
-async def _unsettled(url: str) -> list[Run]:
-    store = await open_store(url)
-    try:
-        runs: list[Run] = await _all(store, RUN, (TENANT,))
-        return [run for run in runs if not is_over(run)]
-    finally:
-        await store.close()
+async def _unsettled(store: Store) -> list[Run]:
+    runs: list[Run] = await _all(store, RUN, (TENANT,))
+    return [run for run in runs if not is_over(run)]
 
 
 def quiet(url: str, say: Callable[[str], None], care: Callable[[], object], ceiling_s: float = QUIET_S) -> float:
     """Wait until every run has ended or stands before a person for good; how long that took."""
+    return asyncio.run(_quiet(url, say, care, ceiling_s))
+
+
+async def _quiet(url: str, say: Callable[[str], None], care: Callable[[], object], ceiling_s: float) -> float:
     began = time.monotonic()
     unchanged, since = None, began
-    while time.monotonic() - began < ceiling_s:
-        care()
-        left = asyncio.run(_unsettled(url))
-        say(f"{len(left)} runs have not ended, {time.monotonic() - began:.0f} of at most {ceiling_s:.0f} s")
-        now = sorted((run.run, run.version) for run in left)
-        if now != unchanged:
-            unchanged, since = now, time.monotonic()
-        if not left or (all(attention_of(run) for run in left) and time.monotonic() - since > 20):
-            break
-        time.sleep(1)
+    store = await open_store(url)
+    try:
+        while time.monotonic() - began < ceiling_s:
+            care()
+            left = await _unsettled(store)
+            say(f"{len(left)} runs have not ended, {time.monotonic() - began:.0f} of at most {ceiling_s:.0f} s")
+            now = sorted((run.run, run.version) for run in left)
+            if now != unchanged:
+                unchanged, since = now, time.monotonic()
+            if not left or (all(attention_of(run) for run in left) and time.monotonic() - since > 20):
+                break
+            await asyncio.sleep(LOOK_S)
+    finally:
+        await store.close()
     return time.monotonic() - began
 
 
@@ -71,17 +78,17 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         if server is not None:
             stack.callback(server.close)
         url = f"{server.url}?schema={SCHEMA}" if server is not None else f"sqlite:{folder / 'chaos.db'}"
-        fleet = Fleet(folder, url, wires=server is not None)
+        fleet = Fleet(folder, url, wires=server is not None, live=plan.live)
         stack.callback(fleet.close)
         fleet.without = plan.without
         fleet.open_world(plan.seed, plan.longest_s)
         wire = fleet.wire()
         if wire is not None:
             stack.callback(wire.close)
-        client = fleet.open_client(plan.seed, plan.rate, wire)
         nemesis = Nemesis(fleet, server, wire, plan.seed, plan.only)
         for _ in range(plan.workers):
             fleet.hire(nemesis.dice)
+        client = fleet.open_client(plan.seed, plan.rate, wire)
         fleet.await_serving()
         began = time.time()
 

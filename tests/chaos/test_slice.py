@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.fleet import SWIFT
 from tests.chaos.report import summary
 from tests.chaos.round import Plan, play
 
@@ -11,8 +12,8 @@ IDS = ("REC-1", "REC-3", "REC-4", "REC-5", "RUN-3", "EFF-1", "EFF-2", "FAIL-3", 
 
 
 SHORT = {
-    "postgres": ("kill", "cut_after", "crash_server"),
-    "sqlite": ("kill", "freeze"),
+    "postgres": Plan("postgres", seed=5, seconds=4, only=("kill", "cut_after", "crash_server"), live=SWIFT),
+    "sqlite": Plan("sqlite", seed=5, seconds=6, only=("kill", "freeze")),
 }  # quick ones
 
 
@@ -20,6 +21,6 @@ SHORT = {
 @pytest.mark.parametrize("store", SHORT)
 def test_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path, store: str) -> None:
     """Workers killed, and frozen; on PostgreSQL, connections cut after COMMIT, and a crash of the server."""
-    report, wrong = play(Plan(store, seed=5, seconds=6, workers=2, rate=2, keep=tmp_path, only=SHORT[store]))
+    report, wrong = play(SHORT[store]._replace(workers=2, rate=2, keep=tmp_path))
     assert wrong == [], summary(report)
     assert sum(report["nemeses"].values()) >= 2 and report["runs"] >= 5, summary(report)
