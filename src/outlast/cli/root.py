@@ -11,6 +11,7 @@ from outlast.cli.settings import Group, complete
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
 LAZY: dict[str, tuple[str, str]] = {
     "demo": ("outlast.cli.demo:demo", "Play an auction that is killed, taken over, approved and awarded."),
+    "init": ("outlast.cli.init:init", "Write a first workflow of 25 lines."),
     "dev": ("outlast.cli.serve:dev", "Serve a file while you write it; every change begins anew, runs go on."),
     "serve": ("outlast.cli.serve:serve", "Serve HTTP, walk runs and send webhooks, until stopped."),
     "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
@@ -27,6 +28,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "webhooks": ("outlast.cli.webhooks:webhooks", "List and change who is told of what happens."),
     "dispatcher": ("outlast.cli.dispatcher:dispatcher", "Send what webhooks are told of, until stopped."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
+    "db": ("outlast.cli.db:db", "Migrate, check and export, by the names of databases."),
     "fsck": ("outlast.cli.fsck:fsck", "Check every invariant over the whole store."),
     "export": ("outlast.cli.export:export_command", "Write everything of a run as one JSON document."),
     "verify": ("outlast.cli.export:verify_command", "Check such a document, without any store."),
@@ -88,7 +90,7 @@ class Root(Group):
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 ok · 1 the run failed · 2 usage or bad input · 3 not found · 4 conflict · 5 it waits "
-    "(run --wait) · 6 not allowed · 7 the store cannot be reached.",
+    "(run --wait) · 6 not allowed · 7 the store or service cannot be reached.",
 )
 @click.version_option(package_name="outlast", message="outlast %(version)s")
 def cli() -> None:

@@ -13,7 +13,7 @@ import click
 from outlast.cli.desk.local import Local
 from outlast.cli.desk.port import Desk
 from outlast.cli.screen import Screen
-from outlast.cli.settings import Settings
+from outlast.cli.settings import Settings, one_place
 from outlast.errors import InvalidInput, StoreUnusable
 from outlast.flow.people import EVERY_ROLE
 from outlast.flow.workflow import Workflow
@@ -38,8 +38,10 @@ def local_actor(roles: Sequence[str]) -> Actor:
 
 
 def settings_now() -> Settings:
-    """The global options of the command that runs."""
-    return click.get_current_context().ensure_object(Settings)
+    """The global options of the command that runs. Raises click.UsageError where they exclude each other."""
+    settings = click.get_current_context().ensure_object(Settings)
+    one_place(settings)
+    return settings
 
 
 @asynccontextmanager

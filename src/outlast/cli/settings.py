@@ -45,7 +45,6 @@ def complete(ctx: click.Context) -> None:
     for name in ELSEWHERE:
         if name not in settings.given:
             setattr(settings, name, getattr(said, name))
-    _one_place(settings)
     settings.token = said.token
     module = {"module": said.module} if said.module else {}
     live = said.liveness.model_dump(exclude_none=True)
@@ -60,7 +59,7 @@ def complete(ctx: click.Context) -> None:
     }
 
 
-def _one_place(settings: Settings) -> None:
+def one_place(settings: Settings) -> None:
     """The store or a service: what the command line names counts. Raises click.UsageError for both."""
     if "store" in settings.given:
         if "url" in settings.given:

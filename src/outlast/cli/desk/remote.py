@@ -91,16 +91,23 @@ class Remote:
         return int(events[-1]["sequence"]) if events else 0
 
     async def effects(self, run: str) -> list[View]:
-        """With the ids under which they are answered."""
+        """As GET /runs/RUN/effects tells them."""
+        return [effect for _, effect in await self._ledger(run)]
+
+    async def _ledger(self, run: str) -> list[tuple[str, View]]:
+        """Each with the id under which it is answered."""
         found: list[View] = (await self.wire.get(f"/runs/{_part(run)}/effects"))["effects"]
-        return found
+        return [(str(effect.pop("id")), effect) for effect in found]
 
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
         """Of those that its ledger tells."""
-        alike = [e for e in await self.effects(run) if e["key"] == key and visit in (None, e["visit"])]
+        return (await self._named(run, key, visit))[1]
+
+    async def _named(self, run: str, key: str, visit: int | None) -> tuple[str, View]:
+        alike = [e for e in await self._ledger(run) if e[1]["key"] == key and visit in (None, e[1]["visit"])]
         if not alike:
             raise NotFound(f"run {run} has no effect {key}", "", f"list them with: outlast runs effects {run}")
-        return next((e for e in alike if e["status"] == EffectStatus.UNCERTAIN), alike[-1])
+        return next((e for e in alike if e[1]["status"] == EffectStatus.UNCERTAIN), alike[-1])
 
     async def events(self, run: str, *, after: int = 0) -> list[View]:
         """Page by page."""
@@ -114,28 +121,28 @@ class Remote:
 
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
         """The stream, begun anew behind the last event where it breaks off. Raises Unavailable after a minute away."""
-        failures, since = 0, 0
+        failures, begun = 0, False
+        since: int | None = None
         while True:
-            heard, gone = False, ""
+            heard, gone = False, None
             try:
                 async with self.wire.stream(f"/runs/{_part(run)}/events", after) as lines:
-                    failures = 0
+                    failures, begun, since = 0, True, None
                     async for number, text in frames(lines):
                         after, heard = int(number), True
                         yield text
                         if json.loads(text)["type"] in ENDINGS:
                             return
+                if not heard and (await self.glance(run))["status"] in TERMINAL:
+                    return
             except (httpx.HTTPError, Unavailable) as error:
-                gone = str(error) or type(error).__name__
-                since = since if failures else self._clock.mono()
-                if isinstance(error, httpx.ConnectError) and not after and not failures:
-                    raise self.wire.away(error) from error
-                if self._clock.mono() - since > AWAY_MAX:
-                    raise self.wire.away(error) from error
-            if not heard and not gone and (await self.glance(run))["status"] in TERMINAL:
-                return
-            if gone and not failures:
-                self._lost(f"the stream broke off after event {after}; it is begun anew behind it")
+                gone = error
+            if gone is not None:
+                if since is None and begun:
+                    self._lost(f"the stream broke off after event {after}; it is begun anew behind it")
+                since = self._clock.mono() if since is None else since
+                if not begun or self._clock.mono() - since > AWAY_MAX:
+                    raise self.wire.away(gone) from gone
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
 
@@ -313,11 +320,11 @@ class Remote:
             raise InvalidInput(
                 "the service asks for a reason", "people will read it in the run's history", "say --reason …"
             )
-        one = await self.effect(run, key, visit=None)
+        name, _ = await self._named(run, key, None)
         body: View = {"outcome": verb, "reason": reason}
         if verb == "happened":
             body |= {"external_id": external_id, "response": response}
-        await self.wire.post(f"/effects/{_part(one['id'])}/resolve", body)
+        await self.wire.post(f"/effects/{_part(name)}/resolve", body)
 
     # --- the store -----------------------------------------------------------------------------
     async def workers(self) -> list[View]:

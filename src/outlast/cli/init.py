@@ -1,0 +1,78 @@
+"""`outlast init`: a first workflow of 25 lines, which runs as it is."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from outlast.cli.failure import OK
+from outlast.cli.screen import Screen
+from outlast.cli.session import settings_now
+from outlast.cli.settings import Command
+from outlast.errors import Conflict, InvalidInput
+
+# Beyond its imports it has at most 25 lines of code.
+FLOWS: Final = '''"""An order that a person approves: each supplier is asked once, whatever crashes."""
+
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import Context, NoUndo, Workflow, activity, role
+
+
+class Order(BaseModel):
+    suppliers: list[str]
+    decided: str = ""
+
+
+orders = Workflow("order", state=Order)
+
+
+@activity(key="invite/{supplier}", undo=NoUndo("a mail cannot be unsent"))
+async def invite(supplier: str) -> str:
+    return f"invited {supplier}"  # send it here: once per key, whatever crashes
+
+
+@activity(key="buy/{supplier}", scope="run", undo=NoUndo("ask the supplier"))
+async def buy(supplier: str) -> str:
+    return f"bought from {supplier}"
+
+
+@orders.node(start=True)
+async def ask(ctx: Context[Order]) -> Literal["award"]:
+    await ctx.do_all({s: invite.plan(s) for s in ctx.state.suppliers})
+    await ctx.sleep("answers", until=timedelta(seconds=2))
+    return "award"
+
+
+@orders.node
+async def award(ctx: Context[Order]) -> None:
+    best = buy.plan(ctx.state.suppliers[0])
+    d = await ctx.approval(best, summary="Buy", by=role("lead"), within=timedelta(hours=96))
+    ctx.state.decided = await ctx.do_plan(best) if d.approved else f"rejected: {d.reason}"
+'''
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="flows.py")
+@click.pass_context
+def init(ctx: click.Context, file: Path) -> None:
+    """Write a first workflow to FILE [flows.py]: it asks suppliers, sleeps, and waits for an approval."""
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(FLOWS)
+    except FileExistsError:
+        raise Conflict(
+            f"{file} is there already", "nothing was written", "name another: outlast init other.py"
+        ) from None
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written", error.strerror or str(error), "name another file") from error
+    screen = Screen(settings_now())
+    if not screen.data({"file": str(file)}):
+        screen.line(f"{file} is written")
+        screen.advice(
+            f'→ outlast dev {file}   and elsewhere: outlast run {file}:order \'suppliers=["acme", "blix"]\' --wait'
+        )
+    ctx.exit(OK)
