@@ -8,13 +8,25 @@ from typing import Any
 import pytest
 
 from outlast.flow.registry import ACTIVITIES
+from tests.engine.ground import InMemory, OnPostgres
 from tests.engine.world import World
+
+GROUNDS = {"memory": InMemory, "postgres": OnPostgres}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test marked `every_store` is played over a real server too."""
+    if "world" in metafunc.fixturenames:
+        names = list(GROUNDS) if metafunc.definition.get_closest_marker("every_store") else ["memory"]
+        metafunc.parametrize("world", names, indirect=True, ids=names if len(names) > 1 else [pytest.HIDDEN_PARAM])
 
 
 @pytest.fixture
-def world() -> World:
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """An empty world."""
-    return World()
+    given = World(GROUNDS[request.param])
+    yield given
+    given.ground.close()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from outlast.core.budget import Liveness
@@ -13,21 +13,34 @@ from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow
 from outlast.runtime.clocks import VirtualClock
-from outlast.store.memory import MemoryCore, MemoryStore
+from outlast.store.port import Store
 
 
 # --- time --------------------------------------------------------------------------------------
+async def _none() -> bool:
+    return False
+
+
 class Time(VirtualClock):
     """Virtual time for the clocks and for the loop's own timers; it moves only by `pass_`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: Callable[[], Awaitable[bool]] = _none
+        """Waits for an answer of a store outside of this loop; False where none is to come."""
 
     async def settle(self) -> None:
         """Until no task can run on without time passing."""
         ready = asyncio.get_running_loop()._ready
-        for _ in range(20_000):
-            await asyncio.sleep(0)
-            if not ready:
+        while True:
+            for _ in range(20_000):
+                await asyncio.sleep(0)
+                if not ready:
+                    break
+            else:
+                raise AssertionError("the tasks never come to rest: something spins")
+            if not await self.answered():
                 return
-        raise AssertionError("the tasks never come to rest: something spins")
 
     async def pass_(self, ms: int) -> None:
         """Let `ms` pass, stopping at the instant of every sleeper and timer until nothing can run on."""
@@ -90,8 +103,8 @@ class Wire:
     `before` and `after` call once for the next commit whose label contains a part; `hold` keeps answers back.
     """
 
-    def __init__(self, inner: MemoryStore, clock: ProcessClock) -> None:
-        self._inner = inner
+    def __init__(self, inner: Store, clock: ProcessClock) -> None:
+        self._inner: Any = inner
         self._clock = clock
         self.dead = False
         self.labels: list[str] = []
@@ -135,20 +148,38 @@ class Wire:
             return answer
         if self._hit(self.away, commit.label):
             inner = _failed(Unavailable("the store is away"), chain)
+            landed = False
         else:
             inner = self._inner.submit(commit, chain=chain, linger=linger)
             self.labels.append(commit.label)
-            if inner.exception() is None and self._hit(self.lost, commit.label):
-                inner = _failed(Uncertain("the answer was lost"), chain)
-        inner.exception()
-        self._fire(self._after, commit.label)
+            landed = True
+        if inner.done():
+            inner = self._landed(inner, commit.label, chain, was_sent=landed)
         gates = [gate for part, gate in self._held.items() if part in commit.label]
-        asyncio.get_running_loop().create_task(self._deliver(inner, answer, gates))
+        asyncio.get_running_loop().create_task(self._deliver(inner, answer, gates, commit.label, chain))
         return answer
 
+    def _landed(
+        self, inner: "asyncio.Future[Done]", label: str, chain: Chain | None, *, was_sent: bool = True
+    ) -> "asyncio.Future[Done]":
+        """What the process is to hear of a commit that the store has answered."""
+        if was_sent and inner.exception() is None and self._hit(self.lost, label):
+            inner = _failed(Uncertain("the answer was lost"), chain)
+        inner.exception()
+        self._fire(self._after, label)
+        return inner
+
     async def _deliver(
-        self, inner: "asyncio.Future[Done]", answer: "asyncio.Future[Done]", gates: list[asyncio.Event]
+        self,
+        inner: "asyncio.Future[Done]",
+        answer: "asyncio.Future[Done]",
+        gates: list[asyncio.Event],
+        label: str,
+        chain: Chain | None,
     ) -> None:
+        if not inner.done():  # a store whose answers take their time
+            await asyncio.wait([inner])
+            inner = self._landed(inner, label, chain)
         for gate in gates:
             await gate.wait()
         await self._clock.going.wait()
@@ -230,7 +261,7 @@ class Process:
 
     def __init__(
         self,
-        core: MemoryCore,
+        store: Store,
         time: Time,
         name: str,
         workflows: Sequence[Workflow[Any]],
@@ -240,7 +271,7 @@ class Process:
     ) -> None:
         self.name = name
         self.clock = ProcessClock(time)
-        self.wire = Wire(MemoryStore(core, f"writer-{name}"), self.clock)
+        self.wire = Wire(store, self.clock)
         self.worker = WorkerProcess(
             self.wire,
             workflows,

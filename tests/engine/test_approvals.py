@@ -57,6 +57,7 @@ def asking(act: Any, *, within: timedelta = timedelta(hours=1), valid_for: timed
 
 
 @pytest.mark.req("GATE-1", "GATE-9")
+@pytest.mark.every_store
 async def test_the_run_waits_as_a_row_and_does_what_was_approved_once(world: World) -> None:
     """Nothing runs meanwhile; the approval is consumed by the one effect, in the commit that intends it."""
     shop = Receiver()
@@ -88,6 +89,7 @@ async def test_a_rejection_is_an_answer(world: World) -> None:
 
 
 @pytest.mark.req("GATE-9")
+@pytest.mark.every_store
 async def test_of_many_decisions_one_counts_and_the_others_are_told_who_won(world: World) -> None:
     """All have read the same pending approval; the first commit wins."""
     flow = asking(write(Receiver()))
@@ -255,6 +257,7 @@ async def test_an_approval_not_used_in_time_is_asked_for_anew(world: World) -> N
 
 
 @pytest.mark.req("GATE-9", "FAIL-3")
+@pytest.mark.every_store
 async def test_an_approval_survives_a_crash_between_its_consumption_and_the_call(world: World) -> None:
     """Consumed and intended in one commit: the successor's attempt is the same effect, covered by the same yes."""
     shop = Receiver(Slow(), dedupes=True)

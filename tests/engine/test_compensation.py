@@ -50,6 +50,7 @@ def keys(receiver: Receiver) -> list[str]:
 
 @pytest.mark.req("EFF-6", "OBS-3")
 @pytest.mark.parametrize(("error", "status"), [(Failed("enough"), "failed"), (Stopped("enough"), "cancelled")])
+@pytest.mark.every_store
 async def test_what_was_done_is_undone_in_reverse(world: World, error: Exception, status: str) -> None:
     shop = Receiver()
     mail = write(shop, name="mail")

@@ -29,6 +29,7 @@ HOUR_WINDOW = repeat(window=timedelta(hours=1))
 
 
 @pytest.mark.req("EFF-1", "RUN-2", "EFF-5")
+@pytest.mark.every_store
 async def test_a_run_does_its_effects_once_and_ends(world: World) -> None:
     """The plain case, that everything else departs from; each call carries its own idempotency key."""
     shop = Receiver()
@@ -42,6 +43,7 @@ async def test_a_run_does_its_effects_once_and_ends(world: World) -> None:
 
 
 @pytest.mark.req("EFF-1", "CKP-2")
+@pytest.mark.every_store
 async def test_a_hit_answers_what_was_recorded_and_calls_nothing(world: World) -> None:
     """A re-walk of the same visit gets the recorded answer; the receiver hears nothing."""
     shop = Receiver("first answer", "never this one")

@@ -30,6 +30,7 @@ Ctx = Context[State]
 
 @pytest.mark.req("REC-1", "REC-5", "FAIL-6")
 @pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.every_store
 async def test_of_many_workers_one_takes_a_run(world: World, n: int) -> None:
     """All look at the same moment; one claim, one walk, one call."""
     shop = Receiver()
@@ -44,14 +45,16 @@ async def test_of_many_workers_one_takes_a_run(world: World, n: int) -> None:
 
 
 @pytest.mark.req("REC-1", "REC-3", "RUN-2")
+@pytest.mark.every_store
 async def test_a_dead_worker_is_replaced_within_its_heartbeat_window(world: World) -> None:
     """Its row is closed once it has expired, its runs are taken, and they are `recovering`."""
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(write(shop, mode="reconcile"), "a")
     first = world.worker(flow)
-    world.worker(flow)
     await world.start(flow)
+    world.worker(flow)
+    await world.settle()
     owner = world.run().owner
     dead = next(p for p in world.processes if p.name == owner)
     assert slow.begun.is_set() and dead is first
@@ -63,6 +66,7 @@ async def test_a_dead_worker_is_replaced_within_its_heartbeat_window(world: Worl
 
 
 @pytest.mark.req("REC-3", "RUN-3", "EFF-3", "FAIL-12")
+@pytest.mark.every_store
 async def test_a_worker_that_was_frozen_and_replaced_sends_nothing_and_records_nothing(world: World) -> None:
     """A zombie wakes between its intent and its call: the last-instant check refuses; its row never renews again."""
     shop = Receiver()
@@ -121,6 +125,7 @@ async def test_clocks_that_did_not_advance_alike_stop_the_call(world: World, whi
 
 
 @pytest.mark.req("EFF-3", "RUN-3", "EFF-2", "FAIL-12")
+@pytest.mark.every_store
 async def test_an_answer_that_comes_after_the_run_was_taken_is_kept_as_evidence(world: World) -> None:
     """The late record is fenced; the answer is there for reconcilers and people."""
     slow = Slow()

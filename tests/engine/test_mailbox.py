@@ -34,6 +34,7 @@ async def hears(ctx: Ctx) -> None:
 @pytest.mark.req("RUN-3", "CKP-2")
 @pytest.mark.parametrize("verb", ["park", "note_wait"])
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.every_store
 async def test_a_note_posted_around_the_park_is_heard(world: World, verb: str, when: str) -> None:
     """A park names the mail as read: refused if it moved. The model's trace "asleep with mail" cannot happen."""
     flow = one_node(hears)
@@ -100,6 +101,7 @@ async def test_a_signal_with_an_id_is_left_once(world: World) -> None:
 
 # --- cancel ------------------------------------------------------------------------------------------
 @pytest.mark.req("EFF-8", "RUN-2")
+@pytest.mark.every_store
 async def test_a_waiting_run_is_cancelled_at_once(world: World) -> None:
     """Who and why stand in its last event."""
     flow = one_node(hears)

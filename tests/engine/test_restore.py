@@ -30,7 +30,7 @@ async def restore(world: World, copy: MemoryCore) -> Any:
     for process in world.processes:
         process.kill()
     await world.settle()
-    world.core = copy
+    world.core = world.ground.core = copy
     world.store = MemoryStore(copy, f"people-{len(world.processes)}-restored")
     recovered = await recover(world.store, new_id="g-2", actor="op")
     await world.settle()

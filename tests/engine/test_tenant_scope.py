@@ -36,6 +36,7 @@ def users(world: World) -> list[str]:
     return [str(row[1]) for row in world.core.shelf.under(USAGE, ("t",))]
 
 
+@pytest.mark.every_store
 async def test_the_first_run_does_it_and_the_second_takes_its_answer(world: World) -> None:
     """One call, one row of the tenant, known to the receiver by a key without a run."""
     shop = Receiver()
@@ -84,6 +85,7 @@ async def test_used_twice_by_one_run_is_one_use(world: World) -> None:
     assert (the_row(world), users(world), len(shop.attempts)) == (before, ["r1", "r2"], 1)
 
 
+@pytest.mark.every_store
 async def test_another_run_waits_by_name_and_goes_on_when_it_is_settled(world: World) -> None:
     """It names the effect and its owner, makes no call, and is told at once, not a minute later."""
     slow = Slow()
@@ -377,6 +379,7 @@ async def test_what_is_kept_for_a_time_is_forgotten_after_it_and_after_its_runs(
 
 
 # --- races and deaths -------------------------------------------------------------------------------------
+@pytest.mark.every_store
 async def test_two_workers_that_ask_at_once_call_once(world: World) -> None:
     """Both have seen that nobody has done it; one intent lands, the other run waits and takes the answer."""
     shop = Receiver()

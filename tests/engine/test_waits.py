@@ -68,6 +68,7 @@ async def test_the_deadline_is_fixed_at_the_first_asking(world: World) -> None:
 
 @pytest.mark.req("CKP-2")
 @pytest.mark.parametrize("early", [True, False])
+@pytest.mark.every_store
 async def test_a_note_before_the_deadline_wins_and_one_at_it_does_not(world: World, early: bool) -> None:
     """Judged by the store's clock at the note's arrival, even where nobody looked until long after the deadline."""
 
@@ -107,6 +108,7 @@ async def test_a_note_that_comes_while_the_deadline_is_bound_is_not_passed_over(
 
 
 @pytest.mark.req("CKP-2", "REC-1")
+@pytest.mark.every_store
 async def test_a_binding_is_the_same_after_a_crash_and_for_every_later_walk(world: World) -> None:
     """Bound to note 1, it stays bound to note 1, whatever comes later; the successor gets the same answer."""
     seen: list[str] = []
@@ -149,6 +151,7 @@ async def test_unspent_notes_are_kept_for_later_visits_and_none_answers_twice(wo
     assert world.outcome()["said"] == ["a", "b", "c"]
 
 
+@pytest.mark.every_store
 async def test_collect_takes_all_until_the_deadline_or_as_many_as_it_asks_for(world: World) -> None:
     """`most` ends it early; without it the deadline does, with what has come, which may be nothing."""
 

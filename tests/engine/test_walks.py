@@ -47,6 +47,7 @@ async def test_all_a_walk_observes_is_the_same_on_every_walk_of_a_visit(world: W
 
 
 @pytest.mark.req("CKP-1", "RUN-2")
+@pytest.mark.every_store
 async def test_one_checkpoint_for_each_node_and_none_in_the_middle(world: World) -> None:
     """The snapshot is written by the advance alone; waits, retries and crashes keep the one before."""
     flow = Workflow("three", state=State)

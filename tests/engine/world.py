@@ -34,7 +34,7 @@ from outlast.core.rows import (
 from outlast.engine import answers, commands, decisions, holds
 from outlast.engine.notices import Notifier
 from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, lookup, this_call
-from outlast.store.memory import MemoryCore, MemoryStore
+from tests.engine.ground import Ground, InMemory
 from tests.engine.process import Process, Time
 
 SECOND = 1_000
@@ -47,10 +47,12 @@ QUIET = 181 * SECOND  # beyond start budget + attempt timeout + margin of the de
 class World:
     """One store, its processes, and what people do."""
 
-    def __init__(self) -> None:
+    def __init__(self, ground: Callable[[Time], Ground] = InMemory) -> None:
         self.time = Time()
-        self.core = MemoryCore(self.time)
-        self.store = MemoryStore(self.core, "people")
+        self.ground = ground(self.time)
+        self.time.answered = self.ground.answered
+        self.core = self.ground.core
+        self.store = self.ground.open("people")
         self.processes: list[Process] = []
 
     async def live(self, test: Callable[[], Any]) -> None:
@@ -78,7 +80,7 @@ class World:
         notifier: Notifier | None = None,
     ) -> Process:
         name = name or f"wk-{len(self.processes) + 1}"
-        process = Process(self.core, self.time, name, workflows, live, concurrency, notifier)
+        process = Process(self.ground.open(f"writer-{name}"), self.time, name, workflows, live, concurrency, notifier)
         self.processes.append(process)
         return process
 
@@ -109,12 +111,8 @@ class World:
 
     # --- people --------------------------------------------------------------------------------
     def _now(self, call: Any) -> None:
-        """Run a coroutine that never really waits, at this very moment."""
-        try:
-            call.send(None)
-        except StopIteration:
-            return
-        raise AssertionError("it waited")
+        """Run a coroutine to its end at this very moment."""
+        self.ground.now(call)
 
     def signal_now(self, name: str, run: str = "r1", **payload: Any) -> None:
         self._now(commands.signal(self.store, tenant="t", run=run, name=name, payload=payload, actor="me"))
@@ -181,7 +179,7 @@ class World:
 
     # --- looking -------------------------------------------------------------------------------
     def _rows(self, kind: Any, run: str) -> list[Any]:
-        return self.core.shelf.under(kind, ("t", run))
+        return list(self.core.shelf.under(kind, ("t", run)))
 
     def run(self, run: str = "r1", tenant: str = "t") -> Run:
         row = self.core.shelf.get(RUN, (tenant, run))
@@ -237,7 +235,7 @@ class World:
         return [(w.kind, w.what) for w in waiting_of(self.run(run))]
 
     def slots(self, tenant: str = "t") -> list[Slot]:
-        return self.core.shelf.under(SLOT, (tenant,))
+        return list(self.core.shelf.under(SLOT, (tenant,)))
 
     def add_slots(self, tenant: str, n: int) -> None:
         for i in range(n):
