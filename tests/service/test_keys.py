@@ -14,7 +14,7 @@ from fastapi import FastAPI
 import outlast
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import REQUEST
+from outlast.core.rows import REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.service.idempotency import IN_FLIGHT
@@ -25,6 +25,7 @@ from tests.service.conftest import Running, Service
 
 BODY = {"input": {"order_id": "K", "cents": 1}}
 PATH = "/v1/workflows/refund/runs"
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
@@ -81,6 +82,26 @@ def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
         answer = service.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"})
         assert answer.text.count("\nid: ") >= 4 and "workflow.completed" in answer.text
         assert service.get("/v1/runs?q=%00").status_code in (200, 422)
+
+
+def test_a_secret_is_kept_in_no_answer(service: Service) -> None:
+    ask, key = {"url": "https://93.184.215.14/hooks"}, "hook-1"
+    first = service.post("/v1/webhooks", ask, Idempotency_Key=key)
+    assert first.status_code == 201, first.text
+    secret = first.json()["secret"]
+    again = service.post("/v1/webhooks", ask, Idempotency_Key=key)
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
+    assert again.headers["Location"] == first.headers["Location"] and secret not in again.text
+    row = service.call(service.house.store.load(REQUEST, ("default", digest("local:ana", key))))
+    assert isinstance(row, Row) and row.status == 201 and row.body == b""
+
+
+@pytest.mark.req("OBS-1")
+@pytest.mark.parametrize(("said", "kept"), [(TRACEPARENT, TRACEPARENT), ("somebody's", "")])
+def test_a_run_begins_in_the_trace_of_its_caller(service: Service, said: str, kept: str) -> None:
+    started = service.post(PATH, {**BODY, "id": f"traced-{len(kept)}"}, traceparent=said)
+    row = service.call(service.house.store.load(RUN, ("default", started.json()["run"])))
+    assert isinstance(row, Run) and row.trace_id == kept
 
 
 def test_it_is_mounted_in_somebodys_own_app(folder_url: str) -> None:

@@ -25,9 +25,10 @@ from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.runtime.serve import Serving, worker_of
+from outlast.runtime.serve import Serving, eyes, worker_of
 from outlast.runtime.settings import DEFAULT_STORE, load
 from outlast.runtime.webhooks import dispatching, reach_of
+from outlast.telemetry import Counters
 
 DEV_LEASE_MS = 4_000  # a worker that is killed while you try things is replaced soon
 
@@ -192,9 +193,14 @@ def _worker(
     notify: str,
 ) -> Serving:  # fmt: skip
     notifier = notifier_of(notify)
+    watched = Counters()  # durations, effects, retries and waits, over all workers of this process
+    house.counters.append(watched)
+    watch = eyes(watched)
 
     def make() -> WorkerProcess:
-        made = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier)
+        made = worker_of(
+            bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch
+        )
         house.counters.append(made.counters)
         return made
 

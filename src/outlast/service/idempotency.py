@@ -32,6 +32,8 @@ FREE: Final = 0
 KEPT: Final = ("location", "etag", "content-type", "content-location")
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")
 DONE: Final = range(200, 400)
+NO_STORE: Final = "no-store"
+"""`Cache-Control` of an answer that must not be kept anywhere, here neither."""
 BODY_BYTES_MAX: Final = ROW_BYTES_MAX // 2
 Inner = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -78,8 +80,8 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
         return response
     kept = {name: value for name, value in response.headers.items() if name in KEPT}
     body = zlib.compress(bytes(response.body))
-    if len(body) > BODY_BYTES_MAX:  # too large to keep: a replay says where it can be read
-        body = b""
+    if len(body) > BODY_BYTES_MAX or response.headers.get("cache-control") == NO_STORE:
+        body = b""  # too large, or a secret that is shown once: a replay says where the rest can be read
     done = row._replace(status=response.status_code, headers=json.dumps(kept), body=body)
     await _leave(store, done)
     return response

@@ -16,6 +16,7 @@ from outlast.service.asks import Cancel, Continue, Cursor, Extend, Given, Limit,
 from outlast.service.conditional import IfMatch, check_unmoved, etag
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
+from outlast.telemetry.traces import parent_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Door)
 IdempotencyKey = Annotated[
@@ -43,7 +44,7 @@ async def start_run(
         run_id=ask.id or "",
         idempotency_key=key or "",
         correlation_id=ask.correlation_id,
-        trace_id=ask.trace_id,
+        trace_id=ask.trace_id or _traceparent(request),
     )
     row = await ops.run(started.run)
     response.headers["Location"] = f"{root_of(request)}/v1/runs/{started.run}"
@@ -52,6 +53,12 @@ async def start_run(
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
     return {**run_view(row, await ops.serving()), "created": started.created}
+
+
+def _traceparent(request: Request) -> str:
+    """The caller's place in its trace (W3C); what is none counts for nothing, as the standard asks."""
+    said = request.headers.get("traceparent", "")
+    return said if parent_of(said) is not None else ""
 
 
 @router.get("/runs", operation_id="list_runs", response_model=shapes.Runs, summary="List runs")

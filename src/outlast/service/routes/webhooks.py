@@ -18,6 +18,7 @@ from outlast.service import shapes
 from outlast.service.asks import Ask, Because, Cursor, Limit, NamePart, Word
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
+from outlast.service.idempotency import NO_STORE
 from outlast.service.routes.runs import IdempotencyKey, root_of
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=Door)
@@ -55,11 +56,13 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
 async def add_webhook(
     ops: Ops, ask: Add, request: Request, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """The secret is in this answer and in none after it. The address is checked now, and before each delivery."""
+    """The secret is in this answer and in no other, a replayed one neither. The address is checked now, and before each
+    delivery."""
     made = await ops.webhooks.add(
         ask.url, name=ask.name, types=ask.types, workflows=ask.workflows, from_start=ask.from_start
     )
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.subscription.subscription}"
+    response.headers["Cache-Control"] = NO_STORE
     return _made(made)
 
 
@@ -80,8 +83,11 @@ async def send_test(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> 
 @router.post(
     "/webhooks/{webhook}/rotate", operation_id="rotate_webhook", response_model=shapes.NewWebhook, summary="New secret"
 )
-async def rotate_webhook(ops: Ops, webhook: NamePart, ask: Rotate, key: IdempotencyKey = None) -> dict[str, Any]:
-    """For a while both secrets sign, so that the receiver can follow."""
+async def rotate_webhook(
+    ops: Ops, webhook: NamePart, ask: Rotate, response: Response, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """For a while both secrets sign, so that the receiver can follow. A replayed answer has no secret in it."""
+    response.headers["Cache-Control"] = NO_STORE
     more = {} if ask.keep is None else {"keep": ask.keep}
     return _made(await ops.webhooks.rotate(webhook, **more))
 
