@@ -16,15 +16,14 @@ GROUNDS = {"memory": InMemory, "postgres": OnPostgres}
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test marked `every_store` is played over a real server too."""
-    if "world" in metafunc.fixturenames:
-        names = list(GROUNDS) if metafunc.definition.get_closest_marker("every_store") else ["memory"]
-        metafunc.parametrize("world", names, indirect=True, ids=names if len(names) > 1 else [pytest.HIDDEN_PARAM])
+    if metafunc.definition.get_closest_marker("every_store"):
+        metafunc.parametrize("world", list(GROUNDS), indirect=True)
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """An empty world."""
-    given = World(GROUNDS[request.param])
+    given = World(GROUNDS[getattr(request, "param", "memory")])
     yield given
     given.ground.close()
 
