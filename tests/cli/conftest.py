@@ -106,13 +106,13 @@ class Terminal:
         (one,) = [each for each in self("-o", "json", "approvals", "ls").json["approvals"] if each["run"] == run]
         return str(one["approval"])
 
-    def spawn(self, *args: str, **env: str) -> "subprocess.Popen[str]":
-        """A command in a process of its own."""
+    def spawn(self, *args: str, to: int = subprocess.PIPE, **env: str) -> "subprocess.Popen[str]":
+        """A command in a process of its own; `to`: the file that it prints its answers into."""
         code = "import sys; from outlast.cli import main; sys.argv[0] = 'outlast'; main()"
         process = subprocess.Popen(
             [sys.executable, "-c", code, *args],
             env={**os.environ, "OUTLAST_STORE": self.url, "OUTLAST_MODULE": MODULE, **env},
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=self.folder, stdout=to, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.processes.append(process)
         return process
@@ -156,7 +156,7 @@ def outlast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termina
         if process.poll() is None:
             process.kill()
         try:
-            said = [str(process.args), *process.communicate(), str(process.returncode)]
+            said = [str(process.args), *(text or "" for text in process.communicate()), str(process.returncode)]
             sys.stdout.write("\n".join(said))  # for whoever reads a failure
         except ValueError:
             pass  # its pipes were read to the end and closed by the test

@@ -1,6 +1,8 @@
 """The command line from another machine: the same commands, asked of a real `outlast serve` on loopback."""
 
 import json
+import os
+import pty
 import signal
 from pathlib import Path
 
@@ -176,3 +178,30 @@ def test_a_stream_goes_on_behind_its_last_event_when_the_service_begins_anew(out
     numbers = [int(json.loads(line)["sequence"]) for line in out.splitlines()]
     assert tail.returncode == 0 and numbers == list(range(last + 1, last + 1 + len(numbers))), (numbers, err)
     assert "begun anew" in err
+
+
+def test_on_a_terminal_it_is_one_line_for_each_node(far: Far) -> None:
+    approval = far.start("r1")
+    ours, theirs = pty.openpty()
+    process = far.terminal.spawn("runs", "tail", "r1", OUTLAST_URL=far.url, TERM="xterm", COLUMNS="160", to=theirs)
+    os.close(theirs)
+    seen = b""
+
+    def read() -> bytes:
+        try:
+            return os.read(ours, 65_536)
+        except OSError:  # how the end of a terminal is told
+            return b""
+
+    while b"no process is running" not in seen:
+        more = read()
+        assert more, seen
+        seen += more
+    assert far("approvals", "approve", approval, "--reason", "fine").code == 0
+    while more := read():
+        seen += more
+    os.close(ours)
+    last = seen.decode().replace("\r", "").rpartition("refund v1  COMPLETED")[2]
+    assert process.wait(PATIENCE_S) == 0
+    assert "✓ check" in last and "✓ review" in last and "✓ pay" in last and "last effect  issue_refund" in last
+    assert "⏸ review" in seen.decode() and "· pay" in seen.decode()

@@ -126,13 +126,14 @@ class Remote:
         while True:
             heard, gone = False, None
             try:
-                async with self.wire.stream(f"/runs/{_part(run)}/events", after) as lines:
+                async for number, text in self._stream(run, after):
                     failures, begun, since = 0, True, None
-                    async for number, text in frames(lines):
-                        after, heard = int(number), True
-                        yield text
-                        if json.loads(text)["type"] in ENDINGS:
-                            return
+                    if not text:
+                        continue
+                    after, heard = number, True
+                    yield text
+                    if json.loads(text)["type"] in ENDINGS:
+                        return
                 if not heard and (await self.glance(run))["status"] in TERMINAL:
                     return
             except (httpx.HTTPError, Unavailable) as error:
@@ -145,6 +146,13 @@ class Remote:
                     raise self.wire.away(gone) from gone
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
+
+    async def _stream(self, run: str, after: int) -> AsyncIterator[tuple[int, str]]:
+        """Number and text of each event until the stream ends; first of all (0, ''): it has begun."""
+        async with self.wire.stream(f"/runs/{_part(run)}/events", after) as lines:
+            yield 0, ""
+            async for number, text in frames(lines):
+                yield int(number), text
 
     async def topology(self, view: View) -> View | None:
         """Of the version that the service has loaded, where it is the run's."""
