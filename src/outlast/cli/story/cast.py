@@ -18,7 +18,7 @@ from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 
 SCENARIO = "demo"
-STORE = "OUTLAST_STORE"
+STORE, SERVICE = "OUTLAST_STORE", "OUTLAST_URL"
 REPLACED = CONFLICT  # how a worker ends whose lease was taken while it was silent
 # With the defaults, the invitation cut by the kill would be settled after three minutes.
 SHORT = (
@@ -41,7 +41,7 @@ class Cast:
     def __init__(self, place: Place, example: Example, notes: Notes, scenario: str = SCENARIO) -> None:
         self.folder = folder = place.folder
         self.store_url = place.shown
-        self._store = {STORE: place.store}
+        self._store = {STORE: place.store, SERVICE: ""}  # the store, whatever service the user has named elsewhere
         self.record = folder / "market.jsonl"
         self.workers: list[Child] = []
         self._example = example
