@@ -1,8 +1,13 @@
 """What every test gets: the check that a test names only requirements that exist."""
 
+import signal
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that was told `scripts/test &` has its children ignore Ctrl-C, and the processes of tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIREMENT_IDS = frozenset(Path(__file__).with_name("requirement_ids.txt").read_text(encoding="utf-8").split())
 
