@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that was told `scripts/test &` has its children ignore Ctrl-C, and the processes of tests would inherit it.
+    # A shell has what it runs with `&` ignore Ctrl-C, and the processes of tests would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIREMENT_IDS = frozenset(Path(__file__).with_name("requirement_ids.txt").read_text(encoding="utf-8").split())
