@@ -18,7 +18,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import local_actor, operations, settings_now
 from outlast.cli.settings import Command, Settings
 from outlast.cli.text import inert
-from outlast.cli.worker import _log_to_stderr as log_to_stderr
+from outlast.cli.worker import log_to_stderr
 from outlast.core.budget import Liveness
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput

@@ -42,7 +42,7 @@ def worker(module: str, concurrency: int, name: str, notify: str, **durations: i
     """
     live = liveness_of(durations)
     settings = settings_now()
-    _log_to_stderr()
+    log_to_stderr()
     served = load_workflows(module)
     notifier = notifier_of(notify)
     click.get_current_context().exit(asyncio.run(_serve(settings, module, served, live, concurrency, name, notifier)))
@@ -113,6 +113,6 @@ def _say(text: str) -> None:
     click.echo(inert(text), err=True)
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Log lines hold text of authors and models too: nothing in them acts on a terminal."""
     configure(sys.stderr, lambda text: inert(text, lines=True))
