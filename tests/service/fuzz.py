@@ -15,6 +15,7 @@ from typing import Any
 
 import requests
 import schemathesis
+import schemathesis.specs.openapi.schemas  # now: pytest rewrites it, and late in a run Python 3.11 may fail to parse it
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
