@@ -143,6 +143,9 @@ class Wire:
         self._reachable()
         return await self._inner.set_mapping(mapping, rearm)
 
+    def hasten(self) -> None:
+        """Nothing lingers here but on the wire itself."""
+
     # --- reading -----------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in READS:
