@@ -18,10 +18,11 @@ from tests.chaos.fleet import START_S, Fleet
 from tests.postgres.server import Server
 
 WINDOW_S = 3.0  # of chaos.fleet.LIVE
+PATIENCE_S = 120.0  # below what a test is taken for hung at, so that the logs are shown
 
 
 def when(holds: Callable[[], object], said: Callable[[], str]) -> None:
-    give_up = time.monotonic() + START_S
+    give_up = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < give_up, said()
         time.sleep(0.1)
