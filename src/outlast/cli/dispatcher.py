@@ -1,16 +1,15 @@
 """`outlast dispatcher`: sends what webhooks are to be told of, until it is told to stop."""
 
 import asyncio
-import os
-import signal
 import sys
 
 import click
 
-from outlast.cli.failure import INTERRUPTED, OK
+from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import Command, Settings
+from outlast.cli.stopping import at_ctrl_c
 from outlast.runtime.settings import load
 from outlast.runtime.webhooks import dispatching, reach_of
 
@@ -27,17 +26,7 @@ def dispatcher() -> None:
 async def _dispatch(settings: Settings) -> int:
     async with operations(settings, make=True) as bound:
         process = dispatching().dispatch(bound.store, reach=reach_of(load()))
-        stops: list[int] = []
-
-        def stop(number: int) -> None:
-            stops.append(number)
-            if len(stops) > 1:
-                os._exit(INTERRUPTED)  # asked for twice: what it holds is taken over by others
-            process.drain()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
+        at_ctrl_c(process.drain)
         screen = Screen(settings)
         if not screen.data({"dispatcher": process.name, "store": bound.store.url}):
             screen.line(f"dispatcher {process.name} tells webhooks what happens · store {bound.store.url}")

@@ -1,8 +1,6 @@
 """`outlast serve`: HTTP, a worker and a dispatcher in one process; `outlast dev`: the same, anew at each change."""
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +8,14 @@ from typing import Any
 
 import click
 
-from outlast.cli.failure import CONFLICT, INTERRUPTED, OK
+from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.notify import notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import local_actor, operations, settings_now
 from outlast.cli.settings import Command, Settings
+from outlast.cli.stopping import at_ctrl_c
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.budget import Liveness
@@ -161,17 +160,7 @@ async def _serve(
             parts.append(sender)
         listening = listen(host, port)
         process = Process(house, listening, parts, proxy_options(said.serve.proxies))
-        stops: list[int] = []
-
-        def stop(number: int) -> None:
-            stops.append(number)
-            if len(stops) > 1:
-                os._exit(INTERRUPTED)  # asked for twice: whatever still runs is taken over by others
-            process.stop()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
+        at_ctrl_c(process.stop)
         url = url_of(listening)
         answers = await process.run(
             lambda: _banner(Screen(settings), url, bound, served, auth.any, serving, dispatcher, again)

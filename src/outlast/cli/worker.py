@@ -1,21 +1,20 @@
 """`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from outlast.cli.failure import CONFLICT, INTERRUPTED, OK
+from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.modules import load_workflows
 from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import Command, Settings
+from outlast.cli.stopping import at_ctrl_c
 from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
@@ -57,7 +56,6 @@ async def _serve(
     name: str,
     notifier: Notifier | None,
 ) -> int:
-    stops: list[int] = []
     async with operations(settings, make=True, workflows=served) as bound:
         counters: list[Counters] = []
 
@@ -68,16 +66,11 @@ async def _serve(
 
         serving = Serving(bound.store, make)
 
-        def stop(number: int) -> None:
-            stops.append(number)
-            if len(stops) > 1:
-                os._exit(INTERRUPTED)  # asked for twice: whatever still runs is taken over by others
+        def stop() -> None:
             _say(f"stopping: {serving.worker.held} runs are given back; once more to leave at once")
             serving.drain()
 
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
+        at_ctrl_c(stop)
         _announce(Screen(settings), serving.worker, served, live, bound.store.url)
         same_store = await serving.run(_replaced)
         for each in counters:
