@@ -10,7 +10,8 @@ from outlast.core.rows import APPROVAL, Approval
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime.asked import notes_of
-from outlast.runtime.operations import PAGES_PER_CALL, Operations
+from outlast.runtime.operations import Operations
+from outlast.runtime.reading import PAGES_PER_CALL
 from outlast.runtime.words import effect_words
 from outlast.store.pages import cursor_of
 

@@ -1,0 +1,261 @@
+"""Everything people and programs read of runs, bound to one tenant and one actor."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from outlast.core import compensation
+from outlast.core.budget import SECOND
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import waiting_of
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    HOLD,
+    RUN,
+    SLOT,
+    STORE,
+    USAGE,
+    WORKER,
+    Approval,
+    Effect,
+    Event,
+    Evidence,
+    Hold,
+    Result,
+    Run,
+    Slot,
+    Worker,
+    is_over,
+)
+from outlast.engine import answers, commands, holds
+from outlast.flow.people import Rule
+from outlast.runtime import board, results, verification
+from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
+from outlast.runtime.explain import explain
+from outlast.runtime.port import Actor
+from outlast.runtime.seen import Explanation
+from outlast.runtime.words import is_alive
+from outlast.store.pages import cursor_of
+from outlast.store.port import Store
+
+PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
+
+
+class Reading:
+    """Reads as one actor of one tenant; no call reaches another tenant's rows (RUN-5)."""
+
+    def __init__(self, store: Store, *, tenant: str, actor: Actor) -> None:
+        """What is read is the same for every actor; only `may_decide` asks who it is."""
+        self.store = store
+        self.tenant = tenant
+        self.actor = actor
+
+    # --- runs -------------------------------------------------------------------------------------
+    async def run(self, run: str) -> Run:
+        """The run's row. Raises NotFound."""
+        return await commands.find_run(self.store, self.tenant, run)
+
+    async def runs(
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        cursor: str = "",
+        limit: int = 50,
+    ) -> tuple[tuple[Run, ...], str]:
+        """Runs, newest first, and the cursor of the next page ('' at the end).
+
+        `attention`: only those that a person must look at; `waiting_for`: only those that wait for this kind of
+        thing; `q`: only those with this in run id or correlation id. These are looked for page by page, so an answer
+        may hold fewer runs than `limit` and still have a cursor.
+        """
+        where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
+        found: list[Run] = []
+        for _ in range(PAGES_PER_CALL):
+            page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
+            for row in page.rows:
+                assert isinstance(row, Run)
+                if (attention and not row.attention) or (waiting_for and not _waits_for(row, waiting_for)):
+                    continue
+                if q and q not in row.run and q not in row.correlation_id:
+                    continue
+                found.append(row)
+                if len(found) == limit:
+                    at_the_end = row is page.rows[-1] and not page.cursor
+                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
+            cursor = page.cursor
+            if not cursor:
+                break
+        return tuple(found), cursor
+
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """How many runs and how many approvals of the tenant there are of each status."""
+        return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
+
+    async def explain(self, run: str) -> Explanation:
+        """Where a run stands and why, in one sentence with its facts. Raises NotFound."""
+        return explain(await board.seen(self.store, await self.run(run)))
+
+    async def asked(self, run: Run) -> list[dict[str, Any]]:
+        """What was asked of a run and is not done: a cancel, or a `continue` of its attention."""
+        return [] if is_over(run) or not run.mail else asked_of(run, await notes_of(self.store, run))
+
+    async def unheeded(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
+        """What was asked of each of these runs and may not have been read by a worker yet."""
+        now = await self.store.now()
+        return {row.run: await self.asked(row) for row in runs if may_be_unheeded(row, now)}
+
+    # --- what a run left --------------------------------------------------------------------------
+    async def history(self, run: str, *, after: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
+        """The run's events after a number. Raises NotFound."""
+        await self.run(run)
+        rows = await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
+        return tuple(r for r in rows if isinstance(r, Event))
+
+    async def whole_history(self, run: str) -> tuple[Event, ...]:
+        """Every event of the run. Raises NotFound."""
+        found: list[Event] = []
+        while page := await self.history(run, after=len(found)):
+            found += page
+        return tuple(found)
+
+    async def results(self, run: str, *, after: int = 0, limit: int = results.PAGE) -> tuple[Result, ...]:
+        """What a run has produced, in the order of first emission, from after an ordinal. Raises NotFound."""
+        await self.run(run)
+        return await results.page(self.store, self.tenant, run, after, limit)
+
+    async def count_results(self, run: str) -> int:
+        """How many results a run has: its rows are counted at this moment (OUT-5). Raises NotFound."""
+        await self.run(run)
+        return await results.count(self.store, self.tenant, run)
+
+    async def standing(self, run: str) -> list[str]:
+        """What the run did and no undo can take back, each with the reason, latest first. Raises NotFound."""
+        row, effects = await self.run(run), await self.effects(run)
+        return compensation.names([e for e in compensation.standing(row, effects) if not compensation.can_undo(e)])
+
+    async def to_undo(self, run: str) -> list[str]:
+        """What would be undone if it ended now, in the order of undoing. Raises NotFound."""
+        return compensation.names(compensation.owed(await self.run(run), await self.effects(run)))
+
+    async def evidence(self, run: str) -> tuple[Evidence, ...]:
+        """Late answers of holders that had been replaced. Raises NotFound."""
+        await self.run(run)
+        rows = await self.store.rows(EVIDENCE, (self.tenant, run))
+        return tuple(r for r in rows if isinstance(r, Evidence))
+
+    # --- effects ----------------------------------------------------------------------------------
+    async def effects(self, run: str) -> tuple[Effect, ...]:
+        """The ledger of a run, in the order of its intents, what it shares with others included: another run's
+        effect that it uses or waits for says whose it is in `by_run`, and comes last. Raises NotFound."""
+        await self.run(run)
+        rows = await self.store.rows(EFFECT, (self.tenant, run))
+        own = [r for r in rows if isinstance(r, Effect)]
+        for used in await self.store.rows(USAGE, (self.tenant, run)):
+            row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
+            own += [row] if isinstance(row, Effect) else []
+        return tuple(sorted(own, key=lambda e: (e.by_run not in ("", run), e.ordinal)))
+
+    async def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> tuple[tuple[Effect, ...], str]:
+        """The calls of all runs, newest first, and the cursor of the next page; `since`: no older than this."""
+        since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
+        return await verification.page(
+            self.store,
+            self.tenant,
+            status=status,
+            activity=activity,
+            run=run,
+            since_real=since_real,
+            cursor=cursor,
+            limit=limit,
+        )
+
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> verification.Doubt:
+        """One effect with its evidence: the uncertain one of this key, else the latest, or that of a visit."""
+        effect = await answers.find_effect(self.store, self.tenant, run, key, visit=visit)
+        return verification.Doubt(effect, await verification.evidence_of(self.store, effect))
+
+    async def doubts(self, runs: Iterable[Run]) -> dict[verification.EffectName, verification.Doubt]:
+        """The uncertain effects for which these runs call a person, with their evidence."""
+        return await verification.doubts_of(self.store, runs)
+
+    # --- people -----------------------------------------------------------------------------------
+    async def approval(self, approval: str) -> Approval:
+        """One approval. Raises NotFound."""
+        return await commands.find_approval(self.store, self.tenant, approval)
+
+    async def approvals(
+        self, *, status: str = "", cursor: str = "", limit: int = 50
+    ) -> tuple[tuple[Approval, ...], str]:
+        """Approvals, newest first, and the cursor of the next page."""
+        where: dict[str, str | int] = {"status": status} if status else {}
+        page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
+        return tuple(r for r in page.rows if isinstance(r, Approval)), page.cursor
+
+    async def approvals_of(self, run: str) -> list[Approval]:
+        """Every approval of one run."""
+        return await commands.approvals_of(self.store, self.tenant, run)
+
+    def may_decide(self, approval: Approval) -> bool:
+        """Does this actor hold what its rule asks for?"""
+        return Rule.parse(approval.who).allows(self.actor.roles)
+
+    async def flagged(
+        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = board.PAGE
+    ) -> tuple[tuple[Run, ...], str]:
+        """Runs a person must look at, for this reason or any, of one page of runs; and the next page's cursor."""
+        return await board.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
+
+    # --- what holds runs up -----------------------------------------------------------------------
+    async def holds(self) -> tuple[Hold, ...]:
+        """The holds that are up."""
+        rows = await self.store.rows(HOLD, (self.tenant,))
+        return tuple(r for r in rows if isinstance(r, Hold) and r.up)
+
+    async def held_up(self) -> dict[str, int]:
+        """How many runs wait for the release of each hold, by its key."""
+        return await board.held_up(self.store, self.tenant)
+
+    async def breakers(self) -> tuple[tuple[Hold, int], ...]:
+        """The circuit breakers that are up, each with how many runs wait for it."""
+        up = [hold for hold in await self.holds() if hold.kind == holds.BREAKER]
+        waiting = await self.held_up() if up else {}
+        return tuple((hold, waiting.get(hold.key, 0)) for hold in up)
+
+    async def slots(self) -> tuple[Slot, ...]:
+        """The slot rows that bind this tenant, the global ones included."""
+        rows = [*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,))]
+        return tuple(r for r in rows if isinstance(r, Slot))
+
+    # --- workers ----------------------------------------------------------------------------------
+    async def workers(self) -> tuple[Worker, ...]:
+        """The workers that serve this store, closed ones included."""
+        return tuple(r for r in await self.store.rows(WORKER, (STORE,)) if isinstance(r, Worker))
+
+    async def held(self, worker: str) -> int:
+        """How many runs a worker holds, whoever's they are."""
+        return len(await self.store.owned(worker))
+
+    async def serving(self) -> frozenset[str]:
+        """The lanes that some worker serves whose lease still runs."""
+        now = await self.store.now()
+        return frozenset(lane for w in await self.workers() if is_alive(w, now) for lane in w.lanes.split())
+
+
+def _waits_for(run: Run, kind: str) -> bool:
+    return any(w.kind == kind for w in waiting_of(run))
