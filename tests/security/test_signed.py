@@ -177,6 +177,26 @@ def test_time_is_kept_within_a_minute(issuer: Issuer) -> None:
         authenticator(issuer.settings(leeway_s=61), SystemClock())
 
 
+def test_the_leeway_is_a_setting(issuer: Issuer) -> None:
+    now = int(time.time())
+    assert read(issuer, token(exp=now - 40), leeway_s=60).name == "ana"
+    with pytest.raises(Unauthenticated):
+        read(issuer, token(exp=now - 2), leeway_s=0)
+
+
+@pytest.mark.req("GATE-2", "RUN-5")
+def test_an_issuer_that_names_no_tenant_has_one_and_no_other(issuer: Issuer) -> None:
+    assert read(issuer, token(tenant=None), tenant="globex").tenant == "globex"
+    assert read(issuer, token(tenant="globex"), tenant="globex").tenant == "globex"
+    for other in ("acme", "", 7, ["globex"], {"id": "globex"}):
+        with pytest.raises(Unauthenticated) as caught:
+            read(issuer, token(tenant=other), tenant="globex")
+        assert caught.value.refusal == "claims", other
+    with pytest.raises(InvalidInput) as wrong:
+        authenticator(issuer.settings(tenant="../acme", tenant_claim=""), SystemClock())
+    assert [name for name, _ in wrong.value.problems] == ["auth.tenant"]
+
+
 def test_a_huge_token_is_refused_before_it_is_read(issuer: Issuer) -> None:
     assert refusal(issuer, token(x="y" * 64_000)) == "too_large"
     assert issuer.fetches == 0
@@ -185,7 +205,9 @@ def test_a_huge_token_is_refused_before_it_is_read(issuer: Issuer) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.binary(max_size=200).map(lambda b: f"{b64(b)}.{b64(b)}.{b64(b)}")))
 def test_whatever_is_sent_the_answer_is_401(text: str) -> None:
-    door = authenticator(AuthSettings("i", "a", "http://127.0.0.1:1/", person_claim="email"), SystemClock())
+    door = authenticator(
+        AuthSettings(issuer="i", audience="a", jwks_url="http://127.0.0.1:1/", person_claim="email"), SystemClock()
+    )
     with pytest.raises((Unauthenticated, Unverifiable)):
         asyncio.run(door.authenticate(f"Bearer {text}", "192.0.2.1"))
 
@@ -193,7 +215,7 @@ def test_whatever_is_sent_the_answer_is_401(text: str) -> None:
 @pytest.mark.parametrize("url", ["http://id.example.com/certs", "file:///etc/keys", "ftp://x/y", "https://u:p@x/y"])
 def test_keys_come_over_https(url: str) -> None:
     with pytest.raises(InvalidInput, match="https"):
-        authenticator(AuthSettings("i", "a", url), SystemClock())
+        authenticator(AuthSettings(issuer="i", audience="a", jwks_url=url), SystemClock())
 
 
 def test_what_is_missing_is_named_at_once() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import SecretStr
 
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.clocks import VirtualClock
@@ -18,7 +19,7 @@ LINES = f"# who may come in\n\n{ANA_LINE}\n  {BOT_LINE}\n"
 
 
 def door(clock: VirtualClock, lines: str = LINES) -> Credentials:
-    return authenticator(AuthSettings(tokens=lines), clock)
+    return authenticator(AuthSettings(tokens=SecretStr(lines)), clock)
 
 
 async def fail(credentials: Credentials, client: str, token: str = "olt_guess") -> type[Exception]:

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.settings import load
-from outlast.service.identity import AuthSettings, authenticator
+from outlast.service.identity import authenticator
 
 
 def typed(*words: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +25,7 @@ def test_what_it_prints_lets_its_owner_in(monkeypatch: pytest.MonkeyPatch) -> No
     assert answer.returncode == 0, answer.stderr
     made = json.loads(answer.stdout)
     monkeypatch.setenv("OUTLAST_AUTH__TOKENS", made["line"])
-    door = authenticator(AuthSettings.of(load().auth), SystemClock())
+    door = authenticator(load().auth, SystemClock())
     found = asyncio.run(door.authenticate(f"Bearer {made['token']}", "192.0.2.1"))
     assert (found.tenant, found.name, found.claims, found.person) == ("acme", "ana@corp", ("approver", "finance"), True)
     assert made["token"] not in made["line"] and re.search(r"until=\d{4}-\d\d-\d\d", made["line"])

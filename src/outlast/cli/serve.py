@@ -137,14 +137,14 @@ async def _serve(
 ) -> int:
     try:
         from outlast.service.house import House
-        from outlast.service.identity import Anonymous, AuthSettings, authenticator, check_bind, proxy_options
+        from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
         from outlast.service.process import Part, Process, listen, url_of
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise
         raise _extra(error.name or "") from None
     said = load()
-    auth = AuthSettings(**{**said.auth.model_dump(), "tokens": said.auth.tokens.get_secret_value()})
+    auth = said.auth
     check_bind(host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock()) if auth.any else _local(Anonymous, settings)

@@ -90,18 +90,37 @@ class Serve(Section):
     proxies: Words = Field(default=(), description="Addresses whose X-Forwarded-For is believed.")
 
 
-class Auth(Section):
-    """Whose credentials the service believes: tokens of an issuer (JWT), tokens in a file, or both."""
+class AuthSettings(Section):
+    """Whose credentials the service believes: tokens of one issuer (JWT), tokens of ours, or both. All empty: nobody is
+    asked who he is.
+
+    A claim is named by its dotted path (`realm_access.roles`); one that stands under that very name, dots and all,
+    comes first.
+    """
 
     issuer: str = Field(default="", description="The `iss` of the tokens.")
     audience: str = Field(default="", description="The `aud` of the tokens.")
     jwks_url: str = Field(default="", description="Where the issuer's public keys are.")
     algorithms: Words = Field(default=("RS256", "ES256"), description="Nothing else is verified.")
-    tenant_claim: str = Field(default="tenant", description="Dotted path of the claim that names the tenant.")
-    roles_claim: str = Field(default="roles", description="Dotted path of the claim that lists the roles.")
-    name_claim: str = Field(default="sub", description="Dotted path of the claim that names the caller.")
-    person_claim: str = Field(default="", description="Dotted path of a claim that is true for people only.")
+    leeway_s: int = Field(default=30, description="How far the issuer's clock may be from ours; at most 60.")
+    tenant: str = Field(default="", description="The tenant of every token, where the issuer names none.")
+    tenant_claim: str = Field(default="tenant", description="The claim that names the tenant.")
+    roles_claim: str = Field(default="roles", description="The claim that lists the roles.")
+    name_claim: str = Field(default="sub", description="The claim that names the caller.")
+    person_claim: str = Field(
+        default="", description="A claim that only people's tokens have; without one no JWT decides."
+    )
     tokens: SecretStr = Field(default=SecretStr(""), description="Lines of `outlast token new`: hashes, not tokens.")
+
+    @property
+    def signed(self) -> bool:
+        """Are tokens of an issuer believed?"""
+        return bool(self.issuer or self.jwks_url or self.audience)
+
+    @property
+    def any(self) -> bool:
+        """Is there any way to prove who one is?"""
+        return self.signed or bool(self.tokens.get_secret_value().strip())
 
 
 class Webhooks(Section):
@@ -132,7 +151,7 @@ class Settings(BaseSettings):
     worker: Worker = Worker()
     liveness: LivenessTimes = LivenessTimes()
     serve: Serve = Serve()
-    auth: Auth = Auth()
+    auth: AuthSettings = AuthSettings()
     webhooks: Webhooks = Webhooks()
 
     @classmethod

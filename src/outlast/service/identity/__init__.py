@@ -1,10 +1,10 @@
 """Who calls, and what they may do: credentials, roles, and the table of permissions."""
 
+from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.credentials import authenticator
 from outlast.service.identity.listen import SameOrigin, check_bind, proxy_options
 from outlast.service.identity.permissions import Permissions, permissions, permit
 from outlast.service.identity.principal import Anonymous, Authenticator, Principal
-from outlast.service.identity.settings import AuthSettings
 from outlast.service.identity.static import new_token
 
 __all__ = [

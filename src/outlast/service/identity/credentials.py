@@ -6,10 +6,11 @@ from typing import Final
 
 from outlast.core.clock import Clock
 from outlast.errors import Unauthenticated
+from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.failures import Failures
 from outlast.service.identity.keys import IssuerKeys
 from outlast.service.identity.principal import Principal
-from outlast.service.identity.settings import AuthSettings
+from outlast.service.identity.settings import check
 from outlast.service.identity.signed import EXPIRED, TOKEN_BYTES_MAX, SignedTokens, refused
 from outlast.service.identity.static import PREFIX, StaticTokens, read_lines
 
@@ -71,8 +72,8 @@ def _is_plain(token: str) -> bool:
 
 def authenticator(settings: AuthSettings, clock: Clock) -> Credentials:
     """The authenticator that these settings describe. Raises InvalidInput that names everything wrong with them."""
-    settings.check()
+    check(settings)
     signed = None
     if settings.signed:
         signed = SignedTokens(settings, IssuerKeys(settings.jwks_url, settings.algorithms, clock))
-    return Credentials(StaticTokens(read_lines(settings.tokens), clock), signed, clock)
+    return Credentials(StaticTokens(read_lines(settings.tokens.get_secret_value()), clock), signed, clock)

@@ -1,12 +1,12 @@
-"""Whose credentials a service believes, as data."""
+"""Whether the settings of authentication can be used, and which addresses are this machine alone."""
 
 import ipaddress
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from outlast.core.limits import NAME
 from outlast.errors import InvalidInput
-from outlast.runtime.settings import Auth
+from outlast.runtime.settings import AuthSettings
 
 ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -15,73 +15,28 @@ ALGORITHMS: Final = frozenset(
 LEEWAY_MAX_S: Final = 60
 
 
-@dataclass(frozen=True)
-class AuthSettings:
-    """Tokens of one issuer (JWT), tokens of ours (`outlast token new`), or both. All empty: no authentication.
-
-    A claim is named by its dotted path (`realm_access.roles`); one that stands under that very name, dots and all,
-    comes first.
-    """
-
-    issuer: str = ""
-    audience: str = ""
-    jwks_url: str = ""
-    algorithms: tuple[str, ...] = ("RS256", "ES256")
-    tenant_claim: str = "tenant"
-    roles_claim: str = "roles"
-    name_claim: str = "sub"
-    person_claim: str = ""
-    """A claim that only the tokens of people have. Where none is named, no JWT is a person's, and none decides."""
-    leeway_s: int = 30
-    tokens: str = ""
-    """Lines as `outlast token new` prints them: hashes, no secrets."""
-
-    @classmethod
-    def of(cls, auth: Auth) -> "AuthSettings":
-        """The section [auth] of the settings."""
-        return cls(
-            issuer=auth.issuer,
-            audience=auth.audience,
-            jwks_url=auth.jwks_url,
-            algorithms=tuple(auth.algorithms),
-            tenant_claim=auth.tenant_claim,
-            roles_claim=auth.roles_claim,
-            name_claim=auth.name_claim,
-            person_claim=auth.person_claim,
-            tokens=auth.tokens.get_secret_value(),
-        )
-
-    @property
-    def signed(self) -> bool:
-        """Are tokens of an issuer believed?"""
-        return bool(self.issuer or self.jwks_url or self.audience)
-
-    @property
-    def any(self) -> bool:
-        """Is there any way to prove who one is?"""
-        return self.signed or bool(self.tokens.strip())
-
-    def check(self) -> None:
-        """Raise InvalidInput that names everything that is missing or weak."""
-        problems: list[tuple[str, str]] = []
-        if self.signed:
-            problems += [(f"auth.{name}", "missing") for name in ("issuer", "audience", "jwks_url", "tenant_claim",
-                         "roles_claim", "name_claim") if not getattr(self, name)]  # fmt: skip
-            if not self.algorithms:
-                problems.append(("auth.algorithms", "none is named"))
-            problems += [
-                ("auth.algorithms", f"{name!r} is not one of {', '.join(sorted(ALGORITHMS))}")
-                for name in self.algorithms
-                if name not in ALGORITHMS
-            ]
-            if self.jwks_url and not _is_safe(self.jwks_url):
-                problems.append(("auth.jwks_url", "has to be https: whoever can change these keys can be anybody"))
-            if not 0 <= self.leeway_s <= LEEWAY_MAX_S:
-                problems.append(("auth.leeway_s", f"from 0 to {LEEWAY_MAX_S} seconds"))
-        if problems:
-            raise InvalidInput(
-                "the settings of authentication cannot be used", problems=problems, fix="see security.md"
-            )
+def check(settings: AuthSettings) -> None:
+    """Raise InvalidInput that names everything that is missing or weak."""
+    problems: list[tuple[str, str]] = []
+    if settings.signed:
+        needed = ("issuer", "audience", "jwks_url", *(() if settings.tenant else ("tenant_claim",)), "roles_claim",
+                  "name_claim")  # fmt: skip
+        problems += [(f"auth.{name}", "missing") for name in needed if not getattr(settings, name)]
+        if settings.tenant and not NAME.fullmatch(settings.tenant):
+            problems.append(("auth.tenant", "cannot name a tenant"))
+        if not settings.algorithms:
+            problems.append(("auth.algorithms", "none is named"))
+        problems += [
+            ("auth.algorithms", f"{name!r} is not one of {', '.join(sorted(ALGORITHMS))}")
+            for name in settings.algorithms
+            if name not in ALGORITHMS
+        ]
+        if settings.jwks_url and not _is_safe(settings.jwks_url):
+            problems.append(("auth.jwks_url", "has to be https: whoever can change these keys can be anybody"))
+        if not 0 <= settings.leeway_s <= LEEWAY_MAX_S:
+            problems.append(("auth.leeway_s", f"from 0 to {LEEWAY_MAX_S} seconds"))
+    if problems:
+        raise InvalidInput("the settings of authentication cannot be used", problems=problems, fix="see security.md")
 
 
 def _is_safe(url: str) -> bool:

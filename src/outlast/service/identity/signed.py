@@ -11,9 +11,9 @@ import jwt
 from outlast.core.keys import check_name
 from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, Unauthenticated
+from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.keys import IssuerKeys
 from outlast.service.identity.principal import Principal, refusal_of_name
-from outlast.service.identity.settings import AuthSettings
 
 TOKEN_BYTES_MAX: Final = 8 * 1024
 KID_CHARS_MAX: Final = 200
@@ -67,6 +67,10 @@ class SignedTokens:
         """Raises Unauthenticated: what the claims say is no tenant, no name, or no roles."""
         settings = self._settings
         tenant, name = _claim(claims, settings.tenant_claim), _claim(claims, settings.name_claim)
+        if settings.tenant and tenant in (None, settings.tenant):  # of another tenant it is never taken for this one's
+            tenant = settings.tenant
+        elif settings.tenant:
+            raise refused("claims", f"{settings.tenant_claim} names another tenant than this service's")
         try:
             check_name("tenant", tenant)
         except InvalidInput:
