@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +20,7 @@ from outlast.service.routes import approvals, health, history, operators, runs, 
 from outlast.service.routes import document as document_route
 from outlast.store.port import Store
 
+UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, and part of no run
 ABOUT = """Durable execution over HTTP: start runs, watch them, decide what waits for people, settle what is uncertain.
 
 Every error is `application/problem+json` with a stable `code`, what to do (`hint`), and a `refusal` where one code has
@@ -63,7 +64,10 @@ def create(house: House) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
-    )
+        telemetry={  # a span for each request; not what errors say, which nothing has gone over for secrets
+            "operation_spans": False, "logs": False, "exclude": lambda scope: scope["path"] in UNTRACED,
+        },
+    )  # fmt: skip
     app.state.house = house
     for each in (runs, history, approvals, operators, workflows, webhooks, health, document_route):
         app.include_router(each.router)

@@ -111,9 +111,10 @@ class Traces:
 
     # --- the start -----------------------------------------------------------------------------
     def start(self, *, workflow: str, tenant: str, run: str, trace_id: str) -> "Started":
-        """The span of a start, as a child of what runs here or of the context given as `trace_id`."""
+        """The span of a start: a child of what runs here, but for a context of another trace given as `trace_id`."""
         given = parent_of(trace_id)
-        context = self._under(given) if given else None
+        here = self._api.get_current_span().get_span_context().trace_id
+        context = self._under(given) if given and given.trace != here else None
         if _TRACE_ID.fullmatch(trace_id):
             self._ids.tell(int(trace_id, 16), 0)
             context = self._api.set_span_in_context(self._api.INVALID_SPAN)
