@@ -1,5 +1,6 @@
 """Everything people and programs read of runs, bound to one tenant and one actor."""
 
+import json
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,8 @@ from outlast.core.rows import (
     is_over,
 )
 from outlast.engine import answers, commands, holds
+from outlast.engine.state import joined
+from outlast.errors import NotFound
 from outlast.flow.people import Rule
 from outlast.runtime import board, results, verification
 from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
@@ -66,6 +69,7 @@ class Reading:
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
+        since: timedelta | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> tuple[tuple[Run, ...], str]:
@@ -73,14 +77,17 @@ class Reading:
 
         `attention`: only those that a person must look at; `waiting_for`: only those that wait for this kind of
         thing; `q`: only those with this in run id or correlation id. These are looked for page by page, so an answer
-        may hold fewer runs than `limit` and still have a cursor.
+        may hold fewer runs than `limit` and still have a cursor. `since`: only those started no longer ago than this.
         """
+        earliest = (await self.store.now()).business - int(since.total_seconds() * SECOND) if since else 0
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
         found: list[Run] = []
         for _ in range(PAGES_PER_CALL):
             page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
             for row in page.rows:
                 assert isinstance(row, Run)
+                if row.created_at < earliest:
+                    return tuple(found), ""  # whatever follows is older still
                 if (attention and not row.attention) or (waiting_for and not _waits_for(row, waiting_for)):
                     continue
                 if q and q not in row.run and q not in row.correlation_id:
@@ -93,6 +100,14 @@ class Reading:
             if not cursor:
                 break
         return tuple(found), cursor
+
+    async def input(self, run: str) -> Any:
+        """What the run was started with, as its workflow took it. Raises NotFound."""
+        await self.run(run)
+        first = await self.store.load(EVENT, (self.tenant, run, 1))
+        if not isinstance(first, Event) or first.snapshot is None:
+            raise NotFound(f"the input of run {run} is not kept any more")
+        return json.loads((await joined(self.store, (self.tenant, run), first.snapshot)).state)
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """How many runs and how many approvals of the tenant there are of each status."""

@@ -15,6 +15,7 @@ from outlast.runtime.words import is_alive
 from outlast.store.port import Store
 
 PAGE = 200
+UNSERVED = "unserved"
 ADOPTED_BY = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
@@ -91,32 +92,47 @@ async def adopt(
 ) -> Asked:
     """Ask that runs go on in a version, at a node or where they stand; each by itself, what fails is listed.
 
-    Only the holder moves a run: this leaves the wish, and a worker of that version acts on it. Raises NotFound where
-    no live worker serves that version.
+    Raises NotFound where no live worker serves that version.
     """
     check_reason(reason)
-    lane = lane_of(workflow, version)
-    serving = await ops.serving()
+    check_served(lane_of(workflow, version), await ops.serving())
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
+    for run in dict.fromkeys(runs):
+        try:
+            await adopt_one(ops, run, workflow, version, node=node, reason=reason)
+            done.append(run)
+        except OutlastError as error:
+            failed.append((run, why_not(error)))
+    return Asked(tuple(done), tuple(failed))
+
+
+def why_not(error: OutlastError) -> str:
+    """Why one of several runs was not asked, on one line."""
+    return f"{error.what}: {error.why}"
+
+
+def check_served(lane: str, serving: frozenset[str]) -> None:
+    """Raise NotFound where no live worker serves it."""
     if lane not in serving:
         raise NotFound(
             f"no live worker serves {lane}",
             "a worker of that version moves the runs",
             "start one: outlast worker MODULE",
+            refusal=UNSERVED,
         )
-    done: list[str] = []
-    failed: list[tuple[str, str]] = []
-    for run in dict.fromkeys(runs):
-        try:
-            await _ask(ops, run, workflow, version, node, reason, serving)
-            done.append(run)
-        except OutlastError as error:
-            failed.append((run, f"{error.what}: {error.why}"))
-    return Asked(tuple(done), tuple(failed))
 
 
-async def _ask(
-    ops: Operations, run: str, workflow: str, version: int, node: str, reason: str, serving: frozenset[str]
+async def adopt_one(
+    ops: Operations, run: str, workflow: str, version: int, *, node: str = "", reason: str = ""
 ) -> None:
+    """Ask that a run go on in a version, at a node or where it stands. Raises NotFound, Conflict.
+
+    Only the holder moves a run: this leaves the wish, and a worker of that version acts on it.
+    """
+    check_reason(reason)
+    serving = await ops.serving()
+    check_served(lane_of(workflow, version), serving)
     for _ in range(RACES_MAX):
         row = await find_run(ops.store, ops.tenant, run)
         if is_over(row):

@@ -14,7 +14,9 @@ from outlast.core.keys import Scope
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
-from outlast.core.rows import Approval, Effect, Event, Evidence, Result, Run, Worker, is_over
+from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Result, Run, Worker, is_over
+from outlast.flow.people import EVERY_ROLE
+from outlast.runtime.port import Actor
 from outlast.runtime.suspicious import suspicious_texts
 from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text, worker_words
 
@@ -189,6 +191,32 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
         "started_at": instant(worker.started_at),
         "renewed_at_real": instant(worker.renewed_at),
         "lease_until_real": instant(worker.lease_until),
+    }
+
+
+def hold_view(hold: Hold, runs: int, business: Callable[[int], int]) -> dict[str, Any]:
+    """A stop sign, and how many runs wait for it; `again_at`: a breaker's, from when on one run tries whether the
+    provider answers. `business` turns real instants into ours."""
+    return {
+        "held": hold.key.replace("/", " ", 1),
+        "kind": hold.kind,
+        "runs": runs,
+        "by": hold.by,
+        "since": instant(hold.since),
+        "again_at": instant(business(hold.again_at)) if hold.again_at else None,
+        "reason": hold.reason,
+    }
+
+
+def caller_view(actor: Actor, tenant: str, until_real: int = 0) -> dict[str, Any]:
+    """Who acts here, and as what. `every_role`: the local operator holds whatever role is asked for."""
+    return {
+        "name": actor.name,
+        "tenant": tenant,
+        "roles": list(actor.claims),
+        "every_role": actor.roles is EVERY_ROLE,
+        "person": actor.person,
+        "until_real": instant(until_real),
     }
 
 

@@ -16,7 +16,7 @@ from outlast.service.body import Bounds
 from outlast.service.gate import Gate
 from outlast.service.house import House
 from outlast.service.identity import Anonymous, Authenticator, SameOrigin
-from outlast.service.routes import approvals, health, history, operators, runs, webhooks, workflows
+from outlast.service.routes import approvals, health, history, holds, me, operators, runs, webhooks, workflows
 from outlast.service.routes import document as document_route
 from outlast.store.port import Store
 
@@ -69,7 +69,7 @@ def create(house: House) -> FastAPI:
         },
     )  # fmt: skip
     app.state.house = house
-    for each in (runs, history, approvals, operators, workflows, webhooks, health, document_route):
+    for each in (runs, history, approvals, operators, holds, workflows, webhooks, me, health, document_route):
         app.include_router(each.router)
     app.include_router(health.metrics)
     app.add_exception_handler(HTTPException, problems.on_http)

@@ -8,12 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
+from outlast.engine.holds import What
 
 Name = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
 Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
 Given = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
+EXTENSION_MAX = timedelta(days=3_650)
+SINCE_MAX = timedelta(days=36_500)
 _NAME = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$"
 RunId = Annotated[str, Path(pattern=_NAME, description="The run's id.", examples=["refu_0c9k2m4x7q1z"])]
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="The approval's id.", examples=["ap_91c2f03b7d"])]
@@ -21,7 +24,11 @@ NamePart = Annotated[str, Path(pattern=_NAME, examples=["refund"])]
 EffectId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_=-]{1,1000}$", description="The id that GET …/effects shows.")]
 Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
-EXTENSION_MAX = timedelta(days=3_650)
+Since = Annotated[
+    timedelta | None,
+    Query(gt=timedelta(0), le=SINCE_MAX, description="No older than this: ISO 8601, or seconds.", examples=["PT24H"]),
+]
+Held = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 
 
 class Ask(BaseModel):
@@ -65,6 +72,29 @@ class Extend(Because):
     by: timedelta = Field(
         gt=timedelta(0), le=EXTENSION_MAX, description="ISO 8601, or seconds.", examples=["P7D", "PT24H"]
     )
+
+
+class Adopt(Ask):
+    """Let a run go on in another version of its workflow."""
+
+    workflow: Word = Field(examples=["refund"], description="Its own: said again so that no other is meant.")
+    version: int = Field(ge=1, le=2**31, examples=[4])
+    node: Word = Field("", description="Where it goes on; where it stands, if left out.", examples=["review"])
+    reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["version 3 is gone"])
+
+
+class Hold(Because):
+    """Stop new calls of an activity, of a provider or of a workflow, or everything of the tenant."""
+
+    what: What = Field(examples=["activity"])
+    name: Held = Field("", examples=["erp.reserve"], description="Of the activity, provider or workflow.")
+
+
+class Release(Ask):
+    """Take a hold or a circuit breaker down."""
+
+    what: What = Field(examples=["activity"])
+    name: Held = Field("", examples=["erp.reserve"])
 
 
 class Signal(Ask):

@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final
+from typing import Any, Final
 
 from outlast.core.limits import KEY_BYTES_MAX, NAME
 from outlast.errors import NotFound
@@ -14,6 +14,11 @@ KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")  # values are perc
 def effect_id(run: str, visit: int, key: str) -> str:
     """One word for an effect, as addresses take it."""
     return urlsafe_b64encode(json.dumps([run, visit, key], separators=(",", ":")).encode()).decode()
+
+
+def with_id(view: dict[str, Any]) -> dict[str, Any]:
+    """The view of an effect, with the word for it."""
+    return {"id": effect_id(view["run"], view["visit"], view["key"]), **view}
 
 
 def effect_of(id_: str) -> tuple[str, int, str]:

@@ -16,7 +16,7 @@ from outlast.service import shapes
 from outlast.service.asks import Limit, RunId
 from outlast.service.door import Door
 from outlast.service.house import House, In, Ops
-from outlast.service.ids import effect_id
+from outlast.service.ids import with_id
 from outlast.service.live import Listener
 from outlast.service.stream import EventStream, frame, notice, wants_stream
 
@@ -184,6 +184,5 @@ async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
     views = []
     for effect in effects:
         known = [each for each in evidence if (each.visit, each.key) == (effect.visit, effect.key)]
-        view = effect_view(effect, now, known)
-        views.append({"id": effect_id(view["run"], effect.visit, effect.key), **view})
+        views.append(with_id(effect_view(effect, now, known)))
     return {"effects": views}

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.rows import Effect
 from outlast.errors import Conflict, InvalidInput, NotFound
@@ -17,11 +17,11 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, worker_view
 from outlast.service import shapes
-from outlast.service.asks import Cursor, EffectId, Resolve, ResolveEffect, RunId
+from outlast.service.asks import Cursor, EffectId, Limit, Resolve, ResolveEffect, RunId, Since
 from outlast.service.conditional import IfMatch, check_unmoved
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
-from outlast.service.ids import effect_id, effect_of
+from outlast.service.ids import effect_of, with_id
 from outlast.service.routes.runs import IdempotencyKey, done
 
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=Door)
@@ -73,6 +73,29 @@ async def resolve_attention(
     return await done(ops, run, response)
 
 
+@router.get("/effects", operation_id="list_ledger", response_model=shapes.Effects, summary="Calls of all runs")
+async def list_ledger(
+    house: In,
+    ops: Ops,
+    request: Request,
+    response: Response,
+    status: Annotated[EffectStatus | None, Query(description="Only these; `uncertain` waits for a person.")] = None,
+    activity: Annotated[str, Query(max_length=100)] = "",
+    run: Annotated[str, Query(max_length=100)] = "",
+    since: Since = None,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """What was done to the world, by whatever run, newest first, and what became of each call."""
+    place = await house.cursors.open(request, ops.tenant, cursor)
+    rows, further = await ops.ledger(status=status, activity=activity, run=run, since=since, cursor=place, limit=limit)
+    now = await ops.store.now()
+    return {
+        "effects": [with_id(effect_view(row, now)) for row in rows],
+        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
+    }
+
+
 @router.post(
     "/effects/{effect}/resolve", operation_id="resolve_effect", response_model=shapes.Effect, summary="Settle a doubt"
 )
@@ -96,7 +119,7 @@ async def resolve_effect(
         run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response
     )
     after = await _effect(ops, run, visit, name)
-    return {"id": effect_id(run, visit, name), **effect_view(after, await ops.store.now())}
+    return with_id(effect_view(after, await ops.store.now()))
 
 
 async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:

@@ -1,5 +1,6 @@
 """Runs over HTTP: list, look at, start, and the verbs of an operator."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -10,9 +11,23 @@ from outlast.core.machine import RunStatus
 from outlast.core.overlay import WaitingKind
 from outlast.runtime.operations import Operations
 from outlast.runtime.progress import progress_of
+from outlast.runtime.versions import adopt_one
 from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
 from outlast.service import shapes
-from outlast.service.asks import Cancel, Continue, Cursor, Extend, Given, Limit, NamePart, RunId, Signal, Start
+from outlast.service.asks import (
+    Adopt,
+    Cancel,
+    Continue,
+    Cursor,
+    Extend,
+    Given,
+    Limit,
+    NamePart,
+    RunId,
+    Signal,
+    Since,
+    Start,
+)
 from outlast.service.conditional import IfMatch, check_unmoved, etag
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
@@ -72,6 +87,7 @@ async def list_runs(
     attention: Annotated[bool, Query(description="Only those that a person must look at.")] = False,
     waiting_for: Annotated[WaitingKind | None, Query(description="Only those that wait for this.")] = None,
     q: Annotated[str, Query(max_length=100, description="In the run's id or correlation id.")] = "",
+    since: Since = None,
     cursor: Cursor = "",
     limit: Limit = 50,
 ) -> dict[str, Any]:
@@ -82,6 +98,7 @@ async def list_runs(
         attention=attention,
         waiting_for=waiting_for or "",
         q=q,
+        since=since,
         cursor=await house.cursors.open(request, ops.tenant, cursor),
         limit=limit,
     )
@@ -112,6 +129,12 @@ async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
     }
 
 
+@router.get("/runs/{run}/input", operation_id="get_input", response_model=shapes.Input, summary="What it began with")
+async def get_input(ops: Ops, run: RunId) -> dict[str, Any]:
+    """What the run was started with, as its workflow took it."""
+    return {"run": run, "input": await ops.input(run)}
+
+
 @router.get("/runs/{run}/explain", operation_id="explain_run", response_model=shapes.Explained, summary="Explain a run")
 async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
     """Where it stands and why, in one sentence with its facts: what `outlast explain` says."""
@@ -123,9 +146,7 @@ async def cancel_run(
     ops: Ops, run: RunId, ask: Cancel, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """From here on no approval of it can be decided. It ends once a worker has settled what is open."""
-    await _unmoved(ops, run, if_match)
-    await ops.cancel(run, reason=ask.reason)
-    return await done(ops, run, response)
+    return await _asked(ops, run, if_match, response, lambda: ops.cancel(run, reason=ask.reason))
 
 
 @router.post("/runs/{run}/continue", operation_id="continue_run", response_model=shapes.Done, summary="Continue a run")
@@ -133,9 +154,7 @@ async def continue_run(
     ops: Ops, run: RunId, ask: Continue, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Answer its attention with «continue»: it goes on in the same visit."""
-    await _unmoved(ops, run, if_match)
-    await ops.go_on(run, reason=ask.reason)
-    return await done(ops, run, response)
+    return await _asked(ops, run, if_match, response, lambda: ops.go_on(run, reason=ask.reason))
 
 
 @router.post("/runs/{run}/extend", operation_id="extend_run", response_model=shapes.Done, summary="Extend a run")
@@ -143,9 +162,19 @@ async def extend_run(
     ops: Ops, run: RunId, ask: Extend, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Give a run that has passed its ceiling more time."""
-    await _unmoved(ops, run, if_match)
-    await ops.extend(run, by=ask.by, reason=ask.reason)
-    return await done(ops, run, response)
+    return await _asked(ops, run, if_match, response, lambda: ops.extend(run, by=ask.by, reason=ask.reason))
+
+
+@router.post("/runs/{run}/adopt", operation_id="adopt_run", response_model=shapes.Done, summary="Move to a version")
+async def adopt_run(
+    ops: Ops, run: RunId, ask: Adopt, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """Let a run that no worker serves, or whose node is gone, go on in another version; its worker moves it."""
+
+    async def move() -> None:
+        await adopt_one(ops, run, ask.workflow, ask.version, node=ask.node, reason=ask.reason)
+
+    return await _asked(ops, run, if_match, response, move)
 
 
 @router.post(
@@ -170,6 +199,14 @@ async def _unmoved(ops: Operations, run: str, if_match: str | None) -> None:
     """Where the caller names the version it has seen, that is still the run's when this is read."""
     if if_match is not None:
         check_unmoved(if_match, (await ops.run(run)).version, what=f"run {run}")
+
+
+async def _asked(
+    ops: Operations, run: str, if_match: str | None, response: Response, ask: Callable[[], Awaitable[None]]
+) -> dict[str, Any]:
+    await _unmoved(ops, run, if_match)
+    await ask()
+    return await done(ops, run, response)
 
 
 async def done(ops: Operations, run: str, response: Response) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Webhooks over HTTP: who is told of what happens, how that fares, and having it told again."""
 
-import json
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -10,10 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import DeliveryStatus
-from outlast.core.outgoing import Delivery, Subscription
-from outlast.runtime.operations import Operations
-from outlast.runtime.views import instant
-from outlast.runtime.webhooks import Made, id_of
+from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
 from outlast.service import shapes
 from outlast.service.asks import Ask, Because, Cursor, Limit, NamePart, Word
 from outlast.service.door import Door
@@ -24,6 +20,7 @@ from outlast.service.routes.runs import IdempotencyKey, root_of
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=Door)
 DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="WEBHOOK:RUN:SEQ, as listed.")]
 KEEP_MAX = timedelta(days=30)
+AT_ONCE = 1_000  # events that one request has sent again
 
 
 class Add(Ask):
@@ -47,7 +44,7 @@ class Rotate(Ask):
 @router.get("/webhooks", operation_id="list_webhooks", response_model=shapes.Webhooks, summary="Who is told")
 async def list_webhooks(ops: Ops) -> dict[str, Any]:
     """Every webhook of the tenant, without its secret."""
-    return {"webhooks": [_webhook(row) for row in await ops.webhooks.list()]}
+    return {"webhooks": [webhook_view(row) for row in await ops.webhooks.list()]}
 
 
 @router.post(
@@ -63,21 +60,19 @@ async def add_webhook(
     )
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.subscription.subscription}"
     response.headers["Cache-Control"] = NO_STORE
-    return _made(made)
+    return made_view(made)
 
 
 @router.get("/webhooks/{webhook}", operation_id="get_webhook", response_model=shapes.WholeWebhook, summary="Look at it")
 async def get_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
     """How it fares, counted from its rows."""
-    standing = (await ops.webhooks.standing(webhook))._asdict()
-    oldest = instant(standing.pop("oldest_at") or 0)
-    return {**_webhook(await ops.webhooks.get(webhook)), **standing, "oldest_at_real": oldest}
+    return whole_webhook_view(await ops.webhooks.get(webhook), await ops.webhooks.standing(webhook))
 
 
 @router.post("/webhooks/{webhook}/test", operation_id="test_webhook", response_model=shapes.Attempt, summary="Test it")
 async def send_test(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
     """Send a signed event of no run now, and answer what came back."""
-    return (await ops.webhooks.test(webhook))._asdict()
+    return attempt_view(webhook, await ops.webhooks.test(webhook))
 
 
 @router.post(
@@ -89,7 +84,7 @@ async def rotate_webhook(
     """For a while both secrets sign, so that the receiver can follow. A replayed answer has no secret in it."""
     response.headers["Cache-Control"] = NO_STORE
     more = {} if ask.keep is None else {"keep": ask.keep}
-    return _made(await ops.webhooks.rotate(webhook, **more))
+    return made_view(await ops.webhooks.rotate(webhook, **more))
 
 
 @router.post(
@@ -97,7 +92,7 @@ async def rotate_webhook(
 )
 async def disable_webhook(ops: Ops, webhook: NamePart, ask: Because, key: IdempotencyKey = None) -> dict[str, Any]:
     """Nothing is told until it is enabled."""
-    return _webhook(await ops.webhooks.disable(webhook, reason=ask.reason))
+    return webhook_view(await ops.webhooks.disable(webhook, reason=ask.reason))
 
 
 @router.post(
@@ -105,13 +100,13 @@ async def disable_webhook(ops: Ops, webhook: NamePart, ask: Because, key: Idempo
 )
 async def enable_webhook(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
     """It goes on where it was."""
-    return _webhook(await ops.webhooks.enable(webhook))
+    return webhook_view(await ops.webhooks.enable(webhook))
 
 
 @router.delete("/webhooks/{webhook}", operation_id="remove_webhook", response_model=shapes.Webhook, summary="Remove it")
 async def remove_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
     """It ends for ever."""
-    return _webhook(await ops.webhooks.remove(webhook))
+    return webhook_view(await ops.webhooks.remove(webhook))
 
 
 @router.get(
@@ -132,9 +127,36 @@ async def list_deliveries(
     place = await house.cursors.open(request, ops.tenant, cursor)
     rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=place, limit=limit)
     return {
-        "deliveries": [_delivery(ops, row) for row in rows],
+        "deliveries": [delivery_view(row, ops.store.mapping().business) for row in rows],
         "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
     }
+
+
+@router.get(
+    "/deliveries", operation_id="list_all_deliveries", response_model=shapes.Deliveries,
+    summary="What no webhook accepted at once",
+)  # fmt: skip
+async def list_all_deliveries(
+    house: In,
+    ops: Ops,
+    request: Request,
+    response: Response,
+    status: Annotated[DeliveryStatus | None, Query()] = None,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Of all webhooks, newest first."""
+    return await list_deliveries(house, ops, "", request, response, status, cursor, limit)
+
+
+@router.post(
+    "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=shapes.Redelivered,
+    summary="Tell all again that was given up",
+)  # fmt: skip
+async def redeliver_dead(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
+    """At most 1,000 events at once, the same bytes under the same webhook-ids; `more`: ask again for the others."""
+    n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
+    return {"redelivered": webhook, "events": n, "more": n >= AT_ONCE}
 
 
 @router.post(
@@ -145,45 +167,4 @@ async def list_deliveries(
 )
 async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> dict[str, Any]:
     """The same bytes under the same webhook-id, beside the order of its run."""
-    return _delivery(ops, await ops.webhooks.redeliver(delivery))
-
-
-def _webhook(row: Subscription) -> dict[str, Any]:
-    return {
-        "webhook": row.subscription,
-        "status": row.status.value,
-        "url": row.url,
-        "name": row.name,
-        "types": json.loads(row.types) if row.types else [],
-        "workflows": json.loads(row.workflows) if row.workflows else [],
-        "why": row.why,
-        "created_at": instant(row.created_at),
-        "created_by": row.created_by,
-        "changed_at": instant(row.changed_at),
-        "changed_by": row.changed_by,
-    }
-
-
-def _made(made: Made) -> dict[str, Any]:
-    return {**_webhook(made.subscription), "secret": made.secret}
-
-
-def _delivery(ops: Operations, row: Delivery) -> dict[str, Any]:
-    real = ops.store.mapping().real
-    return {
-        "delivery": id_of(row),
-        "webhook": row.subscription,
-        "run": row.run,
-        "sequence": row.seq,
-        "type": row.type,
-        "status": row.status.value,
-        "attempts": row.attempts,
-        "first_at_real": instant(real(row.first_at)) if row.first_at else None,
-        "last_at_real": instant(real(row.last_at)) if row.last_at else None,
-        "next_at_real": instant(row.due_at),
-        "code": row.code,
-        "answer": row.answer,
-        "error": row.error,
-        "took_ms": row.took_ms,
-        "asked_by": row.by,
-    }
+    return delivery_view(await ops.webhooks.redeliver(delivery), ops.store.mapping().business)

@@ -21,8 +21,13 @@ from outlast.service.shapes.people import (
     WholeApproval,
 )
 from outlast.service.shapes.rest import (
+    Caller,
     Health,
+    Held,
+    Hold,
+    Holds,
     Problem,
+    Released,
     Version,
     Versions,
     WholeWorkflow,
@@ -41,6 +46,7 @@ from outlast.service.shapes.runs import (
     Event,
     Events,
     Explained,
+    Input,
     ListedRun,
     Progress,
     Result,
@@ -55,7 +61,16 @@ from outlast.service.shapes.runs import (
     Waiting,
     WholeRun,
 )
-from outlast.service.shapes.webhooks import Attempt, Deliveries, Delivery, NewWebhook, Webhook, Webhooks, WholeWebhook
+from outlast.service.shapes.webhooks import (
+    Attempt,
+    Deliveries,
+    Delivery,
+    NewWebhook,
+    Redelivered,
+    Webhook,
+    Webhooks,
+    WholeWebhook,
+)
 
 __all__ = [
     "Approval",
@@ -64,6 +79,7 @@ __all__ = [
     "Attempt",
     "Attention",
     "Board",
+    "Caller",
     "Change",
     "Checkpoint",
     "Checkpoints",
@@ -79,12 +95,18 @@ __all__ = [
     "Explained",
     "Fact",
     "Health",
+    "Held",
+    "Hold",
+    "Holds",
+    "Input",
     "Item",
     "ListedRun",
     "NewWebhook",
     "Plan",
     "Problem",
     "Progress",
+    "Redelivered",
+    "Released",
     "Result",
     "Results",
     "Run",

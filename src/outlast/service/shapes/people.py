@@ -53,7 +53,7 @@ class Effect(Shape):
 
 
 class Effects(Page):
-    """Effects, in the order of their intents."""
+    """Effects: of one run in the order of their intents, of all runs the newest first."""
 
     effects: list[Effect]
 

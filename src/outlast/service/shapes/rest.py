@@ -80,6 +80,51 @@ class Versions(Shape):
     versions: list[Version]
 
 
+class Hold(Shape):
+    """A stop sign that is up: an operator's, or a circuit breaker's."""
+
+    held: str = Field(examples=["activity erp.reserve"])
+    kind: str
+    runs: Count = Field(description="Runs that wait for it.")
+    by: str
+    since: str | None
+    again_at: str | None = Field(description="A breaker's: from then on one run tries whether the provider answers.")
+    reason: str
+
+
+class Holds(Shape):
+    """What is held."""
+
+    holds: list[Hold]
+
+
+class Held(Shape):
+    """What is held from here on."""
+
+    held: str
+    by: str
+    reason: str
+
+
+class Released(Shape):
+    """What goes on, and how many runs waited for it."""
+
+    released: str
+    by: str
+    runs: Count
+
+
+class Caller(Shape):
+    """Who asks, as the credential proves it."""
+
+    name: str
+    tenant: str
+    roles: list[str]
+    every_role: bool = Field(description="The local operator, without authentication.")
+    person: bool = Field(description="Only people decide.")
+    until_real: str | None = Field(description="When the credential ends; streams end with it.")
+
+
 class Health(Shape):
     """Whether this process answers, or can serve."""
 

@@ -204,6 +204,13 @@ class Results(Page):
     count: Count
 
 
+class Input(Shape):
+    """What a run was started with, as its workflow took it."""
+
+    run: str
+    input: Json
+
+
 class Done(Shape):
     """What was asked is recorded; a worker acts on it. `run` is the row as it stands now."""
 

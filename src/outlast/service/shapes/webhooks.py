@@ -14,11 +14,13 @@ class Webhook(Shape):
     name: str
     types: list[str]
     workflows: list[str]
+    since: str | None = Field(description="It is told of what happened from here on; null: from the start.")
     why: str = Field(description="Why it is not active.")
     created_at: str | None
     created_by: str
     changed_at: str | None
     changed_by: str
+    former_until_real: str | None = Field(description="Until then the secret before this one signs too.")
 
 
 class Webhooks(Shape):
@@ -46,6 +48,8 @@ class WholeWebhook(Webhook):
 class Attempt(Shape):
     """How one attempt ended; what the receiver said is a stranger's text."""
 
+    webhook: str
+    accepted: bool
     code: int
     answer: str
     error: str
@@ -63,16 +67,25 @@ class Delivery(Shape):
     run: str
     sequence: int
     type: str
+    webhook_id: str = Field(description="The same at each attempt, as the receiver sees it.")
     status: str
     attempts: int
-    first_at_real: str | None
-    last_at_real: str | None
-    next_at_real: str | None
-    code: int
-    answer: str
+    code: int = Field(description="HTTP status of the last answer; 0: there was none.")
     error: str
+    answer: str
     took_ms: int
+    first_at: str | None
+    last_at: str | None
+    next_at: str | None
     asked_by: str
+
+
+class Redelivered(Shape):
+    """How many of the events that were given up are sent again. `more`: ask once more for the others."""
+
+    redelivered: str
+    events: Count
+    more: bool
 
 
 class Deliveries(Page):

@@ -1,0 +1,18 @@
+"""Who asks, over HTTP: what a front end shows in its corner."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from outlast.runtime.views import caller_view
+from outlast.service import shapes
+from outlast.service.door import Door
+from outlast.service.house import Ops
+
+router = APIRouter(prefix="/v1", tags=["me"], route_class=Door)
+
+
+@router.get("/me", operation_id="get_me", response_model=shapes.Caller, summary="Who am I?")
+async def get_me(ops: Ops) -> dict[str, Any]:
+    """The caller as the credential proves it."""
+    return caller_view(ops.actor, ops.tenant)
