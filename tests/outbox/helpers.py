@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from standardwebhooks import Webhook
 
-from outlast.core.rows import EVENT, Event
+from outlast.core.rows import EVENT, UNTOLD, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.address import DEVELOPMENT
 from outlast.outbox.dispatcher import Dispatcher
@@ -189,6 +189,18 @@ def firsts(got: Sequence[Got]) -> dict[str, list[int]]:
         if seq not in found.setdefault(run, []):
             found[run].append(seq)
     return found
+
+
+async def all_told(ops: Operations, receiver: Receiver, *runs: str) -> bool:
+    """Are these runs over, and was every event of them accepted?"""
+    have = firsts(receiver.accepted)
+    rows = [await ops.run(run) for run in runs]
+    return all(row.ended_at and len(have.get(row.run, ())) == row.seq for row in rows)
+
+
+async def settled(ops: Operations, subscription: str) -> bool:
+    """Is nothing untold, and nothing owed to this subscription?"""
+    return not await ops.store.rows(UNTOLD, ()) and not await ops.store.owing(TENANT, subscription, 1)
 
 
 def url_of(path: Path) -> str:

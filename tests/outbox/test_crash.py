@@ -3,28 +3,31 @@
 import asyncio
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
 from outlast.core.points import POINTS
 from outlast.core.rows import UNTOLD
 from outlast.runtime.fsck.look import Fsck
-from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, url_of, working
+from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, working
 
 PLACES = [name for name in POINTS if name.startswith(("outbox.", "store.batch"))]
+ON_A_SERVER = ("store.batch:before", "store.batch:after", "outbox.delivery:after")
 DEATHS = (1, 2, 4, 3)  # at which touch each life ends
 ONCE = {"outbox.found"}  # all that is untold is found in one pass, so each life touches it once
 
 
 @pytest.mark.req("OUT-2")
-@pytest.mark.parametrize("place", PLACES)
-def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [*(("sqlite", place) for place in PLACES), *(("postgres", place) for place in ON_A_SERVER)],
+    indirect=["url"],
+)
+def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> None:
     async def life(url: str, n: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.outbox.child", url, place, str(n))
 
     async def live() -> None:
-        url = url_of(tmp_path)
         script = [answer(), answer(500)]
         async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)

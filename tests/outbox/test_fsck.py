@@ -9,7 +9,7 @@ import pytest
 
 from outlast.runtime.fsck.look import Fsck
 from outlast.runtime.open import open_store
-from tests.outbox.helpers import Receiver, a_store, answer, dispatching, firsts, until, url_of, working
+from tests.outbox.helpers import Receiver, a_store, answer, dispatching, firsts, settled, until, url_of, working
 
 CANARIES = {
     "the cursor is gone": ("DELETE FROM cursor", "event_told"),
@@ -32,7 +32,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def live() -> None:
         script = [answer(), answer(422)]
         async with a_store(url_of(path)) as ops, Receiver(script=script).listening() as receiver:
-            await ops.webhooks.add(receiver.url)
+            made = await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 2}, run_id="r")
 
@@ -41,6 +41,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
 
                 await until(told)
+                await until(lambda: settled(ops, made.subscription.subscription))
             assert (await Fsck(ops.store).look()).findings == ()
 
     asyncio.run(live())

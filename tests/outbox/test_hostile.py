@@ -1,26 +1,23 @@
 """Receivers that are slow, silent, rude or gone: every event is told in order, or visibly dead, and nobody waits."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from outlast.core import deliveries
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
-from outlast.outbox import post, stream
-from outlast.runtime.operations import Operations
 from outlast.runtime.webhooks import id_of
 from tests.outbox.helpers import (
     Behaviour,
     Got,
     Receiver,
     a_store,
+    all_told,
     answer,
     dispatching,
     firsts,
     history,
     until,
-    url_of,
     working,
 )
 
@@ -68,18 +65,7 @@ async def garbage(got: Got, writer: asyncio.StreamWriter) -> None:
     raise ConnectionResetError
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits of a second where production has a minute: the conditions are the same."""
-    monkeypatch.setattr(deliveries, "DELIVERY_FIRST_WAIT", 20)
-    monkeypatch.setattr(deliveries, "DELIVERY_BACKOFF_CEILING", 100)
-    monkeypatch.setattr(post, "DELIVERY_TIMEOUT", 500)
-    monkeypatch.setattr(post.Poster.__init__, "__kwdefaults__", {"tls": True, "timeout_ms": 500})
-
-
-async def all_told(ops: Operations, receiver: Receiver, run: str) -> bool:
-    row = await ops.run(run)
-    return bool(row.ended_at) and len(firsts(receiver.accepted).get(run, ())) == row.seq
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.mark.req("OUT-2", "OUT-3")
@@ -88,13 +74,13 @@ async def all_told(ops: Operations, receiver: Receiver, run: str) -> bool:
     [silent, resetting, slow_head, garbage, answer(500), answer(503, retry_after="0"), answer(302), answer(429)],
     ids=["silent", "resetting", "slow_head", "garbage", "500", "503", "redirect", "429"],
 )
-def test_what_is_not_accepted_is_sent_again_in_order(tmp_path: Path, behaviour: Behaviour) -> None:
+def test_what_is_not_accepted_is_sent_again_in_order(url: str, behaviour: Behaviour) -> None:
     """The third event fails twice; nothing after it arrives before it is accepted; each attempt has the same id."""
 
     async def live() -> None:
         ok = answer()
         script = [ok, ok, behaviour, behaviour]
-        async with a_store(url_of(tmp_path)) as ops, Receiver(script=script).listening() as receiver:
+        async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 4}, run_id="r")
@@ -116,11 +102,11 @@ def test_what_is_not_accepted_is_sent_again_in_order(tmp_path: Path, behaviour: 
 
 @pytest.mark.req("OUT-2")
 @pytest.mark.parametrize("behaviour", [dripping, huge], ids=["dripping", "huge"])
-def test_what_is_accepted_is_not_read_to_the_end(tmp_path: Path, behaviour: Behaviour) -> None:
+def test_what_is_accepted_is_not_read_to_the_end(url: str, behaviour: Behaviour) -> None:
     """Its status is what counts; a gigabyte is not read, and nothing is decompressed."""
 
     async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver(script=[behaviour]).listening() as receiver:
+        async with a_store(url) as ops, Receiver(script=[behaviour]).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 1}, run_id="r")
@@ -137,12 +123,12 @@ def test_what_is_accepted_is_not_read_to_the_end(tmp_path: Path, behaviour: Beha
 
 
 @pytest.mark.req("OUT-2")
-def test_a_definite_no_is_dead_and_what_follows_is_sent(tmp_path: Path) -> None:
+def test_a_definite_no_is_dead_and_what_follows_is_sent(url: str) -> None:
     """One attempt; a person sees it and has it sent again, under the same id."""
 
     async def live() -> None:
         script = [answer(), answer(422, b"<b>no</b>")]
-        async with a_store(url_of(tmp_path)) as ops, Receiver(script=script).listening() as receiver:
+        async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             name = made.subscription.subscription
             async with working(ops.store), dispatching(ops.store):
@@ -172,11 +158,11 @@ def test_a_definite_no_is_dead_and_what_follows_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_at_the_ceiling_it_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_ceiling_it_is_dead(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "DELIVERY_ATTEMPTS_MAX", 3)
 
     async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver(answer(500)).listening() as receiver:
+        async with a_store(url) as ops, Receiver(answer(500)).listening() as receiver:
             made = await ops.webhooks.add(receiver.url, types=["dev.outlast.workflow.completed"])
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 2}, run_id="r")
@@ -195,9 +181,9 @@ def test_at_the_ceiling_it_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.req("OUT-2")
-def test_410_disables_and_enabling_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
     async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
+        async with a_store(url) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 2}, run_id="r")
@@ -226,12 +212,12 @@ def test_410_disables_and_enabling_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_a_silent_receiver_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_a_silent_receiver_holds_up_nobody_else(url: str) -> None:
     """While each attempt at one of them runs into its deadline, the other is told of everything."""
 
     async def live() -> None:
         good, bad = Receiver(), Receiver(silent)
-        async with a_store(url_of(tmp_path)) as ops, good.listening(), bad.listening():
+        async with a_store(url) as ops, good.listening(), bad.listening():
             await ops.webhooks.add(bad.url)
             await ops.webhooks.add(good.url)
             async with working(ops.store), dispatching(ops.store):
@@ -249,10 +235,10 @@ def test_a_silent_receiver_holds_up_nobody_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_a_receiver_that_asks_for_patience_gets_it(tmp_path: Path) -> None:
+def test_a_receiver_that_asks_for_patience_gets_it(url: str) -> None:
     async def live() -> None:
         script = [answer(429, retry_after="2")]
-        async with a_store(url_of(tmp_path)) as ops, Receiver(script=script).listening() as receiver:
+        async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 1}, run_id="r")
@@ -263,11 +249,11 @@ def test_a_receiver_that_asks_for_patience_gets_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("OUT-2", "OUT-3")
-def test_a_filtered_subscriber_can_prove_that_it_missed_nothing(tmp_path: Path) -> None:
+def test_a_filtered_subscriber_can_prove_that_it_missed_nothing(url: str) -> None:
     """`outlast-previous` names the event of the run that it was sent before, whatever lies between."""
 
     async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
             await ops.start("rounds", {"left": 3}, run_id="before")
             await ops.webhooks.add(receiver.url, types=["dev.outlast.workflow.*"], workflows=["rounds"])
             await ops.webhooks.add(receiver.url, workflows=["other"])
@@ -290,9 +276,9 @@ def test_a_filtered_subscriber_can_prove_that_it_missed_nothing(tmp_path: Path) 
 
 
 @pytest.mark.req("OUT-2")
-def test_from_the_start_and_rotation(tmp_path: Path) -> None:
+def test_from_the_start_and_rotation(url: str) -> None:
     async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
             async with working(ops.store):
                 await ops.start("rounds", {"left": 3}, run_id="old")
 
@@ -314,29 +300,5 @@ def test_from_the_start_and_rotation(tmp_path: Path) -> None:
             test = await ops.webhooks.test(made.subscription.subscription)
             assert (test.code, test.error) == (204, "")
             assert receiver.got[-1].verified(rotated.secret)["type"] == "dev.outlast.webhook.test"
-
-    asyncio.run(live())
-
-
-@pytest.mark.req("OUT-2")
-def test_several_dispatchers_never_hold_one_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of them, on the same store: each event once, in order."""
-    monkeypatch.setattr(stream, "SENT_AT_ONCE", 1)
-
-    async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
-            await ops.webhooks.add(receiver.url)
-            async with working(ops.store), dispatching(ops.store), dispatching(ops.store), dispatching(ops.store):
-                runs = [f"r{n}" for n in range(20)]
-                for run in runs:
-                    await ops.start("rounds", {"left": 3}, run_id=run)
-
-                async def told() -> bool:
-                    return all([await all_told(ops, receiver, run) for run in runs])
-
-                await until(told)
-            have = [got.place for got in receiver.got]
-            assert len(have) == len(set(have))
-            assert all(seqs == sorted(seqs) for seqs in firsts(receiver.got).values())
 
     asyncio.run(live())

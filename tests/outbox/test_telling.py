@@ -1,19 +1,19 @@
 """Every event is told, signed, in order, to whoever asked for it."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from outlast.core.machine import SWEPT
 from outlast.core.rows import UNTOLD
-from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history, until, url_of, working
+from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history, until, working
 
 
 @pytest.mark.req("OUT-1", "OUT-2", "OUT-3")
-def test_every_event_is_told_in_order(tmp_path: Path) -> None:
+@pytest.mark.every_store
+def test_every_event_is_told_in_order(url: str) -> None:
     async def live() -> None:
-        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             assert made.subscription.secret == "" and made.subscription.swept == SWEPT
             async with working(ops.store), dispatching(ops.store):

@@ -62,6 +62,7 @@ class Stream:
         failed = await store.rows(DELIVERY, self._key, after=(*self._key, self._seq), limit=1)
         before = failed[0] if failed else None
         while True:
+            known = self._stored.upto  # these are there already; what a write hears of later is read in the next round
             place = (tenant, run, self._seq)
             events = [e for e in await store.rows(EVENT, place[:2], after=place, limit=EVENTS_AT_ONCE)
                       if isinstance(e, Event)]  # fmt: skip
@@ -81,8 +82,9 @@ class Stream:
                 if put or self._unwritten >= SENT_AT_ONCE:
                     await self._write(*put)
             if len(events) < EVENTS_AT_ONCE:
-                self._seq = max(self._seq, self._stored.upto)  # a purged run has fewer
-                return None, ()
+                self._seq = max(self._seq, known)  # a purged run has fewer
+                if self._seq >= self._stored.upto:
+                    return None, ()
 
     async def _settle(
         self, event: Event, before: Delivery | None, attempt: Attempt

@@ -1,0 +1,39 @@
+"""Stores of their own for the tests of the outbox: files, and schemas of a real server where a test asks for both."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from outlast.core import deliveries
+from outlast.outbox import post
+from tests.outbox.helpers import url_of
+from tests.postgres import server
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test marked `every_store` is played over a real server too."""
+    if metafunc.definition.get_closest_marker("every_store"):
+        metafunc.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty store."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield url_of(tmp_path)
+        return
+    schema = f"test_{token_hex(6)}"
+    yield f"{server.url()}?schema={schema}"
+    asyncio.run(server.drop(schema))
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of a second where production has a minute: the conditions are the same."""
+    monkeypatch.setattr(deliveries, "DELIVERY_FIRST_WAIT", 20)
+    monkeypatch.setattr(deliveries, "DELIVERY_BACKOFF_CEILING", 100)
+    monkeypatch.setattr(post, "DELIVERY_TIMEOUT", 500)
+    monkeypatch.setattr(post.Poster.__init__, "__kwdefaults__", {"tls": True, "timeout_ms": 500})
