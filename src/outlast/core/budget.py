@@ -69,6 +69,8 @@ DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # a restart of the receiver
 DELIVERY_BACKOFF_CEILING: Final = 1 * HOUR
 DELIVERY_ATTEMPTS_MAX: Final = 30  # about a day: 5 s, 15 s, 45 s, … 1 h, less the jitter
 DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # what a receiver may ask for
+DELIVERY_SIGN: Final = 10 * SECOND  # how often a dispatcher says that it lives, while there is a subscription
+DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # after so long without a sign nobody sends
 DELIVERY_LOOK: Final = 250  # how soon another process's events are noticed while there are subscriptions
 SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for so long
 

@@ -20,6 +20,8 @@ from outlast.core.rows import STORE, Event, Meta, Row
 
 OUTLETS: Final = (STORE, "outlets")
 """The meta row that lists the tenants whose events are noted as untold, since some subscription wants them."""
+SENDER: Final = (STORE, "sender")
+"""The meta row in which dispatchers say that they live, and when, so that people are told where nobody sends."""
 ANY: Final = ""  # Untold.type of a mark that says "look": it concerns every subscription
 BACKOFF_FACTOR: Final = 3.0
 GONE: Final = "it answered 410: it wants to hear no more"
@@ -68,6 +70,21 @@ def outlets_row(old: Row | None, tenants: Iterable[str]) -> Meta:
     """The row that follows OUTLETS' old one."""
     assert old is None or isinstance(old, Meta)
     return Meta(*OUTLETS, 1 if old is None else old.version + 1, json.dumps(sorted(tenants)))
+
+
+def sign_of(row: Row | None) -> tuple[str, int]:
+    """Which dispatcher was the last to say that it lives, and when, real; ('', 0) where none ever did."""
+    assert row is None or isinstance(row, Meta)
+    if row is None:
+        return "", 0
+    name, at = json.loads(row.value)
+    return str(name), int(at)
+
+
+def sign(old: Row | None, dispatcher: str, now: Instant) -> Meta:
+    """The row that follows SENDER's old one."""
+    assert old is None or isinstance(old, Meta)
+    return Meta(*SENDER, 1 if old is None else old.version + 1, json.dumps([dispatcher, now.real]))
 
 
 # --- subscriptions -------------------------------------------------------------------------

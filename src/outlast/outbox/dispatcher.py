@@ -8,9 +8,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from outlast.core.budget import DELIVERY_LOOK, SECOND, STORE_RETRY
+from outlast.core import deliveries
+from outlast.core.budget import DELIVERY_LOOK, DELIVERY_SIGN, SECOND, STORE_RETRY
 from outlast.core.clock import Clock
-from outlast.core.deliveries import OUTLETS, is_active, tenants_of
+from outlast.core.commit import Commit, Put
+from outlast.core.deliveries import OUTLETS, SENDER, is_active, tenants_of
 from outlast.core.machine import SWEPT
 from outlast.core.rows import META
 from outlast.errors import Stale, StoreError
@@ -50,6 +52,7 @@ class Dispatcher:
         self._lanes: dict[tuple[str, str], tuple[Lane, asyncio.Task[None]]] = {}
         self._changed, self._drained = asyncio.Event(), asyncio.Event()
         self._look_at = 0  # monotonic; when the subscriptions are looked at again
+        self._sign_at = 0  # monotonic; when it says again that it lives
 
     def drain(self) -> None:
         """Send nothing new, and return from `run` once what is under way has ended."""
@@ -99,6 +102,9 @@ class Dispatcher:
             await self._open_lanes(tenants)
         if not tenants:
             return NOBODY_LOOK
+        if now >= self._sign_at:
+            self._sign_at = now + DELIVERY_SIGN
+            await self._sign()
         busy = False
         for tenant in sorted(tenants):
             found, owed = await finding.find(self._store, tenant)
@@ -109,6 +115,17 @@ class Dispatcher:
                 if (tenant, name) in self._lanes:
                     self._lanes[tenant, name][0].wake()
         return 0 if busy else DELIVERY_LOOK
+
+    async def _sign(self) -> None:
+        """Say that somebody sends, unless another dispatcher has just said so."""
+        row, now = await self._store.load(META, SENDER), await self._store.now()
+        if now.real - deliveries.sign_of(row)[1] < DELIVERY_SIGN // 2:
+            return
+        after = deliveries.sign(row, self.name, now)
+        try:
+            await self._store.commit(Commit((Put(META, after, after.version - 1),), label=f"{self.name} lives"))
+        except Stale:
+            pass  # another one said it
 
     async def _open_lanes(self, tenants: frozenset[str]) -> None:
         """A lane for each active subscription; what is there from before is looked through."""

@@ -19,7 +19,7 @@ from outlast.errors import Stale
 from outlast.outbox import signing
 from outlast.outbox.post import Poster
 from outlast.outbox.tools import Tools
-from outlast.telemetry.names import WEBHOOK_DELIVERIES
+from outlast.telemetry.names import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DELIVERIES
 
 EVENTS_AT_ONCE: Final = 20  # read together
 SENT_AT_ONCE: Final = 20  # accepted events that a death may repeat
@@ -90,7 +90,7 @@ class Stream:
         self, event: Event, before: Delivery | None, attempt: Attempt
     ) -> tuple[int | None, tuple[Put, ...]]:
         """What an attempt leaves: when the next one is due (None: it is settled), and its row, if it needs one."""
-        self._tools.counters.add(WEBHOOK_DELIVERIES, _outcome(attempt))
+        self._tools.counters.add(WEBHOOK_DELIVERIES, _outcome(before, attempt))
         if not attempt.error and before is None:
             return None, ()
         now, name = await self._tools.store.now(), self._subscription.subscription
@@ -202,7 +202,9 @@ class Stream:
         raise Lost
 
 
-def _outcome(attempt: Attempt) -> str:
+def _outcome(before: Delivery | None, attempt: Attempt) -> str:
     if not attempt.error:
-        return "accepted"
-    return "declined" if attempt.definite else "retried"
+        return ACCEPTED
+    if attempt.gone:
+        return GONE
+    return DEAD if deliveries.is_over(before, attempt) else RETRIED

@@ -12,12 +12,16 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER, Slot, Worker
 from outlast.errors import InvalidInput, StoreError
 from outlast.runtime.clocks import SystemClock
+from outlast.runtime.lag import lag_of
 from outlast.runtime.words import is_alive
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 from outlast.telemetry.names import (
     APPROVALS_PENDING,
+    DUE,
     METERS,
+    OUTBOX_LAG,
+    OWED,
     PREFIX,
     RUNS,
     RUNS_ATTENTION,
@@ -79,6 +83,7 @@ class Metrics:
         serving = sum(is_alive(worker, now) for worker in workers)
         slots = [row for row in await store.rows(SLOT, ()) if isinstance(row, Slot)]
         used = sum(bool(slot.holder) for slot in slots)
+        lag = await lag_of(store)
         pending: dict[tuple[str, ...], float] = {
             (who,): float(n) for (who, status), n in asked.items() if status == ApprovalStatus.PENDING
         }
@@ -88,6 +93,7 @@ class Metrics:
             APPROVALS_PENDING: pending,
             SLOTS: {("used",): float(used), ("free",): float(len(slots) - used)},
             WORKERS: {("serving",): float(serving), ("gone",): float(len(workers) - serving)},
+            OUTBOX_LAG: {(DUE,): lag.due_ms / SECOND, (OWED,): lag.owed_ms / SECOND},
         }
 
 
@@ -134,7 +140,8 @@ class _Collected:
         found: Counter[tuple[str, ...]] = Counter()
         for counters in self._counters:
             found.update(counters.series(meter.name))
-        return dict(found) or ({} if meter.labels else {(): 0})
+        known = meter.known if meter.labels else ((),)
+        return {**dict.fromkeys(known, 0), **found}
 
     def _histogram(self, core: Any, name: str, meter: Meter) -> Any:
         family = core.HistogramMetricFamily(name, meter.help, labels=meter.labels)

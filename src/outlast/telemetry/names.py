@@ -2,6 +2,8 @@
 
 from typing import Final, Literal, NamedTuple
 
+from outlast.core.machine import DeliveryStatus
+
 PREFIX: Final = "outlast_"
 SECONDS: Final = (0.005, 0.05, 0.25, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0, 345_600.0)
 """From one call to the 96 h of an approval."""
@@ -14,6 +16,8 @@ class Meter(NamedTuple):
     kind: Literal["counter", "histogram", "gauge"]
     help: str
     labels: tuple[str, ...] = ()
+    known: tuple[tuple[str, ...], ...] = ()
+    """Series that are 0 before they are raised: an alert on a rise sees none where nothing was before."""
 
 
 DLQ_PUBLISH_FAILED: Final = "dlq_publish_failed"  # source A, REQ-G306
@@ -33,6 +37,15 @@ SLOTS: Final = "slots"
 WORKERS: Final = "workers"
 OUTBOX_LAG: Final = "outbox_lag_seconds"
 
+# How an attempt to deliver ended (WEBHOOK_DELIVERIES).
+ACCEPTED, RETRIED, GONE, DEAD = "accepted", "retried", "gone", DeliveryStatus.DEAD.value
+OUTCOMES: Final = (ACCEPTED, RETRIED, GONE, DEAD)
+# Of what is owed to webhooks, the oldest (OUTBOX_LAG).
+DUE: Final = "due"
+"""Should have been sent, and nobody sends it."""
+OWED: Final = DeliveryStatus.OWED.value
+"""Was not accepted yet, whether it was tried or not."""
+
 METERS: Final[dict[str, Meter]] = {
     meter.name: meter
     for meter in (
@@ -45,12 +58,14 @@ METERS: Final[dict[str, Meter]] = {
         Meter(RECOVERY, "histogram", "From the last sign of life of a worker to the takeover of a run of it."),
         Meter(RECOVERY_LOCK_ACQUISITION_FAILURES, "counter", "Takeovers that another worker was faster at, or failed."),
         Meter(DLQ_PUBLISH_FAILED, "counter", "Notices to people that could not be delivered."),
-        Meter(WEBHOOK_DELIVERIES, "counter", "Attempts to deliver an event.", ("outcome",)),
+        Meter(
+            WEBHOOK_DELIVERIES, "counter", "Attempts to deliver an event.", ("outcome",), tuple((o,) for o in OUTCOMES)
+        ),
         Meter(RUNS, "gauge", "Runs in the store.", ("workflow", "status")),
         Meter(RUNS_ATTENTION, "gauge", "Runs that a person must look at.", ("workflow", "reason")),
         Meter(APPROVALS_PENDING, "gauge", "Approvals that nobody has decided.", ("role",)),
         Meter(SLOTS, "gauge", "Places of the admission limits.", ("state",)),
         Meter(WORKERS, "gauge", "Workers whose lease runs, and those that were closed or are silent.", ("state",)),
-        Meter(OUTBOX_LAG, "gauge", "Age of the oldest event that a subscription has not been told of."),
+        Meter(OUTBOX_LAG, "gauge", "For how long an event has been due and not sent, or owed.", ("state",)),
     )
 }
