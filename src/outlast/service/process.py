@@ -32,7 +32,7 @@ class Part(Protocol):
 def listen(host: str, port: int) -> socket.socket:
     """The socket to serve on. Raises InvalidInput with a sentence where the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))

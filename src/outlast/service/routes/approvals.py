@@ -1,7 +1,7 @@
 """Approvals over HTTP: what waits for whom, exactly what would be approved, and the decision itself."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -24,6 +24,8 @@ from outlast.service.problems import Refused
 from outlast.service.routes.runs import IdempotencyKey
 
 router = APIRouter(prefix="/v1", tags=["approvals"], route_class=Door)
+DECISION: Final = Decide.model_json_schema()
+"""Of any decision: drawn once, since drawing it costs more than the decision."""
 
 
 @router.get("/approvals", operation_id="list_approvals", response_model=shapes.Approvals, summary="List approvals")
@@ -130,7 +132,7 @@ async def whole(house: House, ops: Operations, row: Approval) -> dict[str, Any]:
         **approval_view(row),
         "version": row.version,
         "you_may_decide": ops.may_decide(row),
-        "schema": inbox.decision_schema(house.code_of(run), row, Decide.model_json_schema()),
+        "schema": inbox.decision_schema(house.code_of(run), row, DECISION),
         "evidence": await inbox.evidence_of(ops, row),
         "changed_since_asked": await inbox.changed_since(ops, row),
         "run_shown": shown_status(run),
