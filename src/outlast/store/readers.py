@@ -1,11 +1,14 @@
-"""Reads of a SQLite file, in a few threads with a connection each; no read holds a transaction longer than its rows."""
+"""Reads of a SQLite file, in a few threads with a connection each; no read holds a transaction longer than its rows.
+
+A queue and two threads of our own: handing a read to `concurrent.futures` and back costs more than most reads do.
+"""
 
 import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
 from outlast.core.commit import Instant, Mapping
 from outlast.core.outgoing import Cursor
@@ -34,35 +37,78 @@ THREADS = 2
 ALL_ROWS = -1  # SQLite: no limit
 
 
+class _Read(NamedTuple):
+    """A read that waits for a thread, and who waits for its answer."""
+
+    read: Callable[[sqlite3.Connection], Any]
+    loop: asyncio.AbstractEventLoop
+    answer: "asyncio.Future[Any]"
+
+
 class Readers:
     """The reading half of a SQLite store."""
 
     def __init__(self, database: Database, ticker: Ticker) -> None:
         self._database = database
         self._ticker = ticker
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="outlast-reader")
-        self._mine = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        self._queue: SimpleQueue[_Read | None] = SimpleQueue()  # None: the end of one thread
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._closed = False
 
     async def do(self, read: Callable[[sqlite3.Connection], T]) -> T:
         """Run `read` in a reader's thread. Raises Unavailable when the file cannot be read."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the store is closed")
+            if len(self._threads) < THREADS:
+                self._begin()
+            self._queue.put(_Read(read, loop, answer))
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._do, read)
+            return await answer
         except sqlite3.Error as error:
             raise Unavailable(f"the store cannot be read: {error_name(error)}", str(error)) from error
 
-    def _do(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        db: sqlite3.Connection | None = getattr(self._mine, "db", None)
-        if db is None:
-            db = self._mine.db = self._database.reader()
-            self._all.append(db)
-        return read(db)
+    def _begin(self) -> None:
+        name = f"outlast-reader_{len(self._threads)}"
+        self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
+        self._threads[-1].start()
+
+    def _serve(self) -> None:
+        """What a thread does: one read after the other, over a connection that is opened for the first."""
+        db: sqlite3.Connection | None = None
+        try:
+            while (asked := self._queue.get()) is not None:
+                db = self._answer(asked, db)
+                del asked  # nothing of it is kept while nobody asks
+        finally:
+            if db is not None:
+                db.close()
+
+    def _answer(self, asked: _Read, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
+        found, failed = None, None
+        if not asked.answer.cancelled():
+            try:
+                db = db or self._database.reader()
+                found = asked.read(db)
+            except Exception as error:  # whatever it is, it is told to whoever has asked
+                failed = error
+            try:
+                asked.loop.call_soon_threadsafe(_tell, asked.answer, found, failed)
+            except RuntimeError:
+                pass  # the loop is closed: nobody is left to hear
+        return db
 
     def close(self) -> None:
         """End the threads and their connections; blocks until the last read is over."""
-        self._pool.shutdown()
-        for db in self._all:
-            db.close()
+        with self._lock:
+            self._closed = True
+            for _ in self._threads:
+                self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
 
     # --- what is read --------------------------------------------------------------------
     def load(self, db: sqlite3.Connection, kind: Kind, key: Key) -> Row | None:
@@ -150,3 +196,12 @@ class Readers:
         """The earliest due_at of these lanes."""
         found = [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes]
         return min((due for due in found if due is not None), default=None)
+
+
+def _tell(answer: "asyncio.Future[Any]", found: Any, failed: Exception | None) -> None:
+    if answer.done():
+        return  # its awaiter was cancelled
+    if failed is not None:
+        answer.set_exception(failed)
+    else:
+        answer.set_result(found)
