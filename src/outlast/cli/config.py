@@ -10,6 +10,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import ELSEWHERE, Group
 from outlast.runtime.settings import said, unknown
+from outlast.telemetry.redact import redacted
 
 HIDDEN = "••••••"
 
@@ -38,7 +39,7 @@ def show() -> None:
 def _shown(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return HIDDEN if value.get_secret_value() else ""
-    return list(value) if isinstance(value, tuple) else value
+    return redacted(list(value) if isinstance(value, tuple) else value)
 
 
 def _text(value: Any) -> str:

@@ -11,8 +11,9 @@ from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store, settings_now
 from outlast.cli.settings import Command
+from outlast.cli.text import json_escaped
 from outlast.errors import InvalidInput
-from outlast.runtime.export import Verified, export, verify
+from outlast.runtime.export import REDACTED, Verified, export, verify
 from outlast.runtime.operations import Operations
 
 FOUND = 1
@@ -21,23 +22,27 @@ FOUND = 1
 @click.command("export", cls=Command)
 @click.argument("run", metavar="RUN")
 @click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there [stdout].")
+@click.option("--whole", is_flag=True, help="Leave nothing out: what looks like a secret stands in it too.")
 @on_store
-async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None) -> int:
+async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None, whole: bool) -> int:
     """Write everything of RUN as one JSON document.
 
     Its rows, the exact bytes of its events, who decided what with which claims, what policy said, approvals with the
-    digests of their plans, effects with request and response, evidence, and the store's generation. It holds what the
-    run holds, payloads included: keep it as you keep the store.
+    digests of their plans, effects with request and response, evidence, and the store's generation. What looks like a
+    secret is left out, and its row says so; all else is what the run holds: keep it as you keep the store.
     """
-    document = await export(ops, run)
+    document = await export(ops, run, whole=whole)
     text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
     if file is None:
-        click.echo(text, nl=False)
+        click.echo(json_escaped(text), nl=False)
         return OK
     await asyncio.to_thread(_write, file, text)
-    view = {"file": str(file), "run": run, "events": len(document["events"]), "seal": document["seal"]}
-    if not screen.data(view):
-        screen.line(f"{file}: {len(document['events'])} events of {run}, seal {document['seal']}")
+    rows = sum(REDACTED in row for part in document.values() if isinstance(part, list) for row in part)
+    events, seal = len(document["events"]), document["seal"]
+    if not screen.data({"file": str(file), "run": run, "events": events, "seal": seal, "redacted": rows}):
+        screen.line(f"{file}: {events} events of {run}, seal {seal}")
+        if rows:
+            screen.line(f"  {rows} rows without what looks like a secret; all of it: --whole")
         screen.advice(f"check it anywhere, without the store: outlast verify {file}")
     return OK
 
@@ -73,6 +78,8 @@ def verify_command(file: Path, seal: str) -> None:
             screen.line("seal  it is not the one named: this is another export, or one that was written anew")
         verdict = "is not what was exported" if wrong else "is whole"
         counts = f"{looked.events} events, {looked.effects} effects, {looked.approvals} approvals"
+        if looked.redacted:
+            screen.advice(f"{looked.redacted} rows are redacted: their own bytes cannot be checked here")
         screen.line(f"{file} {verdict}: run {looked.run}, {counts}, generation {looked.generation}")
     click.get_current_context().exit(FOUND if wrong else OK)
 
@@ -85,5 +92,6 @@ def _view(looked: Verified, wrong: bool) -> dict[str, Any]:
         "effects": looked.effects,
         "approvals": looked.approvals,
         "generation": looked.generation,
+        "redacted": looked.redacted,
         "violations": [{"check": f.check, "kind": f.kind, "key": list(f.key), "what": f.text} for f in looked.findings],
     }

@@ -42,13 +42,24 @@ PACKAGE = Path(errors.__file__).parent
 def report(error: Exception) -> int:
     """Tell the user on stderr; answers the exit code."""
     if isinstance(error, errors.OutlastError):
-        click.echo(inert(str(error), lines=True), err=True)
+        click.echo(_harmless(str(error)), err=True)
         if os.environ.get("OUTLAST_TRACEBACK") == "full":
-            traceback.print_exception(error, file=sys.stderr)
+            _print_whole(error)
         return next(code for kind, code in CODES if isinstance(error, kind))
-    traceback.print_exception(error, file=sys.stderr)
+    _print_whole(error)
     click.echo("\nThis is a fault of Outlast, not of yours. What was acknowledged is safe in the store.", err=True)
     return OUR_FAULT
+
+
+def _print_whole(error: Exception) -> None:
+    click.echo(_harmless("".join(traceback.format_exception(error))), err=True)
+
+
+def _harmless(text: str) -> str:
+    """Nothing that a terminal acts on, and nothing that looks like a secret (S13, S29)."""
+    from outlast.telemetry.redact import redact
+
+    return inert(redact(text), lines=True)
 
 
 def interrupted() -> int:

@@ -13,6 +13,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.fsck.look import Fsck, Looked
 from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
+from outlast.telemetry.redact import redact, redacted
 
 FOUND = 1
 SHOWN = 100
@@ -50,14 +51,16 @@ def _view(looked: Looked, ms: int, chain: bool) -> dict[str, Any]:
         "generation": looked.generation,
         "chain": chain,
         "ms": ms,
-        "violations": [{"check": f.check, "kind": f.kind, "key": list(f.key), "what": f.text} for f in looked.findings],
+        "violations": [
+            redacted({"check": f.check, "kind": f.kind, "key": list(f.key), "what": f.text}) for f in looked.findings
+        ],
     }
 
 
 def _say(screen: Screen, looked: Looked, ms: int, chain: bool) -> None:
     for f in looked.findings[:SHOWN]:
-        screen.line(f"{f.check}  {f.kind} {' '.join(map(str, f.key))}")
-        screen.line(f"  {f.text}")
+        screen.line(redact(f"{f.check}  {f.kind} {' '.join(map(str, f.key))}"))
+        screen.line(f"  {redact(f.text)}")
     if len(looked.findings) > SHOWN:
         screen.line(f"and {len(looked.findings) - SHOWN} more → -o json")
     n = len(looked.findings)

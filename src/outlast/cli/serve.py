@@ -1,6 +1,7 @@
 """`outlast serve`: HTTP, a worker and a dispatcher in one process; `outlast dev`: the same, anew at each change."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.serve import Serving, eyes, worker_of
-from outlast.runtime.settings import DEFAULT_STORE, load
+from outlast.runtime.settings import load
 from outlast.runtime.webhooks import dispatching, reach_of
 from outlast.telemetry import Counters
 
@@ -102,7 +103,8 @@ def _watch(settings: Settings, module: str, port: int) -> int:
         raise _extra("watchfiles") from None
     path = Path(split(module)[0])
     folder = path.resolve().parent if path.suffix == ".py" else Path.cwd()
-    command = [sys.executable, "-m", "outlast", "--store", settings.store, "dev", module, "--port", str(port), "--once"]
+    os.environ["OUTLAST_STORE"] = settings.store  # it may have a password, which every process list would show (S29)
+    command = [sys.executable, "-m", "outlast", "dev", module, "--port", str(port), "--once"]
 
     def changed(changes: set[Any]) -> None:
         names = sorted({Path(name).name for _, name in changes})
@@ -165,7 +167,7 @@ async def _serve(
         answers = await process.run(
             lambda: _banner(Screen(settings), url, bound, served, auth.any, serving, dispatcher, again)
         )
-    where = "" if settings.store == DEFAULT_STORE else f" --store {settings.store}"
+    where = settings.where()
     if serving is not None and answers and answers[0] is False:
         click.echo(inert(f"The store was restored, or is another one. Start anew: {again}{where}"), err=True)
         return CONFLICT

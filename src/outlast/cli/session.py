@@ -21,6 +21,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.open import is_there, open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor
+from outlast.telemetry.redact import redact
 from outlast.telemetry.traces import configure
 
 P = ParamSpec("P")
@@ -62,7 +63,7 @@ async def operations(
     new = not is_there(settings.store)
     if new and not make:
         raise StoreUnusable(
-            f"there is no store at {settings.store}",
+            f"there is no store at {redact(settings.store)}",
             "it is made by the first run or worker, and none was started here yet",
             "start a run: outlast run MODULE:NAME; or name another store with --store or OUTLAST_STORE",
         )

@@ -25,6 +25,13 @@ class Settings:
     given: set[str] = field(default_factory=set)
     token: SecretStr = field(default_factory=lambda: SecretStr(""))
 
+    def where(self) -> str:
+        """« --store URL» for a command that is advised; '' where that is the usual store, or its URL has a password."""
+        from outlast.runtime.settings import DEFAULT_STORE
+        from outlast.telemetry.redact import redact
+
+        return "" if self.store == DEFAULT_STORE or redact(self.store) != self.store else f" --store {self.store}"
+
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     settings = ctx.ensure_object(Settings)
@@ -48,8 +55,10 @@ def complete(ctx: click.Context) -> None:
     settings.token = said.token
     module = {"module": said.module} if said.module else {}
     live = said.liveness.model_dump(exclude_none=True)
+    port = {"metrics_port": said.metrics.port}
     ctx.default_map = {
-        "worker": {**module, **said.worker.model_dump(), **live},
+        "worker": {**module, **said.worker.model_dump(), **live, **port},
+        "dispatcher": port,
         "serve": {**module, **said.worker.model_dump(), **live, **said.serve.model_dump()},
         "explain": {"lease": {**module, **live}},
         "run": module,

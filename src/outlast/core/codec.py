@@ -6,6 +6,7 @@ writes it; reading validates against the type, never executes anything.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
@@ -21,6 +22,7 @@ Json: TypeAlias = JsonValue
 
 _ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
 ELSEWHERE: Final = "keep large values elsewhere (file, object store) and store their address"
+_SECRET: Final = re.compile(r"(?:pydantic\.types\.|<function )(Secret(?:Str|Bytes)?)[.']")
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
@@ -146,6 +148,13 @@ class Codec(Generic[T]):
                 "declare it as JSON data or a pydantic model that is complete at this line",
                 where=where,
             ) from error
+        if secret := _SECRET.search(repr(adapter.core_schema)):
+            raise DefinitionError(
+                f"{named} holds a {secret[1]}, which cannot be stored",
+                "what is stored is shown, sent and exported; a secret would come back as asterisks",
+                "read it from the environment inside the activity, or declare it str if it may stand in the store",
+                where=where,
+            )
         self.type = type_
         self._scalar = next((scalar for scalar in _SCALARS if type_ is scalar), None)
         self.named = named

@@ -7,7 +7,7 @@ are UTF-8, as everything that Outlast writes is, else {"base64": …}. Columns m
 
 import base64
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, get_type_hints
 
@@ -33,6 +33,7 @@ from outlast.core.rows import (
 from outlast.engine.restore import present_generation
 from outlast.engine.state import values_of
 from outlast.errors import InvalidInput, NotFound
+from outlast.runtime.discreet import discreet, discreet_states
 from outlast.runtime.fsck import Finding, violations
 from outlast.runtime.operations import Operations
 from outlast.store.port import RunRows
@@ -52,8 +53,10 @@ SECTIONS: Final[dict[str, Kind]] = {
     "evidence": EVIDENCE,
     VALUES: VALUE,  # only where a state of the run is large enough to have any
 }
-Redact = Callable[[Kind, dict[str, Any]], dict[str, Any]]
-"""What leaves the store of a row: the seam for parameters that are declared private; none can be declared yet."""
+REDACTED: Final = "redacted"
+"""Beside the columns of a row: those from which something was left out."""
+BY_CONTENT: Final = frozenset({"history_chain", "effect_digest", "approval_plans", "approval_consumed", "state_whole"})
+"""Checks that compute something from the bytes of a row: they say nothing of one from which something was left out."""
 
 
 class Verified(NamedTuple):
@@ -65,16 +68,21 @@ class Verified(NamedTuple):
     approvals: int
     generation: int
     findings: tuple[Finding, ...]
+    redacted: int
+    """Rows from which something was left out: their own bytes cannot be checked here."""
 
 
-async def export(ops: Operations, run: str, redact: Redact = lambda kind, row: row) -> dict[str, Any]:
-    """The document of a run of this tenant, as of one snapshot of its rows. Raises NotFound."""
+async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:
+    """The document of a run of this tenant, as of one snapshot of its rows. Raises NotFound, Corrupt.
+
+    What looks like a secret is left out (telemetry/redact.py), and the row says of which columns; `whole`: nothing is.
+    """
     (rows,) = await ops.store.run_rows([(ops.tenant, run)])
     if rows is None:
         raise NotFound(f"no run {run}", f"tenant {ops.tenant} has no run of this id", "list them with: outlast runs ls")
     events = [event for event in await ops.whole_history(run) if event.seq <= rows.run.seq]
     generation = await present_generation(ops.store) or Generation(1, "", 0)
-    parts: dict[str, Iterable[Row]] = {
+    parts: dict[str, Sequence[Row]] = {
         "run": [rows.run],
         "events": events,
         "effects": rows.effects,
@@ -84,22 +92,35 @@ async def export(ops: Operations, run: str, redact: Redact = lambda kind, row: r
         "approvals": rows.approvals,
         "notes": rows.notes,
         "evidence": rows.evidence,
+        VALUES: await values_of(ops.store, rows, events),
     }
-    if values := await values_of(ops.store, rows, events):
-        parts[VALUES] = values
+    shown = parts if whole else _discreet(parts)
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "exported_at": iso(rows.now.business),
         "generation": generation._asdict(),
     }
-    for name, found in parts.items():
-        document[name] = [_sealed(redact(SECTIONS[name], _written(row))) for row in found]
+    for name, found in shown.items():
+        if found or name != VALUES:
+            document[name] = [_sealed(_told(row, of)) for row, of in zip(found, parts[name], strict=False)]
     return {**document, "seal": _seal(document)}
 
 
 def _written(row: Row) -> dict[str, Any]:
     return {name: _text(value) for name, value in row._asdict().items()}
+
+
+def _discreet(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
+    events, values = discreet_states(parts["events"], parts[VALUES])
+    shown = {**parts, "events": events, VALUES: values}
+    return {name: [discreet(row) for row in found] for name, found in shown.items()}
+
+
+def _told(row: Row, of: Row) -> dict[str, Any]:
+    """A row as it is written, with the columns in which it is not what the store has."""
+    columns = [name for name in row._fields if getattr(row, name) != getattr(of, name)]
+    return {**_written(row), REDACTED: columns} if columns else _written(row)
 
 
 def _text(value: Any) -> Any:
@@ -130,11 +151,14 @@ def verify(data: bytes) -> Verified:
     document = _read(data)
     found: list[Finding] = []
     parts: dict[str, list[Any]] = {}
+    redacted: set[tuple[str, tuple[Any, ...]]] = set()
     for name, kind in SECTIONS.items():
         parts[name] = []
         for n, written in enumerate(document.get(name, ())):
             row = _row(name, kind, n, written)
             parts[name].append(row)
+            if written.get(REDACTED):
+                redacted.add((kind.name, row[: kind.key]))
             if _sealed({k: v for k, v in written.items() if k != "sha256"})["sha256"] != written.get("sha256"):
                 found.append(Finding("row_digest", kind.name, row[: kind.key], "it is not what was exported"))
     if not found and _seal(document) != document.get("seal"):
@@ -158,9 +182,10 @@ def verify(data: bytes) -> Verified:
         shared=tuple(parts["shared_effects"]),
     )
     generation = int(document["generation"]["n"])
-    found += violations(rows, parts["events"], generation=generation, values=parts[VALUES])
+    broken = violations(rows, parts["events"], generation=generation, values=parts[VALUES])
+    found += [f for f in broken if f.check not in BY_CONTENT or (f.kind, f.key) not in redacted]
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))
-    return Verified(run.run, *counts, generation, tuple(found))
+    return Verified(run.run, *counts, generation, tuple(found), len(redacted))
 
 
 def _read(data: bytes) -> dict[str, Any]:

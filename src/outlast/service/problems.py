@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast import errors
+from outlast.telemetry.redact import redacted
 
 MEDIA_TYPE: Final = "application/problem+json"
 log: Final = logging.getLogger("outlast.service")
@@ -72,7 +73,7 @@ def body_of(error: errors.OutlastError, request_id: str, more: Mapping[str, Any]
     }
     if isinstance(error, errors.InvalidInput) and error.problems:
         problem["problems"] = [{"path": path, "text": text} for path, text in error.problems]
-    return {**problem, **(more or {})}
+    return {**redacted(problem), **(more or {})}
 
 
 def answer(
