@@ -1,0 +1,120 @@
+"""A program that uses the service over HTTP and nothing else: starts a purchase, follows it, decides, reads the end.
+
+`python examples/buyer.py purchase.json` with OUTLAST_URL, and two tokens: BUYER_TOKEN may start (roles starter and
+viewer), LEAD_TOKEN is a person's who may decide (roles approver and procurement-lead). Every call may be repeated: the
+keys make the second one harmless.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+ENDINGS = ("completed", "failed", "cancelled")
+WITHIN_S = 60.0
+"""How long the service may be away before this gives up."""
+
+
+class Event(NamedTuple):
+    """One event of a run: its number, and the CloudEvent."""
+
+    seq: int
+    body: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What happened, in a word."""
+        return str(self.body["type"]).rpartition(".")[2]
+
+
+def client(url: str, token: str) -> httpx.Client:
+    """A client with a caller's credential."""
+    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+
+def start(http: httpx.Client, workflow: str, given: dict[str, Any], *, key: str, traceparent: str = "") -> str:
+    """Start a run, or find the one that was started under this key; its id."""
+    headers = {"Idempotency-Key": key} | ({"traceparent": traceparent} if traceparent else {})
+    answer = http.post(f"/v1/workflows/{workflow}/runs", json={"input": given}, headers=headers)
+    raised(answer)
+    return str(answer.json()["run"])
+
+
+def events(http: httpx.Client, run: str, *, after: int = 0) -> Iterator[Event]:
+    """Every event of a run as it comes, until the run has ended. A stream that breaks off is begun anew behind it."""
+    give_up = time.monotonic() + WITHIN_S
+    while time.monotonic() < give_up:
+        try:
+            for event in _stream(http, run, after):
+                after, give_up = event.seq, time.monotonic() + WITHIN_S
+                yield event
+                if event.name in ENDINGS:
+                    return
+        except httpx.TransportError:
+            pass  # the service is being started anew
+        time.sleep(0.2)
+    raise TimeoutError(f"{run} could not be followed any more behind event {after}")
+
+
+def _stream(http: httpx.Client, run: str, after: int) -> Iterator[Event]:
+    """One stream of events, for as long as it lasts."""
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": f"{after}"} if after else {})
+    with http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as stream:
+        if not stream.is_success:
+            stream.read()
+            raised(stream)
+        for line in stream.iter_lines():
+            if line.startswith("data: "):
+                body = json.loads(line.removeprefix("data: "))
+                yield Event(int(body["sequence"]), body)
+
+
+def waiting(http: httpx.Client, run: str) -> str:
+    """The approval that this caller may decide for the run, if there is one."""
+    answer = http.get("/v1/approvals", params={"status": "pending", "mine": True})
+    raised(answer)
+    return next((str(each["approval"]) for each in answer.json()["approvals"] if each["run"] == run), "")
+
+
+def decide(http: httpx.Client, approval: str, decision: str, reason: str) -> dict[str, Any]:
+    """Look at an approval and decide exactly what was seen. The key makes it one decision, however often it is sent."""
+    seen = http.get(f"/v1/approvals/{approval}")
+    raised(seen)
+    headers = {"If-Match": seen.headers["ETag"], "Idempotency-Key": f"decide-{approval}-{seen.json()['version']}"}
+    answer = http.post(
+        f"/v1/approvals/{approval}/decision", json={"decision": decision, "reason": reason}, headers=headers
+    )
+    raised(answer)
+    decided: dict[str, Any] = answer.json()
+    return decided
+
+
+def raised(answer: httpx.Response) -> None:
+    """Raise what the service says in words: what, why, and what to do."""
+    if not answer.is_success:
+        said = answer.json()
+        raise SystemExit(f"{said['code']}  {said['title']}\n         {said['detail']}\n         → {said['hint']}")
+
+
+def main() -> None:
+    """Buy what the file says; the lead approves whatever is asked."""
+    url, given = os.environ["OUTLAST_URL"], json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    with client(url, os.environ["BUYER_TOKEN"]) as buyer, client(url, os.environ["LEAD_TOKEN"]) as lead:
+        run = start(buyer, "negotiation", given, key=given["reference"], traceparent=os.environ.get("TRACEPARENT", ""))
+        print(f"run {run}")
+        for event in events(buyer, run):
+            print(f"  {event.seq:>3}  {event.name:<20} {event.body['data'].get('node', '')}", flush=True)
+            if event.name == "parked" and (approval := waiting(lead, run)):
+                decided = decide(lead, approval, "approve", "under budget")["approval"]
+                print(f"       {decided['asks'].partition('. ')[0]}: {decided['status']} by {decided['decided_by']}")
+        whole = buyer.get(f"/v1/runs/{run}").json()
+        print(f"{whole['shown']}: {json.dumps(whole['outcome'])}")
+
+
+if __name__ == "__main__":
+    main()

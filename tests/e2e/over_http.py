@@ -1,0 +1,383 @@
+"""The auction over HTTP alone: `python -m tests.e2e.over_http` plays it and prints what came of it (scripts/http-demo).
+
+Everything is a process of its own: the service, two workers, the suppliers' market, the portal that takes their bids.
+The buyer, the approvers and the operator are HTTP clients with a token each; nobody opens the store.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import click
+import httpx
+from standardwebhooks import Webhook
+
+from examples import buyer
+from examples.collector import Collector, tree
+from examples.negotiation.market.behaviour import load
+from examples.negotiation.record import Count, count, in_flight, read
+from examples.negotiation.samples import sample
+from outlast.service.identity import new_token
+from outlast.telemetry.traces import parent_of
+from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, when
+
+WORKFLOW = "examples.negotiation.workflow"
+TENANT = "corp"
+KILL_ROUND = 3
+SENT_WITHIN_S = 1.0  # of the 1.5 s that the slow supplier takes
+# Who there is: name, roles, and whether it is a program.
+CALLERS: Mapping[str, tuple[tuple[str, ...], bool]] = {
+    "buyer": (("starter",), True),
+    "portal": (("starter",), True),
+    "watcher": (("viewer",), True),
+    "agent": (("agent", "approver", "procurement-lead"), True),
+    "root": (("admin",), False),
+    "ops": (("operator",), False),
+    "eve": (("approver", "sales"), False),
+    "ana": (("approver", "procurement-lead"), False),
+    "ben": (("approver", "procurement-lead"), False),
+}
+Say = Callable[[str], None]
+
+
+class Got(NamedTuple):
+    """What a webhook's receiver took in, after its library had verified it over the bytes received."""
+
+    id: str
+    run: str
+    sequence: int
+    previous: int
+    body: bytes
+
+
+class Receiver:
+    """A receiver of webhooks as docs/webhooks.md says one is written; what cannot be verified is kept apart."""
+
+    def __init__(self) -> None:
+        self.secret = ""
+        self.got: list[Got] = []
+        self.forged = 0
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body, headers = self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers)
+                self.send_response(receiver.take(body, {name.lower(): value for name, value in headers.items()}))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name http.server gives it
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hooks"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def take(self, body: bytes, headers: Mapping[str, str]) -> int:
+        """What to answer."""
+        try:
+            event = Webhook(self.secret).verify(body, dict(headers))
+        except Exception:  # whatever is wrong with it: it is not believed
+            self.forged += 1
+            return 400
+        number, before = int(headers["outlast-sequence"]), int(headers["outlast-previous"])
+        self.got.append(Got(headers["webhook-id"], event["subject"], number, before, body))
+        return 204
+
+    def of(self, run: str) -> list[Got]:
+        """What it was told of one run."""
+        return [got for got in self.got if got.run == run]
+
+    def ended(self) -> int:
+        """Of how many runs it was told that they were completed."""
+        return sum(b"workflow.completed" in got.body for got in self.got)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Stage:
+    """The processes, their logs in one folder, and a client for each caller."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.record = folder / "market.jsonl"
+        self.collector, self.receiver = Collector(), Receiver()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.url = ""
+        lines, self.tokens = [], {}
+        for name, (roles, program) in CALLERS.items():
+            self.tokens[name], line = new_token(name, tenant=TENANT, roles=roles, person=not program)
+            lines.append(line)
+        (folder / "tokens").write_text("\n".join(lines), encoding="utf-8")
+
+    def begin(self, name: str, *command: str, **env: str) -> None:
+        """Start a process, with its output in NAME.log; a process of that name that ran before has ended."""
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("OUTLAST_", "OTEL_"))}
+        given = {
+            "PYTHONPATH": f"{ROOT}",
+            "OUTLAST_STORE": f"sqlite:{self.folder / 'outlast.db'}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.collector.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "20",  # what a killed process had not sent is lost
+            "OTEL_SERVICE_NAME": name,
+        }
+        with (self.folder / f"{name}.log").open("wb") as log, (self.folder / f"{name}-err.log").open("ab") as err:
+            self.processes[name] = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=err,
+                env={**clean, **given, **env}, start_new_session=True,
+            )  # fmt: skip
+
+    def first_line(self, name: str) -> dict[str, Any]:
+        """What a process says once it is ready."""
+
+        def said() -> str:
+            assert self.processes[name].poll() is None, self.said()
+            return (self.folder / f"{name}.log").read_text().partition("\n")[0]
+
+        line: dict[str, Any] = json.loads(when(said, self.said))
+        return line
+
+    def serve(self) -> None:
+        """The service, with the sender of webhooks and without a worker; on the port it had."""
+        port = self.url.rpartition(":")[2] or "0"
+        command = [f"{OUTLAST}", "-o", "ndjson", "--tenant", TENANT, "serve", WORKFLOW, "--port", port, "--no-worker"]
+        allowed = {"OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true", "OUTLAST_WEBHOOKS__ALLOW_HTTP": "true"}
+        self.begin("service", *command, OUTLAST_AUTH__TOKENS_FILE=f"{self.folder / 'tokens'}", **allowed)
+        self.url = str(self.first_line("service")["url"])
+
+    def worker(self, name: str, inbox: str) -> None:
+        """A worker process."""
+        self.begin(name, f"{OUTLAST}", "worker", WORKFLOW, "--name", name, *SHORT, NEGOTIATION_INBOX=inbox)
+
+    def open_all(self) -> str:
+        """Everybody takes their place; the market's address."""
+        everybody = load("demo").model_dump()
+        for supplier in everybody["suppliers"].values():  # nobody is late: no deadline of 24 h has to be waited for
+            supplier["rules"] = [rule for rule in supplier["rules"] if rule["does"] != "late"]
+        scenario = self.folder / "scenario.json"
+        scenario.write_text(json.dumps(everybody), encoding="utf-8")
+        market = [sys.executable, "-m", "examples.negotiation.market", "--record", f"{self.record}"]
+        self.begin("market", *market, "--scenario", f"{scenario}")
+        self.serve()
+        portal = [sys.executable, "-m", "examples.negotiation.portal"]
+        self.begin("portal", *portal, OUTLAST_URL=self.url, OUTLAST_TOKEN=self.tokens["portal"])
+        inbox = str(self.first_line("portal")["url"])
+        for name in ("worker-a", "worker-b"):
+            self.worker(name, inbox)
+        with self.client("ops") as ops:
+            when(lambda: sum(w["serving"] for w in ops.get("/v1/workers").json()["workers"]) == 2, self.said)
+        return str(self.first_line("market")["url"])
+
+    def client(self, name: str) -> httpx.Client:
+        """An HTTP client of this caller."""
+        return buyer.client(self.url, self.tokens[name])
+
+    def end(self, name: str) -> int:
+        """SIGTERM; how it ended."""
+        self.processes[name].send_signal(signal.SIGTERM)
+        return self.processes[name].wait(GIVE_UP_S)
+
+    def kill(self, owner: str) -> str:
+        """SIGKILL to the process that a worker's id names; what it is called here."""
+        name = self.name_of(owner)
+        self.processes[name].kill()
+        assert self.processes[name].wait(GIVE_UP_S) == -signal.SIGKILL
+        return name
+
+    def name_of(self, owner: str) -> str:
+        """What a worker's id is called here."""
+        return next(name for name, each in self.processes.items() if owner.startswith(f"w-{each.pid}-"))
+
+    def said(self) -> str:
+        """The last words of each process."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2_000:]}" for log in logs)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(GIVE_UP_S)
+        self.receiver.close()
+        self.collector.close()
+
+
+@contextlib.contextmanager
+def stage(folder: Path) -> Iterator[Stage]:
+    """Everything, and nothing is left behind."""
+    made = Stage(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Told(NamedTuple):
+    """What came of it, as the test asserts it."""
+
+    run: dict[str, Any]
+    traceparent: str
+    started: list[httpx.Response]
+    refused: dict[str, httpx.Response]
+    decided: list[httpx.Response]
+    followed: list[buyer.Event]
+    effects: list[dict[str, Any]]
+    results: dict[str, Any]
+    killed: str
+    invitations: Count
+    orders: Count
+    bought: list[str]
+    late: httpx.Response
+
+
+class Story:
+    """The auction, told by what HTTP answers."""
+
+    def __init__(self, stage: Stage, say: Say) -> None:
+        self._stage, self._say = stage, say
+        self._followed: list[buyer.Event] = []
+        self._refused: dict[str, httpx.Response] = {}
+
+    def play(self) -> Told:
+        """From the start to the award."""
+        stage, say = self._stage, self._say
+        market = stage.open_all()
+        with contextlib.ExitStack() as stack:
+            http = {name: stack.enter_context(stage.client(name)) for name in CALLERS}
+            self._listen(http["root"])
+            traceparent = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
+            given = {"input": sample("leverage", market=market, today=datetime.now(UTC).date())}
+            headers = {"Idempotency-Key": "RFQ-2041", "traceparent": traceparent}
+            started = [http["buyer"].post("/v1/workflows/negotiation/runs", json=given, headers=headers) for _ in "12"]
+            run = str(started[0].json()["run"])
+            say(f"POST /v1/workflows/negotiation/runs  {started[0].status_code}, again {started[1].status_code}: {run}")
+            following = threading.Thread(target=self._follow, args=(http["watcher"], run), daemon=True)
+            following.start()
+            killed = self._kill(http["ops"], run)
+            approval = str(when(lambda: buyer.waiting(http["ana"], run), stage.said))
+            decided = self._decide(http, approval)
+            following.join(GIVE_UP_S)
+            assert not following.is_alive(), stage.said()
+            whole = http["watcher"].get(f"/v1/runs/{run}").json()
+            effects = http["watcher"].get(f"/v1/runs/{run}/effects").json()["effects"]
+            results = http["watcher"].get(f"/v1/runs/{run}/results").json()
+            bought = self._buy(market)
+            late = http["portal"].post(f"/v1/runs/{run}/signals/bid.1.1", json={"payload": {}})
+            when(lambda: stage.receiver.ended() == 2, stage.said)
+        for name in [name for name in stage.processes if name != killed]:
+            assert stage.end(name) == 0, stage.said()
+        entries = read(stage.record)
+        invitations, orders = count(entries, "invitations", run), count(entries, "orders", run)
+        told = Told(
+            whole, traceparent, started, self._refused, decided, self._followed, effects, results, killed,
+            invitations, orders, bought, late,
+        )  # fmt: skip
+        self._summary(told)
+        return told
+
+    def _buy(self, market: str) -> list[str]:
+        """What the program of the examples prints, which buys once more as a user's own would."""
+        wanted = {**sample("leverage", market=market, today=datetime.now(UTC).date()), "reference": "RFQ-2042"}
+        purchase = self._stage.folder / "purchase.json"
+        purchase.write_text(json.dumps(wanted), encoding="utf-8")
+        tokens = {"BUYER_TOKEN": self._stage.tokens["buyer"], "LEAD_TOKEN": self._stage.tokens["ana"]}
+        done = subprocess.run(
+            [sys.executable, f"{ROOT / 'examples/buyer.py'}", f"{purchase}"],
+            env={"OUTLAST_URL": self._stage.url, **tokens},
+            capture_output=True,
+            text=True,
+            timeout=GIVE_UP_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + self._stage.said()
+        lines = done.stdout.splitlines()
+        self._say(f"examples/buyer.py: {lines[-1][:40]}…")
+        return lines
+
+    def _listen(self, root: httpx.Client) -> None:
+        made = root.post("/v1/webhooks", json={"url": self._stage.receiver.url})
+        buyer.raised(made)
+        self._stage.receiver.secret = made.json()["secret"]
+        self._say(f"POST /v1/webhooks  {made.status_code}: {made.json()['webhook']} is told of every event")
+
+    def _follow(self, http: httpx.Client, run: str) -> None:
+        for event in buyer.events(http, run):
+            self._followed.append(event)
+            node = event.body["data"].get("node", "")
+            if event.name in ("checkpoint", "taken_over", *buyer.ENDINGS):
+                self._say(f"    event {event.seq:>2}  {event.name} {event.body['data'].get('completed', node)}")
+
+    def _kill(self, ops: httpx.Client, run: str) -> str:
+        """SIGKILL to whoever holds the run while an invitation of round 3 is in the air."""
+        when(lambda: in_flight(read(self._stage.record), "invitations", KILL_ROUND), self._stage.said)
+        owner = str(when(lambda: ops.get(f"/v1/runs/{run}").json()["owner"], self._stage.said))
+        give_up = time.monotonic() + SENT_WITHIN_S
+        while not self._has_sent(owner) and time.monotonic() < give_up:
+            time.sleep(0.01)
+        killed = self._stage.kill(owner)
+        self._say(f"kill -9 {owner}  {killed}, an invitation of round {KILL_ROUND} in flight")
+        return killed
+
+    def _has_sent(self, owner: str) -> bool:
+        """Did the spans of this round reach the collector? Its siblings were answered at once."""
+        name = self._stage.name_of(owner)
+        return any(s.service == name and f"/{KILL_ROUND}" in s.said for s in self._stage.collector.spans)
+
+    def _decide(self, http: Mapping[str, httpx.Client], approval: str) -> list[httpx.Response]:
+        stage, say = self._stage, self._say
+        path = f"/v1/approvals/{approval}/decision"
+        shown = http["ana"].get(f"/v1/approvals/{approval}")
+        seen = {"If-Match": shown.headers["ETag"]}
+        yes = {"decision": "approve", "reason": "under budget"}
+        for name in ("watcher", "buyer", "agent", "ops", "root", "eve"):
+            self._refused[name] = http[name].post(path, json=yes, headers=seen)
+        self._refused["unseen"] = http["ana"].post(path, json=yes)
+        assert stage.end("service") == 0, stage.said()  # a deploy, while a person is waited for
+        stage.serve()
+        say(f"SIGTERM, and a new service on {stage.url}; streams go on behind their last event")
+        buyer.raised(http["ben"].post(f"/v1/approvals/{approval}/claim"))
+        self._refused["stale"] = http["ana"].post(path, json=yes, headers=seen)
+        seen = {"If-Match": self._refused["stale"].headers["ETag"], "Idempotency-Key": "ana-1"}
+        decided = [http["ana"].post(path, json=yes, headers=seen) for _ in "12"]
+        self._refused["second"] = http["ben"].post(path, json=yes, headers={"If-Match": decided[0].headers["ETag"]})
+        for name, answer in self._refused.items():
+            said = answer.json()
+            say(f"POST …/decision  {name:<8} {answer.status_code} {said['refusal'] or said['code']}: {said['title']}")
+        say(f"POST …/decision  ana      {decided[0].status_code}, again {decided[1].status_code} (the stored answer)")
+        return decided
+
+    def _summary(self, told: Told) -> None:
+        say, stage, sent = self._say, self._stage, told.invitations
+        ours = parent_of(told.traceparent)
+        assert ours is not None
+        say(f"{told.run['shown']}: {told.run['outcome']['order_id']} by {told.run['outcome']['approved_by']}")
+        told_of = len(stage.receiver.of(told.run["run"]))
+        say(f"events: {len(told.followed)} streamed, {told_of} signed and verified")
+        say(f"invitations: {sent.sent} sent, {sent.distinct} distinct, {sent.repeated} repeated")
+        say(f"\ntrace {ours.trace:032x}")
+        say("\n".join(tree(span for span in stage.collector.spans if span.trace == f"{ours.trace:032x}")))
+
+
+def main() -> None:
+    """Play it and print it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as made:
+        Story(made, click.echo).play()
+    click.echo(f"\n{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

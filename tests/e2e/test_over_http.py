@@ -1,0 +1,169 @@
+"""The whole purchase over HTTP: started, followed, decided and awarded by clients that hold a token and no store."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from examples.collector import Span, tree
+from examples.negotiation.record import Arrived, Executed, read
+from outlast.telemetry.traces import parent_of
+from tests.docs.pages import ROOT, blocks
+from tests.docs.terminal import agrees, difference
+from tests.e2e.over_http import Stage, Story, Told, stage
+
+SERVICES = {"service", "worker-a", "worker-b"}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, Told]]:
+    with stage(tmp_path_factory.mktemp("over-http")) as made:
+        yield made, Story(made, lambda _: None).play()
+
+
+@pytest.fixture
+def told(played: tuple[Stage, Told]) -> Told:
+    return played[1]
+
+
+@pytest.fixture
+def spans(played: tuple[Stage, Told]) -> list[Span]:
+    """Those of the caller's trace."""
+    return [span for span in played[0].collector.spans if span.trace == ours(played[1])[0]]
+
+
+def ours(told: Told) -> tuple[str, str]:
+    """The caller's trace and span."""
+    parent = parent_of(told.traceparent)
+    assert parent is not None
+    return f"{parent.trace:032x}", f"{parent.span:016x}"
+
+
+@pytest.mark.req("APP-2", "RUN-1", "REC-1", "REC-3", "EFF-1")
+def test_the_auction_is_killed_in_round_3_taken_over_and_nobody_is_invited_twice(played: tuple[Stage, Told]) -> None:
+    stage, told = played
+    assert (told.run["status"], told.run["shown"]) == ("completed", "COMPLETED")
+    assert told.run["outcome"]["order_id"].startswith("PO-acme-")
+    (over,) = told.run["takeovers"]
+    assert over["node"] == "auction" and over["from"] != over["to"]
+    assert (told.invitations.sent, told.invitations.distinct, told.invitations.repeated) == (21, 21, 0)
+    assert (told.orders.sent, told.orders.executed_twice) == (1, 0)
+    entries = read(stage.record)  # counted here once more, by who was asked in which round
+    asked = [e for e in entries if isinstance(e, Arrived) and e.kind == "invitations"]
+    assert set(Counter((e.run_id, e.supplier, e.round) for e in asked).values()) == {1}
+    assert set(Counter(e.n for e in entries if isinstance(e, Executed)).values()) == {1}
+    outcomes = Counter(e["outcome"] for e in told.effects)
+    assert outcomes["refused declined"] == 1 and outcomes["executed (the receiver was asked)"] >= 1
+    assert sum(outcomes.values()) - 1 == sum(n for words, n in outcomes.items() if words.startswith("executed"))
+    assert told.results["count"] == len(told.results["results"]) == 0, "this workflow produces no rows"
+
+
+@pytest.mark.req("RUN-1")
+def test_a_start_that_is_sent_twice_is_one_run(told: Told) -> None:
+    first, again = told.started
+    assert first.status_code == 201 and "Idempotent-Replayed" not in first.headers
+    assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
+    assert told.run["trace_id"] == ours(told)[0]
+
+
+@pytest.mark.req("GATE-1", "GATE-2")
+def test_only_a_person_with_the_approvals_role_decides_what_was_shown_and_once(told: Told) -> None:
+    said = {name: (answer.status_code, answer.json()["refusal"]) for name, answer in told.refused.items()}
+    assert said == {
+        "watcher": (403, "not_a_person"),
+        "buyer": (403, "not_a_person"),
+        "agent": (403, "not_a_person"),  # although it claims every role that could decide
+        "ops": (403, "role"),
+        "root": (403, "role"),
+        "eve": (403, "role"),  # an approver, but of sales
+        "unseen": (428, "if_match_missing"),
+        "stale": (412, "stale"),
+        "second": (409, "decided"),
+    }
+    assert all(answer.json()["hint"] for answer in told.refused.values())
+    assert told.refused["stale"].json()["current"]["claimed_by"] == "ben"
+    second = told.refused["second"].json()
+    assert (second["current"]["decided_by"], second["current"]["reason"]) == ("ana", "under budget")
+    first, again = told.decided
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
+    assert told.run["outcome"]["approved_by"] == "ana"
+
+
+@pytest.mark.req("OUT-1", "OBS-3")
+def test_the_stream_goes_on_behind_its_last_event_over_a_new_service(told: Told) -> None:
+    assert [event.seq for event in told.followed] == list(range(1, len(told.followed) + 1))
+    names = [event.name for event in told.followed]
+    assert (names[0], names[-1]) == ("started", "completed")
+    assert names.count("taken_over") == 1 and names.count("checkpoint") == 6
+    assert {event.body["traceid"] for event in told.followed} == {ours(told)[0]}
+
+
+@pytest.mark.req("OUT-1", "OUT-2", "OUT-3")
+def test_the_webhook_is_told_each_event_once_in_order_and_every_signature_is_verified(
+    played: tuple[Stage, Told],
+) -> None:
+    receiver, followed = played[0].receiver, played[1].followed
+    assert receiver.forged == 0
+    last = 0
+    seen: dict[str, bytes] = {}
+    for got in receiver.of(played[1].run["run"]):
+        if got.id in seen:
+            assert seen[got.id] == got.body, "a repetition is the same bytes"
+            continue
+        seen[got.id] = got.body
+        assert (got.previous, got.sequence) == (last, last + 1)
+        last = got.sequence
+    assert last == len(followed)
+    receiver.secret = "whsec_" + "A" * 43 + "="
+    assert receiver.take(receiver.got[0].body, {"webhook-id": receiver.got[0].id}) == 400, "it does verify"
+
+
+@pytest.mark.req("OBS-1", "OBS-2")
+def test_one_trace_from_the_callers_span_to_the_award_over_both_workers_and_the_wait(
+    told: Told, spans: list[Span]
+) -> None:
+    ids = {span.id for span in spans}
+    assert len(ids) == len(spans), "no id twice"
+    assert {span.parent for span in spans} - ids == {ours(told)[1]}, "the caller's own span, and no lost one"
+    assert {span.service for span in spans} == SERVICES
+    names = Counter(span.name for span in spans)
+    assert (names["workflow.start"], names["workflow.checkpoint"], names["workflow.end"]) == (1, 7, 1)
+    waits = {span.about["outlast.wait"]: span for span in spans if span.name == "interrupt.waiting"}
+    assert set(waits) == {*(f"bid.1.{n}" for n in range(1, 6)), "place_order"}
+    assert waits["place_order"].about["decision"] == "approved"
+    assert waits["place_order"].ended - waits["place_order"].began > 0.5, "as long as it lasted"
+    (auction,) = [span for span in spans if span.about.get("outlast.node") == "auction" and "checkpoint" in span.name]
+    assert auction.service != told.killed
+    below = {span.service for span in spans if span.parent == auction.id}
+    assert below == {"worker-a", "worker-b"}, "what the killed one had sent hangs below what the other ended"
+    (start,) = [span for span in spans if span.name == "workflow.start"]
+    (asked,) = [span for span in spans if span.id == start.parent]
+    assert (asked.name, asked.parent) == ("POST /v1/workflows/{name}/runs", ours(told)[1])
+
+
+@pytest.mark.req("OBS-1")
+def test_the_page_shows_this_tree(spans: list[Span]) -> None:
+    (shown,) = [block.body for block in blocks(ROOT / "docs/observability.md") if "workflow.start" in block.body]
+    came = plain("\n".join(tree(spans)))
+    assert agrees(plain(shown), came, {}), difference(shown, came)
+
+
+def plain(text: str) -> str:
+    """Which worker did what, and the caller's span, are different each time."""
+    text = re.sub(r"worker-[ab]", "worker", text)
+    return re.sub(r"^[0-9a-f]{16} ", "CALLER ", re.sub(r"[├└│]", " ", text), flags=re.MULTILINE)
+
+
+def test_a_parent_that_is_lost_is_seen_in_the_tree() -> None:
+    one = Span("t", "a", "lost", "workflow.end", 1, 2, "w", {"outlast.status": "completed"})
+    assert tree([one])[0] == "lost (sent elsewhere)" and "workflow.end completed" in tree([one])[1]
+
+
+@pytest.mark.req("APP-2", "OUT-1")
+def test_the_program_of_the_examples_buys_by_http_alone(told: Told) -> None:
+    assert told.bought[0].startswith("run nego_") and told.bought[-1].startswith("COMPLETED: {")
+    assert any(line.endswith("approved by ana") for line in told.bought)
+    assert sum("checkpoint" in line for line in told.bought) == 6
+    assert (told.late.status_code, told.late.json()["refusal"]) == (410, "ended")
