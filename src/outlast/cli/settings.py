@@ -59,6 +59,7 @@ def complete(ctx: click.Context) -> None:
     ctx.default_map = {
         "worker": {**module, **said.worker.model_dump(), **live, **port},
         "dispatcher": port,
+        "dev": {**module, "port": said.serve.port},
         "serve": {**module, **said.worker.model_dump(), **live, **said.serve.model_dump()},
         "explain": {"lease": {**module, **live}},
         "run": module,
