@@ -184,16 +184,14 @@ def _worker(
     notify: str,
 ) -> Serving:  # fmt: skip
     notifier = notifier_of(notify)
-    watched = Counters()  # durations, effects, retries and waits, over all workers of this process
+    watched = Counters()  # what is counted and measured by all workers of this process
     house.counters.append(watched)
     watch = eyes(watched)
 
     def make() -> WorkerProcess:
-        made = worker_of(
+        return worker_of(
             bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch
-        )
-        house.counters.append(made.counters)
-        return made
+        )  # fmt: skip
 
     return Serving(bound.store, make)
 

@@ -9,6 +9,7 @@ import click
 
 from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.liveness import liveness_of, liveness_options
+from outlast.cli.metrics_port import metrics_at, metrics_option
 from outlast.cli.modules import load_workflows
 from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
@@ -20,8 +21,8 @@ from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.flow.workflow import Workflow
-from outlast.runtime.serve import Serving, lease_view, worker_of
-from outlast.runtime.settings import DEFAULT_STORE
+from outlast.runtime.lag import nobody_sends
+from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
 from outlast.runtime.spans import span
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure
@@ -32,11 +33,15 @@ from outlast.telemetry.logs import configure
 @click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
 @click.option("--name", default="", help="What people call this worker.")
 @click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")
+@metrics_option
 @liveness_options
-def worker(module: str, concurrency: int, name: str, notify: str, **durations: int | None) -> None:
+def worker(
+    module: str, concurrency: int, name: str, notify: str, metrics_port: int | None, **durations: int | None
+) -> None:
     """Serve every workflow of MODULE, or the one named, until stopped.
 
-    MODULE is a file (flows.py) or a dotted name. Ctrl-C gives back what is held and stops; a second one leaves at
+    MODULE is a file (flows.py) or a dotted name. A worker sends no webhooks: `outlast dispatcher` does, and `outlast
+    serve` has both. Ctrl-C gives back what is held and stops; a second one leaves at
     once, which is safe too: another worker takes over once the heartbeat window has passed.
     """
     live = liveness_of(durations)
@@ -44,7 +49,9 @@ def worker(module: str, concurrency: int, name: str, notify: str, **durations: i
     log_to_stderr()
     served = load_workflows(module)
     notifier = notifier_of(notify)
-    click.get_current_context().exit(asyncio.run(_serve(settings, module, served, live, concurrency, name, notifier)))
+    click.get_current_context().exit(
+        asyncio.run(_serve(settings, module, served, live, concurrency, name, notifier, metrics_port))
+    )
 
 
 async def _serve(
@@ -55,13 +62,18 @@ async def _serve(
     concurrency: int,
     name: str,
     notifier: Notifier | None,
+    metrics_port: int | None,
 ) -> int:
     async with operations(settings, make=True, workflows=served) as bound:
         counters: list[Counters] = []
+        watch = eyes(None if metrics_port is None else Counters())  # unread, nothing but rare failures is counted
 
         def make() -> WorkerProcess:
-            made = worker_of(bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier)
-            counters.append(made.counters)
+            made = worker_of(
+                bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch
+            )
+            if made.counters not in counters:
+                counters.append(made.counters)
             return made
 
         serving = Serving(bound.store, make)
@@ -71,13 +83,15 @@ async def _serve(
             serving.drain()
 
         at_ctrl_c(stop)
-        _announce(Screen(settings), serving.worker, served, live, bound.store.url)
-        same_store = await serving.run(_replaced)
+        async with metrics_at(metrics_port, bound.store, counters) as metrics:
+            _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
+            if await nobody_sends(bound.store):
+                _say("webhooks are told nothing yet: no dispatcher is alive → outlast dispatcher")
+            same_store = await serving.run(_replaced)
         for each in counters:
             if counted := counted_text(each):
                 _say(counted)
-        where = "" if settings.store == DEFAULT_STORE else f" --store {settings.store}"
-        again = f"outlast worker {module}{where}"
+        again = f"outlast worker {module}{settings.where()}"
         if same_store:
             _say(f"Stopped. Every run is safe in {bound.store.url} and goes on with: {again}")
             return OK
@@ -90,15 +104,18 @@ def _replaced(old: WorkerProcess, new: WorkerProcess) -> None:
 
 
 def _announce(
-    screen: Screen, process: WorkerProcess, served: Sequence[Workflow[Any]], live: Liveness, store: str
+    screen: Screen, process: WorkerProcess, served: Sequence[Workflow[Any]], live: Liveness, store: str, metrics: str
 ) -> None:
     lanes = [workflow.lane for workflow in served]
-    if screen.data({"worker": process.id, "store": store, "serves": lanes, **lease_view(served, live)}) or screen.quiet:
+    data = {"worker": process.id, "store": store, "serves": lanes, "metrics": metrics, **lease_view(served, live)}
+    if screen.data(data) or screen.quiet:
         sys.stdout.flush()
         return
     screen.line(f"worker {process.id} serves {', '.join(lanes)} · store {store}")
     screen.line(f"  heartbeat window  {span(live.heartbeat_window)}, renewed every {span(live.heartbeat_every)}")
     screen.line(f"  execution budget  {process.budget.derivation}")
+    if metrics:
+        screen.line(f"  metrics           {metrics}")
     sys.stdout.flush()
 
 

@@ -4,9 +4,11 @@ import platform
 from typing import Final, NamedTuple
 
 from outlast.core.budget import SECOND
+from outlast.core.deliveries import is_active
 from outlast.core.machine import RunStatus
 from outlast.core.rows import RUN
 from outlast.runtime.clocks import SystemClock
+from outlast.runtime.lag import lag_of, sender_of, unsent
 from outlast.runtime.operations import Operations
 from outlast.runtime.settings import unknown
 from outlast.runtime.spans import span
@@ -27,7 +29,8 @@ class Finding(NamedTuple):
 
 async def examine(ops: Operations) -> list[Finding]:
     """Every finding about the store of these operations; those with a `fix` need somebody. Raises StoreError."""
-    return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), await _people(ops), *_here()]
+    return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
+            await _people(ops), *_here()]  # fmt: skip
 
 
 def _store(facts: dict[str, str | int]) -> list[Finding]:
@@ -61,6 +64,17 @@ async def _workers(ops: Operations) -> list[Finding]:
     findings = [Finding("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
     findings += [Finding("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
     return findings
+
+
+async def _webhooks(ops: Operations) -> list[Finding]:
+    active = [row for row in await ops.webhooks.list() if is_active(row)]
+    if not active:
+        return []
+    lag, sender = await lag_of(ops.store, [ops.tenant]), await sender_of(ops.store)
+    waits = f"the oldest event has waited for {span(lag.owed_ms)}" if lag.owed_ms else "nothing waits"
+    fix = "nobody sends it: outlast dispatcher" if await unsent(ops.store, ops.tenant) else ""
+    seen = f"{sender.dispatcher}, seen {span(sender.seen_ms)} ago" if sender.alive else "none is alive"
+    return [Finding("webhooks", f"{len(active)}, {waits}", fix), Finding("dispatcher", seen)]
 
 
 async def _people(ops: Operations) -> Finding:

@@ -133,6 +133,14 @@ class Webhooks(Section):
     allow_http: bool = Field(default=False, description="Also http, not https alone.")
 
 
+class MetricsPort(Section):
+    """Where `worker` and `dispatcher` answer Prometheus; `serve` does at its own port."""
+
+    host: str = Field(default="127.0.0.1", description="The address; any but loopback takes a token.")
+    port: int | None = Field(default=None, ge=0, le=65_535, description="Not set: none. 0: one that is free.")
+    token: SecretStr = Field(default=SecretStr(""), description="The bearer token that is asked for; not set: none.")
+
+
 class Settings(BaseSettings):
     """All of them. Made by `load`."""
 
@@ -153,6 +161,7 @@ class Settings(BaseSettings):
     serve: Serve = Serve()
     auth: AuthSettings = AuthSettings()
     webhooks: Webhooks = Webhooks()
+    metrics: MetricsPort = MetricsPort()
 
     @classmethod
     def settings_customise_sources(

@@ -1,0 +1,77 @@
+"""A port for Prometheus alone: what a worker or a dispatcher without HTTP shows of itself."""
+
+import hmac
+import socket
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from outlast.errors import InvalidInput
+from outlast.runtime.metrics import Metrics
+from outlast.service.identity.settings import is_loopback
+
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+HEAD_BYTES_MAX = 16 * 1024
+BACKLOG = 20
+
+
+def check_bind(host: str, token: str) -> None:
+    """Raise InvalidInput for an address that others reach while nobody is asked who he is (S38)."""
+    if not token and not is_loopback(host):
+        raise InvalidInput(
+            f"metrics are not shown on {host or 'every address'} to whoever asks",
+            "others than this machine reach it",
+            "set OUTLAST_METRICS__TOKEN_FILE, and give Prometheus the same as bearer token; or listen on 127.0.0.1",
+        )
+
+
+class Scrape:
+    """Answers GET /metrics, from `run` until `drain`."""
+
+    def __init__(self, metrics: Metrics, listening: socket.socket, token: str = "") -> None:
+        """`token`: '' lets everybody in who reaches the socket."""
+        self._metrics = metrics
+        self._listening = listening
+        listening.listen(BACKLOG)  # whoever asks from now on is answered, once `run` has begun
+        self._token = token
+        self._server = _Server(
+            uvicorn.Config(
+                Starlette(routes=[Route("/metrics", self._answer)]),
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=5,
+                timeout_graceful_shutdown=1,
+                limit_concurrency=BACKLOG,
+                h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            )
+        )
+
+    def drain(self) -> None:
+        """Answer nobody new."""
+        self._server.should_exit = True
+
+    async def run(self) -> None:
+        """Serve until drained."""
+        await self._server.serve(sockets=[self._listening])
+
+    async def _answer(self, request: Request) -> Response:
+        if self._token:
+            given = request.headers.get("authorization", "").partition(" ")[2].strip()
+            if not hmac.compare_digest(given.encode(), self._token.encode()):
+                return PlainTextResponse("a bearer token is asked for\n", 401, {"www-authenticate": "Bearer"})
+        return Response(await self._metrics.text(), media_type=PLAIN)
+
+
+class _Server(uvicorn.Server):
+    """Takes no signal: the command drains it."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve."""
+        await self._serve(sockets)
