@@ -98,8 +98,13 @@ async def find_run(store: Store, tenant: str, run: str) -> Run:
     """The run row. Raises NotFound."""
     row = await store.load(RUN, (tenant, run))
     if not isinstance(row, Run):
-        raise NotFound(f"no run {run}", f"tenant {tenant} has no run of this id", "list them with: outlast runs ls")
+        raise no_run(tenant, run)
     return row
+
+
+def no_run(tenant: str, run: str) -> NotFound:
+    """There is none of this id."""
+    return NotFound(f"no run {run}", f"tenant {tenant} has no run of this id", "list them with: outlast runs ls")
 
 
 def over(run: str) -> Conflict:

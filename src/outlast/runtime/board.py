@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold, Run, Slot, Worker
-from outlast.errors import Conflict, NotFound, OutlastError
+from outlast.engine.commands import no_run
+from outlast.errors import Conflict, OutlastError
 from outlast.runtime.seen import Seen
 from outlast.store.port import Store
 
@@ -100,24 +101,25 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
             return dict(counts)
 
 
-async def seen(store: Store, run: Run) -> Seen:
+async def seen(store: Store, tenant: str, run: str) -> Seen:
     """All rows that an explanation of a run is made from. Raises NotFound."""
-    (rows,) = await store.run_rows([(run.tenant, run.run)])
+    (rows,) = await store.run_rows([(tenant, run)])
     if rows is None:
-        raise NotFound(f"no run {run.run}")
+        raise no_run(tenant, run)
     after = max(0, rows.run.seq - EVENTS)
-    events = await store.rows(EVENT, (run.tenant, run.run), after=(run.tenant, run.run, after), limit=EVENTS)
-    slots = [*await store.rows(SLOT, (STORE,)), *await store.rows(SLOT, (run.tenant,))]
+    events = await store.rows(EVENT, (tenant, run), after=(tenant, run, after), limit=EVENTS)
+    slots = [*await store.rows(SLOT, (STORE,)), *await store.rows(SLOT, (tenant,))]
     return Seen(
         run=rows.run,
         now=rows.now,
         events=tuple(e for e in events if isinstance(e, Event) and e.seq <= rows.run.seq),
-        effects=(*rows.effects, *(e for e in rows.shared if e.by_run == run.run)),
+        effects=(*rows.effects, *(e for e in rows.shared if e.by_run == run)),
+        used=tuple(e for e in rows.shared if e.by_run != run),
         waits=rows.waits,
         approvals=rows.approvals,
         notes=rows.notes,
         workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
-        holds=tuple(h for h in await store.rows(HOLD, (run.tenant,)) if isinstance(h, Hold) and h.up),
+        holds=tuple(h for h in await store.rows(HOLD, (tenant,)) if isinstance(h, Hold) and h.up),
         slots=tuple(s for s in slots if isinstance(s, Slot)),
         evidence=rows.evidence,
     )

@@ -39,11 +39,12 @@ from outlast.runtime import board, results, verification
 from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
 from outlast.runtime.explain import explain
 from outlast.runtime.port import Actor
-from outlast.runtime.seen import Explanation
-from outlast.runtime.words import is_alive
+from outlast.runtime.seen import Explanation, Seen
+from outlast.runtime.words import lanes_served
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
+EVENTS_PER_READ = 1_000
 PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
 
 
@@ -115,7 +116,11 @@ class Reading:
 
     async def explain(self, run: str) -> Explanation:
         """Where a run stands and why, in one sentence with its facts. Raises NotFound."""
-        return explain(await board.seen(self.store, await self.run(run)))
+        return explain(await self.seen(run))
+
+    async def seen(self, run: str) -> Seen:
+        """All rows that say where a run stands. Raises NotFound."""
+        return await board.seen(self.store, self.tenant, run)
 
     async def asked(self, run: Run) -> list[dict[str, Any]]:
         """What was asked of a run and is not done: a cancel, or a `continue` of its attention."""
@@ -127,7 +132,7 @@ class Reading:
         return {row.run: await self.asked(row) for row in runs if may_be_unheeded(row, now)}
 
     # --- what a run left --------------------------------------------------------------------------
-    async def history(self, run: str, *, after: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
+    async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
         """The run's events after a number. Raises NotFound."""
         await self.run(run)
         rows = await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
@@ -135,8 +140,8 @@ class Reading:
 
     async def whole_history(self, run: str) -> tuple[Event, ...]:
         """Every event of the run. Raises NotFound."""
-        found: list[Event] = []
-        while page := await self.history(run, after=len(found)):
+        found = list(await self.history(run))
+        while len(found) % EVENTS_PER_READ == 0 and (page := await self.history(run, after=len(found))):
             found += page
         return tuple(found)
 
@@ -175,7 +180,7 @@ class Reading:
         for used in await self.store.rows(USAGE, (self.tenant, run)):
             row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
             own += [row] if isinstance(row, Effect) else []
-        return tuple(sorted(own, key=lambda e: (e.by_run not in ("", run), e.ordinal)))
+        return in_order(run, own)
 
     async def ledger(
         self,
@@ -269,7 +274,12 @@ class Reading:
     async def serving(self) -> frozenset[str]:
         """The lanes that some worker serves whose lease still runs."""
         now = await self.store.now()
-        return frozenset(lane for w in await self.workers() if is_alive(w, now) for lane in w.lanes.split())
+        return lanes_served(await self.workers(), now)
+
+
+def in_order(run: str, effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Of a run's own and the shared ones that it uses: its own in the order of its intents, then those of others."""
+    return tuple(sorted(effects, key=lambda e: (e.by_run not in ("", run), e.ordinal)))
 
 
 def _waits_for(run: Run, kind: str) -> bool:

@@ -24,6 +24,7 @@ class Seen(NamedTuple):
     holds: Sequence[Hold] = ()
     slots: Sequence[Slot] = ()
     evidence: Sequence[Evidence] = ()
+    used: Sequence[Effect] = ()  # of other runs, which this one uses or waits for
 
     def ago(self, at: int) -> str:
         """How long ago a business instant was."""

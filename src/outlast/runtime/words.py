@@ -1,7 +1,7 @@
 """What rows say to people: the status shown, and words for what became of an effect."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from outlast.core.commit import Instant
@@ -65,6 +65,11 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
 def is_alive(worker: Worker, now: Instant) -> bool:
     """Does its lease still run?"""
     return worker.status is LeaseStatus.ALIVE and worker.lease_until > now.real
+
+
+def lanes_served(workers: Iterable[Worker], now: Instant) -> frozenset[str]:
+    """The lanes that some worker serves whose lease still runs."""
+    return frozenset(lane for worker in workers if is_alive(worker, now) for lane in worker.lanes.split())
 
 
 def worker_words(worker: Worker, now: Instant) -> str:

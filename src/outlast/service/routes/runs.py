@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from outlast.core.machine import RunStatus
 from outlast.core.overlay import WaitingKind
+from outlast.runtime.explain import explain
 from outlast.runtime.operations import Operations
-from outlast.runtime.progress import progress_of
 from outlast.runtime.versions import adopt_one
-from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
+from outlast.runtime.views import run_view
+from outlast.runtime.whole import whole_run
 from outlast.service import shapes
 from outlast.service.asks import (
     Adopt,
@@ -113,20 +114,9 @@ async def list_runs(
 @router.get("/runs/{run}", operation_id="get_run", response_model=shapes.WholeRun, summary="Look at a run")
 async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
     """Where it stands, what it waits for, the way it has gone; counts are counts of rows."""
-    row = await ops.run(run)
-    events = await ops.whole_history(run)
-    effects = await ops.effects(run)
-    response.headers["ETag"] = etag(row.version)
-    return {
-        **run_view(row, await ops.serving()),
-        "asked": await ops.asked(row),
-        "visits": visits_of(row, events),
-        "effects": effect_counts(effects),
-        "takeovers": takeovers_of(events, await ops.workers(), ops.store.mapping().real),
-        "progress": progress_of(row, events, effects),
-        "explained": (await ops.explain(run)).sentence,
-        **(ending_of(events) or {}),
-    }
+    view, seen = await whole_run(ops, run)
+    response.headers["ETag"] = etag(seen.run.version)
+    return {**view, "explained": explain(seen).sentence}
 
 
 @router.get("/runs/{run}/input", operation_id="get_input", response_model=shapes.Input, summary="What it began with")
