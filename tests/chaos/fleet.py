@@ -4,12 +4,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from tests import forked
 from tests.chaos.flows import WORLD
 from tests.postgres.proxy import Wire
 
@@ -78,8 +78,8 @@ class Fleet:
         }
         out: IO[bytes]
         with (self.folder / f"{name}.log").open("ab") as out:
-            return subprocess.Popen(
-                [sys.executable, "-m", *args],
+            return forked.Popen(
+                args,
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.PIPE if pipe else subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from outlast.core.rows import Run
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.open import open_store
 from outlast.runtime.watch import until
+from tests import forked
 
 MODULE = str(Path(__file__).with_name("refunds.py"))
 PATIENCE_S = 30.0
@@ -108,9 +109,8 @@ class Terminal:
 
     def spawn(self, *args: str, to: int = subprocess.PIPE, **env: str) -> "subprocess.Popen[str]":
         """A command in a process of its own; `to`: the file that it prints its answers into."""
-        code = "import sys; from outlast.cli import main; sys.argv[0] = 'outlast'; main()"
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *args],
+        process = forked.Popen(
+            ["outlast", *args],
             env={**os.environ, "OUTLAST_STORE": self.url, "OUTLAST_MODULE": MODULE, **env},
             cwd=self.folder, stdout=to, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

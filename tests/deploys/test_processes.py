@@ -14,8 +14,9 @@ from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.rows import Run, is_over
 from outlast.runtime import versions
 from outlast.runtime.operations import Operations
+from tests import forked
 from tests.deploys import letters_v1
-from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Receiver, Stand, when
+from tests.e2e.helpers import GIVE_UP_S, ROOT, SHORT, Receiver, Stand, when
 
 BOTH = ("tests.deploys.letters_v1", "tests.deploys.letters_v2")
 
@@ -24,10 +25,10 @@ class Fleet(Stand):
     """A store and worker processes of either version."""
 
     def deploy(self, module: str) -> "subprocess.Popen[bytes]":
-        command = [f"{OUTLAST}", "--store", self.url, "worker", module, *SHORT]
+        command = ["outlast", "--store", self.url, "worker", module, *SHORT]
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}"}
-            worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+            worker = forked.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.workers.append(worker)
         return worker
 
@@ -47,9 +48,8 @@ class Fleet(Stand):
         return not row.owner and [w.kind for w in waiting_of(row)] == ["signal"]
 
     def says(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = [f"{OUTLAST}", "--store", self.url, *words]
         env = {**os.environ, "PYTHONPATH": f"{ROOT}"}
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        return forked.run("outlast", "--store", self.url, *words, cwd=ROOT, env=env, capture_output=True, text=True)
 
 
 @pytest.fixture

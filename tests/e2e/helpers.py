@@ -19,6 +19,7 @@ from outlast.core.rows import Event, Run
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from tests import forked
 from tests.e2e import flows
 
 ROOT = Path(__file__).parents[2]
@@ -136,10 +137,10 @@ class Stand(Look):
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def hire(self) -> subprocess.Popen[bytes]:
-        command = [f"{OUTLAST}", "--store", self.url, "worker", "tests.e2e.flows", *SHORT]
+        command = ["outlast", "--store", self.url, "worker", "tests.e2e.flows", *SHORT]
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}"}
-            worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+            worker = forked.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.workers.append(worker)
         return worker
 

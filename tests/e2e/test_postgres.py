@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from outlast.cli import cli
 from outlast.core.rows import is_over
 from outlast.runtime.open import is_there
+from tests import forked
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Stand, stand, when
 from tests.postgres import server
 from tests.postgres.conftest import schema, url
@@ -63,9 +64,9 @@ def test_an_approval_is_given_at_the_command_line_while_no_worker_lives(url: str
     assert outlast(url, "run", f"{REFUNDS}:refund", "--id", "r1", "order_id=A-17", "cents=4200").exit_code == 0
 
     def hire() -> "subprocess.Popen[bytes]":
-        command = [f"{OUTLAST}", "--store", url, "worker", REFUNDS, *SHORT]
+        command = ["outlast", "--store", url, "worker", REFUNDS, *SHORT]
         env = {**os.environ, "REFUND_LOG": f"{tmp_path / 'log'}"}
-        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return forked.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def pending() -> Any:
         return json.loads(outlast(url, "-o", "json", "approvals", "ls").stdout)["approvals"]

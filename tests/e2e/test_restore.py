@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.helpers import OUTLAST, ROOT, SHORT, Receiver, when
+from tests import forked
+from tests.e2e.helpers import ROOT, SHORT, Receiver, when
 
 MODES = ("ask", "reconcile", "repeat")
 
@@ -27,18 +28,18 @@ class Site:
 
     def __call__(self, *args: str, code: int = 0) -> Any:
         """A command of the command line, in a process of its own; what it prints as JSON."""
-        done = subprocess.run(self._line(*args), cwd=ROOT, capture_output=True, text=True, check=False)
+        done = forked.run(*self._line(*args), cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == code, (args, done.stdout, done.stderr)
         return json.loads(done.stdout) if done.stdout.startswith("{") else done.stdout
 
     def _line(self, *args: str) -> list[str]:
-        return [f"{OUTLAST}", "--store", f"sqlite:{self.file}", "-o", "json", *args]
+        return ["outlast", "--store", f"sqlite:{self.file}", "-o", "json", *args]
 
     def serve(self) -> None:
         env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}"}
         with (self.folder / "worker.log").open("ab") as log:
             line = self._line("worker", "tests.e2e.restored", *SHORT)
-            self.worker = subprocess.Popen(line, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+            self.worker = forked.Popen(line, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
 
     def kill(self) -> None:
         if self.worker is not None:

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from secrets import token_hex
@@ -28,6 +26,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.serve import worker_of
 from outlast.store.postgres.store import PostgresStore
+from tests import forked
 from tests.postgres import bank, server
 from tests.postgres.proxy import OF_AUTHORS, Wire, wire
 
@@ -397,8 +396,8 @@ def test_a_death_anywhere_leaves_all_of_it_or_nothing(url: str, place: str, tmp_
         store = await open_store(url)
         people = Operations(store, tenant="t", actor=Actor("ann"), workflows={"credits": bank.credit_runs})
         await people.start("credits", {"how": "plain"}, run_id="r1")
-        command = [sys.executable, "-m", "tests.postgres.teller", url, place]
-        died = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=GIVE_UP_S)
+        command = ("tests.postgres.teller", url, place)
+        died = await asyncio.to_thread(forked.run, *command, cwd=ROOT, timeout=GIVE_UP_S)
         assert died.returncode == -signal.SIGKILL
         effects = await store.rows(EFFECT, ("t", "r1"))
         after = place == "store.batch:after"

@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +11,15 @@ import httpx
 import pytest
 
 from outlast.service.identity import new_token
+from tests import forked
 
-SERVE = [sys.executable, "-m", "outlast", "serve", "--port", "0"]
+SERVE = ("outlast", "serve", "--port", "0")
 
 
 @contextmanager
 def served(folder: Path, *words: str, **environment: str) -> Iterator[str]:
     """A service until the block ends; where it is reached."""
-    process = subprocess.Popen(
+    process = forked.Popen(
         [*SERVE, *words], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout is not None
@@ -36,7 +36,7 @@ def served(folder: Path, *words: str, **environment: str) -> Iterator[str]:
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_it_refuses_another_address_without_credentials(tmp_path: Path, host: str) -> None:
-    done = subprocess.run([*SERVE, "--host", host], cwd=tmp_path, capture_output=True, text=True, check=False, env={})
+    done = forked.run(*SERVE, "--host", host, cwd=tmp_path, capture_output=True, text=True, env={})
     assert done.returncode == 2 and f"refuses to listen on {host} without authentication" in done.stderr
     assert "Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
 

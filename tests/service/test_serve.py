@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +14,18 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import forked
+
 FLOWS = Path(__file__).with_name("flows.py")
 PATIENCE_S = 60.0
-TAIL = "import sys; from outlast.cli import main; sys.argv[0] = 'outlast'; main()"
 
 
 @contextmanager
 def outlast(folder: Path, *args: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
     """The command in a process group of its own, killed at the end if it still runs."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", TAIL, *args], cwd=folder, text=True, start_new_session=True, env={**clean, **env},
+    process = forked.Popen(
+        ["outlast", *args], cwd=folder, text=True, start_new_session=True, env={**clean, **env},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

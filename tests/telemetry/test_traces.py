@@ -3,13 +3,14 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import forked
 
 pytestmark = pytest.mark.req("OBS-1")
 ROOT = Path(__file__).parents[2]
@@ -30,23 +31,16 @@ class House:
         }
 
     def outlast(self, *args: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "outlast", *args],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = forked.run("outlast", *args, env=self.env, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
     def worker(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "outlast", "worker", "tests.telemetry.flows"]
+        command = ["outlast", "worker", "tests.telemetry.flows"]
         for name, value in LIVES.items():
             command += [f"--{name}", value]
         with (self.folder / "worker.txt").open("a") as out:
-            return subprocess.Popen(command, env=self.env, stdout=out, stderr=out, text=True)
+            return forked.Popen(command, env=self.env, stdout=out, stderr=out, text=True)
 
     def spans(self) -> list[dict[str, Any]]:
         path = self.folder / "spans.jsonl"

@@ -1,0 +1,216 @@
+"""Processes of Outlast that begin at once: forked from one that has imported Outlast, not started from nothing.
+
+Each is a process like any other: a pid and a memory of its own, any death, `python -m MODULE` from its first line to
+its exit code. Only what it would import first is there already; most of the CPU time of a session went into that. What
+is tested for how it starts (`python -c`, the console script) is started in earnest.
+"""
+
+import atexit
+import gc
+import importlib
+import inspect
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+ASK_MAX = 1 << 20  # bytes
+STATUS = 4  # bytes: what waitpid says of a process
+# Nothing of OpenTelemetry: a process that has loaded it makes spans.
+WARM = (
+    "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx", "outlast.cli", "outlast.service.app",
+    "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite", "rich.live", "rich.markup",
+    "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging", "uvicorn.loops.asyncio",
+    "uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl", "uvicorn.protocols.websockets.auto",
+)  # fmt: skip
+
+
+class Popen(subprocess.Popen[Any]):
+    """`subprocess.Popen`, of a process that is forked. `args` is (module, argument…)."""
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
+        fds = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
+        self._status, told = os.pipe()
+        ask = {
+            "args": [os.fsdecode(one) for one in asked["args"]],
+            "cwd": os.fspath(asked["cwd"] or Path.cwd()),
+            "env": dict(os.environ if asked["env"] is None else asked["env"]),
+            "session": asked["start_new_session"],
+        }
+        try:
+            self.pid = _forker().ask(ask, [fd if fd != -1 else n for n, fd in enumerate(fds)] + [told])
+        finally:
+            os.close(told)
+            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*(asked[name] for name in pipes))
+        self._child_created = True
+
+    def _internal_poll(self, *args: Any, **more: Any) -> int | None:
+        if self.returncode is None and self._waitpid_lock.acquire(False):
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid and self.returncode is None:
+                    self._handle_exitstatus(status)
+            finally:
+                self._waitpid_lock.release()
+        return self.returncode
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._status == -1 or not select.select([self._status], [], [], 0 if wait_flags & os.WNOHANG else None)[0]:
+            return 0, 0
+        said = os.read(self._status, STATUS)
+        os.close(self._status)
+        self._status = -1
+        return self.pid, int.from_bytes(
+            said, "little"
+        ) if said else signal.SIGKILL  # the forker is gone, and all with it
+
+
+def run(*args: str, timeout: float | None = None, **more: Any) -> "subprocess.CompletedProcess[Any]":
+    """As `subprocess.run`: one to its end."""
+    if more.pop("capture_output", False):
+        more |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Popen(args, **more) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+class Forker:
+    """The process that forks them, one for each that runs tests. It ends with us, and what it forked with it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forked", f"{theirs.fileno()}"], cwd=ROOT, pass_fds=(theirs.fileno(),)
+            )
+        self._socket = ours
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def ask(self, ask: dict[str, Any], fds: list[int]) -> int:
+        """A process, with these as its standard streams; its status is written to the fourth. Its pid."""
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(ask).encode()], fds)
+            said = self._socket.recv(64)
+        assert said, "the process that forks has ended"
+        return int(said)
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+        self._process.wait()
+
+
+_one: Forker | None = None
+_making = threading.Lock()
+
+
+def _forker() -> Forker:
+    global _one
+    with _making:
+        _one = _one or Forker()
+    return _one
+
+
+# --- the process that forks ------------------------------------------------------------------------------
+def _warm() -> None:
+    for name in WARM:
+        importlib.import_module(name)
+    for package in ("outlast.cli", "outlast.service", "outlast.outbox"):
+        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(found.name)
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(ours: socket.socket) -> dict[str, Any] | None:
+    """Fork for whoever asks. Returns in each child, with what it was asked to be; None in the parent, at the end."""
+    woken, wake = os.pipe()
+    for fd in (woken, wake):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    tells: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([ours, woken], [], [])
+        if woken in ready:
+            os.read(woken, ASK_MAX)
+            _reap(tells)
+        if ours not in ready:
+            continue
+        said, fds, _, _ = socket.recv_fds(ours, ASK_MAX, 4)
+        if not said:
+            break
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for fd in (woken, wake, ours.detach(), fds[3], *tells.values()):
+                os.close(fd)
+            return _become(json.loads(said), fds[:3])
+        tells[pid] = fds[3]
+        for fd in fds[:3]:
+            os.close(fd)
+        ours.send(str(pid).encode())
+    for pid in tells:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return None
+
+
+def _reap(tells: dict[int, int]) -> None:
+    while tells:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        with suppress(BrokenPipeError):  # nobody waits for it
+            os.write(tells[pid], status.to_bytes(STATUS, "little"))
+        os.close(tells.pop(pid))
+
+
+def _become(ask: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """What the kernel and the interpreter do at a start, but for the imports."""
+    if ask["session"]:
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for n, fd in enumerate(fds):
+        os.dup2(fd, n)
+    for fd in fds:
+        os.close(fd)
+    os.chdir(ask["cwd"])
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ.clear()
+    os.environ.update(ask["env"])
+    path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:] = [ask["cwd"], *path, *(entry for entry in sys.path[1:] if entry not in before)]
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the process's own, until it ends
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdout = open(1, "w", closefd=False, buffering=1 if unbuffered or os.isatty(1) else -1)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    return ask
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _warm()
+    asked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if asked is not None:
+        sys.argv = asked["args"]
+        runpy.run_module(asked["args"][0], run_name="__main__", alter_sys=True)
