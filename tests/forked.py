@@ -30,8 +30,9 @@ STATUS = 4  # bytes: what waitpid says of a process
 WARM = (
     "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx", "outlast.cli", "outlast.service.app",
     "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite", "rich.live", "rich.markup",
-    "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging", "uvicorn.loops.asyncio",
-    "uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl", "uvicorn.protocols.websockets.auto",
+    "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging",
+    "uvicorn.loops.asyncio", "uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.websockets.auto",
 )  # fmt: skip
 
 

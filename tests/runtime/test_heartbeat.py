@@ -203,3 +203,63 @@ def test_a_renewal_whose_answer_was_lost_repeats_nothing_and_the_process_goes_on
 
 async def count(things: Sized) -> int:
     return len(things)
+
+
+@pytest.mark.req("REC-3", "REC-5")
+def test_a_renewal_under_way_leaves_no_lease_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat's thread renews once more while the worker closes its row."""
+
+    async def live() -> None:
+        async with serving() as (store, worker):
+            load, under_way = store.load, [worker._heartbeat.renew]
+
+            async def found(kind: Any, key: Any) -> Any:
+                row = await load(kind, key)
+                if kind is WORKER and under_way:
+                    assert under_way.pop()()
+                return row
+
+            worker._heartbeat.stop()  # the test renews in its place
+            monkeypatch.setattr(store, "load", found)
+            worker.drain()
+            await when(lambda: closed(store, worker), 1)
+            assert not under_way
+
+    asyncio.run(live())
+
+
+async def closed(store: Store, worker: WorkerProcess) -> int:
+    rows = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker) and row.id == worker.id]
+    return int(rows[0].status is LeaseStatus.CLOSED)
+
+
+@pytest.mark.req("REC-3", "RT-5")
+def test_who_is_told_to_stop_while_it_begins_anew_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM arrives between the end of the replaced worker and the beginning of its successor."""
+
+    async def live() -> None:
+        store = await open_store("memory:")
+        process = Serving(store, lambda: worker_of(store, [still], live=LIVE))
+        first, ended = process.worker, asyncio.Event()
+        run, load = first.run, store.load
+
+        async def to_its_end() -> None:
+            await run()
+            ended.set()
+
+        async def told(*key: Any) -> Any:
+            if ended.is_set():
+                process.drain()
+            return await load(*key)
+
+        monkeypatch.setattr(first, "run", to_its_end)
+        monkeypatch.setattr(store, "load", told)
+        task = asyncio.create_task(process.run())
+        await when(lambda: renewals(store, first), 2)
+        first._on_lost()  # as its heartbeat does when it finds its row closed
+        async with asyncio.timeout(PATIENCE_S):
+            assert await task is True
+        assert process.worker is first
+        await store.close()
+
+    asyncio.run(live())

@@ -21,6 +21,7 @@ from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
 
 log = logging.getLogger("outlast.engine")
+CLOSINGS = 3  # tries; one renewal at most is under way, and any other may close the row
 
 
 def opened(
@@ -161,12 +162,16 @@ class Heartbeat:
         if self._row is None:
             return
         self._lease.lost = True  # first: nothing is sent any more once others may take what was ours
-        try:
-            current = await self._store.load(WORKER, (STORE, self._row.id))
-            if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
-                await self._store.commit(closed(current))
-        except StoreError:
-            pass  # it expires by itself
+        for _ in range(CLOSINGS):
+            try:
+                current = await self._store.load(WORKER, (STORE, self._row.id))
+                if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
+                    await self._store.commit(closed(current))
+                return
+            except Stale:
+                pass  # a renewal was under way when it was stopped
+            except StoreError:
+                return  # it expires by itself
 
     def _dump_stacks(self) -> None:
         if not self._dumped:

@@ -105,6 +105,8 @@ class Serving:
                 try:
                     if await self._store.load(META, GENERATION) != generation:
                         return False
+                    if self._stopping:  # told while the store was asked: a new worker would never hear of it
+                        break
                     self.worker = self._make()
                     outage.over()
                     again(before, self.worker)
