@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import STORE, WORKER
 from outlast.errors import OutlastError
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
@@ -36,6 +37,7 @@ def test_every_worker_comes_back_after_a_long_outage_and_said_so_once(tmp_path: 
         for _ in range(2):
             fleet.hire(random.Random(0))
         fleet.await_serving()
+        asyncio.run(_all_registered(fleet.store, 2))
         server.kill()
 
         def logs() -> list[str]:
@@ -55,6 +57,18 @@ def test_every_worker_comes_back_after_a_long_outage_and_said_so_once(tmp_path: 
     finally:
         fleet.close()
         server.close()
+
+
+async def _all_registered(url: str, n: int) -> None:
+    """A worker says what it serves, and then writes its row: one that cannot do that ends, as it must."""
+    store = await open_store(url)
+    try:
+        give_up = time.monotonic() + PATIENCE_S
+        while len(await store.rows(WORKER, (STORE,))) < n:
+            assert time.monotonic() < give_up
+            await asyncio.sleep(0.05)
+    finally:
+        await store.close()
 
 
 async def _serve_again(url: str) -> int:
