@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_in_the_same_three_lines(far: Far) -> None:
 
 
 def test_what_needs_the_store_says_so(far: Far) -> None:
-    for command in (("fsck",), ("export", "r1"), ("holds",), ("effects", "ls"), ("doctor",)):
+    for command in (("fsck",), ("export", "r1"), ("purge", "--yes"), ("doctor",)):
         answer = far(*command)
         assert answer.code == 2 and "this command works on the store itself" in answer.err, (command, answer)
         assert "--store" in answer.err

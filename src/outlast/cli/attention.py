@@ -112,8 +112,8 @@ async def resolve(
     if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
         return code
     await desk.answer(run, choice, reason=named, key=key, text=reason, by=more)
-    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": desk.name}):
-        screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{says(desk)}")
+    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": await desk.caller()}):
+        screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(desk)}")
     await warn_unserved(desk, screen, run)
     return OK
 

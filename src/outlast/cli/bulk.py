@@ -42,7 +42,7 @@ async def answer_many(
     listed = [{"run": run, "why": why} for run, why in failed]
     if not screen.data({"answered": done, "not_answered": listed}):
         many = "1 run is answered" if done == 1 else f"{done} runs are answered"
-        screen.line(f"{many}: {choice.value.replace('_', ' ')}{says(desk)}")
+        screen.line(f"{many}: {choice.value.replace('_', ' ')}{await says(desk)}")
         for run, why in failed[:FAILURES_SHOWN]:
             screen.line(f"  not {run}: {why}")
         if len(failed) > FAILURES_SHOWN:

@@ -1,7 +1,6 @@
 """`outlast effects`: every call of every run, one of them whole, and the answer to an uncertain one (EFF-2, EFF-7)."""
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -13,14 +12,12 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
 from outlast.cli.session import desk as desk_of
-from outlast.cli.session import on_desk, on_store, settings_now
+from outlast.cli.session import on_desk, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.signals import json_of
-from outlast.cli.text import duration
+from outlast.cli.text import ago, duration
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
-from outlast.runtime.operations import Operations
-from outlast.runtime.views import effect_view
 
 
 @click.group(cls=Group)
@@ -36,9 +33,9 @@ def effects() -> None:
 @click.option("--since", type=duration, metavar="DURATION", help="Only those first intended so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_store
+@on_desk
 async def ls(
-    ops: Operations,
+    desk: Desk,
     screen: Screen,
     uncertain: bool,
     status: str | None,
@@ -51,23 +48,21 @@ async def ls(
     """List the calls of all runs, newest first, and what became of each."""
     if uncertain and status:
         raise click.UsageError("--uncertain is a --status: say one of them")
-    rows, further = await ops.ledger(
+    views, further = await desk.ledger(
         status=EffectStatus.UNCERTAIN if uncertain else EffectStatus(status) if status else None,
         activity=activity,
         run=run,
-        since=timedelta(milliseconds=since) if since is not None else None,
+        since=ago(since),
         cursor=cursor,
         limit=limit,
     )
-    now = await ops.store.now()
-    views = [effect_view(row, now) for row in rows]
     if screen.listing("effects", views, cursor=further):
         return OK
     if not views:
         filtered = uncertain or status or activity or run or since is not None or cursor
         screen.line("no such effect" if filtered else "nothing was done to the world yet → outlast runs ls")
         return OK
-    print_effects(screen, views, across=True, now_real=now.real)
+    print_effects(screen, views, across=True, now_real=await desk.now_real())
     if further:
         screen.advice(f"further effects → the same with --cursor {further}")
     screen.advice("→ outlast effects show RUN KEY")
@@ -132,9 +127,9 @@ async def _resolve(
         await desk.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
         if verb == "happened" and not served and desk.codes:
             screen.advice("the response was not checked against the activity: --module does that")
-        view = {"run": run, "key": key, "resolved": verb, "by": desk.name, "external_id": external_id}
+        view = {"run": run, "key": key, "resolved": verb, "by": await desk.caller(), "external_id": external_id}
         if not screen.data(view):
             said = f"happened, as {external_id}" if external_id else verb.replace("_", " ")
-            screen.line(f"{key} of {run}: {said}{says(desk)} → outlast runs show {run}")
+            screen.line(f"{key} of {run}: {said}{await says(desk)} → outlast runs show {run}")
         await warn_unserved(desk, screen, run)
     return OK

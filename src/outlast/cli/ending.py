@@ -1,4 +1,4 @@
-"""`outlast runs outcome`: what a run has come to, as JSON alone, for programs and pipes."""
+"""`outlast runs input` and `outcome`: what a run began with and has come to, as JSON alone, for programs and pipes."""
 
 import json
 
@@ -10,6 +10,17 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
 from outlast.cli.settings import Command
 from outlast.core.machine import TERMINAL, RunStatus
+
+
+@click.command("input", cls=Command)
+@click.argument("run")
+@on_desk
+async def input_(desk: Desk, screen: Screen, run: str) -> int:
+    """Print what RUN was started with as JSON, as its workflow took it."""
+    given = await desk.input(run)
+    if not screen.data(given):
+        screen.line(json.dumps(given, ensure_ascii=False))
+    return OK
 
 
 @click.command(cls=Command)

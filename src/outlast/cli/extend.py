@@ -25,7 +25,7 @@ async def extend(desk: Desk, screen: Screen, run: str, by: int | None, reason: s
     """Give a run that has passed its ceiling more time; the ceiling is armed anew."""
     ms = RUN_CEILING if by is None else by
     await desk.extend(run, by=timedelta(milliseconds=ms), reason=reason)
-    if not screen.data({"run": run, "by": desk.name, "extended_ms": ms, "reason": reason}):
-        screen.line(f"{run} has {span(ms)} more{says(desk)}")
+    if not screen.data({"run": run, "by": await desk.caller(), "extended_ms": ms, "reason": reason}):
+        screen.line(f"{run} has {span(ms)} more{await says(desk)}")
     await warn_unserved(desk, screen, run)
     return OK

@@ -39,6 +39,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
     "token": ("outlast.cli.token:token", "Make a token for a person or a program that calls the service."),
     "config": ("outlast.cli.config:config", "Show every setting, its value, and who said it."),
+    "whoami": ("outlast.cli.whoami:whoami", "Show as whom you act, and which roles that caller holds."),
     "doctor": ("outlast.cli.doctor:doctor", "Look whether everything here can work, and say what cannot."),
     "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),
 }

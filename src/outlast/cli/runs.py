@@ -14,6 +14,7 @@ from outlast.cli.run_page import show_run
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
+from outlast.cli.text import ago, duration
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.runtime.words import ATTENTION
 
@@ -32,6 +33,7 @@ def runs() -> None:
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--attention", is_flag=True, help="Only those a person must look at.")
 @click.option("--waiting-for", type=click.Choice(KINDS), help="Only those that wait for this.")
+@click.option("--since", type=duration, metavar="DURATION", help="Only those started so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
 @on_desk
@@ -42,6 +44,7 @@ async def ls(
     workflow: str,
     attention: bool,
     waiting_for: str | None,
+    since: int | None,
     limit: int,
     cursor: str,
 ) -> int:
@@ -51,6 +54,7 @@ async def ls(
         workflow=workflow,
         attention=attention,
         waiting_for=waiting_for or "",
+        since=ago(since),
         cursor=cursor,
         limit=limit,
     )
@@ -58,7 +62,7 @@ async def ls(
     if screen.listing("runs", views, cursor=page.cursor):
         return OK
     if not views:
-        filtered = status or workflow or attention or waiting_for or cursor
+        filtered = status or workflow or attention or waiting_for or since is not None or cursor
         screen.line("no such run" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
         return OK
     screen.table(("RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"), [_row(screen, view) for view in views])
@@ -148,8 +152,8 @@ async def events(desk: Desk, screen: Screen, run: str, after: int) -> int:
 async def go_on(desk: Desk, screen: Screen, run: str, reason: str) -> int:
     """Let a run that needs attention go on, in the same visit."""
     await desk.go_on(run, reason=reason)
-    if not screen.data({"run": run, "by": desk.name}):
-        screen.line(f"{run} goes on{says(desk)}")
+    if not screen.data({"run": run, "by": await desk.caller()}):
+        screen.line(f"{run} goes on{await says(desk)}")
     await warn_unserved(desk, screen, run)
     return OK
 
@@ -175,8 +179,8 @@ async def cancel(desk: Desk, screen: Screen, run: str, reason: str, yes: bool) -
             screen.line("not cancelled")
             return OK
     await desk.cancel(run, reason=reason)
-    if not screen.data({"run": run, "by": desk.name, "reason": reason}):
-        screen.line(f"{run} is asked to end{says(desk)} → outlast runs show {run}")
+    if not screen.data({"run": run, "by": await desk.caller(), "reason": reason}):
+        screen.line(f"{run} is asked to end{await says(desk)} → outlast runs show {run}")
     await warn_unserved(desk, screen, run)
     return OK
 
@@ -188,9 +192,9 @@ def _confirm(question: str) -> bool | None:
         return None
 
 
-def says(desk: Desk) -> str:
-    """Who says it, where that is known here."""
-    return f", says {desk.name}" if desk.name else ""
+async def says(desk: Desk) -> str:
+    """Who says it."""
+    return f", says {await desk.caller()}"
 
 
 async def warn_unserved(desk: Desk, screen: Screen, run: str) -> None:

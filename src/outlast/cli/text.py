@@ -1,7 +1,7 @@
 """Text for a terminal: stored text made inert, instants and durations in a few letters."""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import click
 
@@ -52,3 +52,8 @@ def duration(text: str) -> int:
         return milliseconds(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def ago(ms: int | None) -> timedelta | None:
+    """What `--since` said; None where it said nothing."""
+    return timedelta(milliseconds=ms) if ms is not None else None

@@ -5,11 +5,9 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk, on_store
+from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
 from outlast.core.adoption import lane_of
-from outlast.runtime import versions as of_store
-from outlast.runtime.operations import Operations
 
 
 @click.group(cls=Group)
@@ -52,9 +50,9 @@ async def ls(desk: Desk, screen: Screen) -> int:
     "--all-of", type=click.IntRange(min=1), default=None, metavar="V", help="Every unfinished run of version V."
 )
 @click.option("--reason", default="", help="People will read it in the runs' histories.")
-@on_store
+@on_desk
 async def adopt(
-    ops: Operations, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
+    desk: Desk, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
     all_of: int | None, reason: str,
 ) -> int:  # fmt: skip
     """Let runs go on in VERSION of WORKFLOW: those that no worker serves, or whose node is gone.
@@ -64,19 +62,15 @@ async def adopt(
     """
     if bool(runs) == (all_of is not None):
         raise click.UsageError("name the runs, or all of a version with --all-of")
-    wanted = list(runs)
-    if all_of is not None:
-        lane = lane_of(workflow, all_of)
-        wanted = [run.run for run in await of_store.unfinished(ops.store, ops.tenant, workflow) if run.lane == lane]
-    asked = await of_store.adopt(ops, workflow, version, wanted, node=node, reason=reason)
-    code = CONFLICT if asked.failed else OK
-    data = {"asked": list(asked.runs), "not_asked": [{"run": run, "why": why} for run, why in asked.failed]}
-    if screen.data(data):
+    wanted = list(runs) if all_of is None else await desk.of_lane(workflow, lane_of(workflow, all_of))
+    asked, failed = await desk.adopt(workflow, version, wanted, node=node, reason=reason)
+    code = CONFLICT if failed else OK
+    if screen.data({"asked": list(asked), "not_asked": [{"run": run, "why": why} for run, why in failed]}):
         return code
-    n = len(asked.runs)
+    n = len(asked)
     where = f" at {node}" if node else ""
-    if n or not asked.failed:
+    if n or not failed:
         screen.line(f"{n} run{'' if n == 1 else 's'} asked to go on in {lane_of(workflow, version)}{where}")
-    for run, why in asked.failed:
+    for run, why in failed:
         screen.line(f"{run}: {why}")
     return code

@@ -69,6 +69,16 @@ def until_of(entry: Attention) -> int:
     return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
 
 
+def way_view(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> dict[str, Any]:
+    """One choice as plain data."""
+    return {
+        "choice": choice,
+        "command": command,
+        "from_real": iso(from_real) if from_real else None,
+        "accepted_in_ms": max(0, from_real - now_real),
+    }
+
+
 def entry_view(run: Run, entry: Attention, doubt: Doubt | None, now: Instant) -> dict[str, Any]:
     """One reason of one run as plain data, with its choices as commands; `doubt`: the effect that it is about.
 
@@ -89,15 +99,7 @@ def entry_view(run: Run, entry: Attention, doubt: Doubt | None, now: Instant) ->
         "until": iso(until) if until else None,
         "if_ignored": if_ignored(entry.reason),
         "evidence": [evidence_view(each) for each in doubt.evidence] if doubt else [],
-        "choices": [
-            {
-                "choice": way.choice.value,
-                "command": way.command,
-                "from_real": iso(way.from_real) if way.from_real else None,
-                "accepted_in_ms": max(0, way.from_real - now.real),
-            }
-            for way in ways
-        ],
+        "choices": [way_view(way.choice.value, way.command, way.from_real, now.real) for way in ways],
     }
 
 
@@ -114,7 +116,7 @@ def away_view(hold: Hold, runs: int) -> dict[str, Any]:
         "until": None,
         "if_ignored": "one run at a time tries whether it answers; all go on when it does",
         "choices": [
-            {"choice": "release", "command": f"outlast release provider {provider}"},
-            {"choice": "hold", "command": f"outlast hold provider {provider} {WHY}"},
+            way_view("release", f"outlast release provider {provider}"),
+            way_view("hold", f"outlast hold provider {provider} {WHY}"),
         ],
     }

@@ -6,13 +6,14 @@ from typing import Any, Final
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.people import CHANGED_BY, votes_of
-from outlast.core.rows import APPROVAL, Approval
+from outlast.core.rows import APPROVAL, Approval, Run
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime.asked import notes_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.reading import PAGES_PER_CALL
-from outlast.runtime.words import effect_words
+from outlast.runtime.views import approval_view
+from outlast.runtime.words import effect_words, shown_status
 from outlast.store.pages import cursor_of
 
 EVIDENCE_MAX: Final = 100
@@ -51,6 +52,22 @@ async def approvals(
         if not cursor:
             break
     return tuple(found), cursor
+
+
+async def whole_approval(ops: Operations, row: Approval, run: Run) -> dict[str, Any]:
+    """An approval with all that a person needs who decides it."""
+    return {
+        **listed_approval(ops, row),
+        "version": row.version,
+        "evidence": await evidence_of(ops, row),
+        "changed_since_asked": await changed_since(ops, row),
+        "run_shown": shown_status(run),
+    }
+
+
+def listed_approval(ops: Operations, row: Approval) -> dict[str, Any]:
+    """An approval as lists show it to this caller."""
+    return {**approval_view(row), "you_may_decide": ops.may_decide(row)}
 
 
 def _requested(ops: Operations, row: Approval) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.core.deliveries import Attempt
+from outlast.core.machine import DeliveryStatus
 from outlast.core.outgoing import Delivery, Subscription
 from outlast.runtime.views import instant
 from outlast.runtime.webhooks import Made, Standing, id_of
@@ -41,8 +42,8 @@ def whole_webhook_view(row: Subscription, standing: Standing) -> dict[str, Any]:
     """How it fares: events given up, events that will be sent again, runs of which something is still to be told."""
     return {
         **webhook_view(row),
-        "dead": standing.dead,
-        "owed": standing.owed,
+        DeliveryStatus.DEAD.value: standing.dead,
+        DeliveryStatus.OWED.value: standing.owed,
         "behind": standing.behind,
         "more": standing.more,
         "oldest_at_real": instant(standing.oldest_at or 0),

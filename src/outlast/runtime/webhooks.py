@@ -29,6 +29,7 @@ from outlast.outbox.address import (
     checked_url,
     port_of,
 )
+from outlast.runtime.answers import way_view
 from outlast.runtime.clocks import new_id, new_secret
 from outlast.runtime.port import Actor
 from outlast.runtime.settings import Settings
@@ -176,7 +177,7 @@ class Webhooks:
                 "since": iso(min((each.first_at for each in dead), default=row.changed_at)),
                 "until": None,
                 "if_ignored": if_ignored(Reason.WEBHOOK_DEAD),
-                "choices": [{"choice": choice.value, "command": text} for choice, text in commands.items()],
+                "choices": [way_view(choice.value, text) for choice, text in commands.items()],
             })  # fmt: skip
         return tuple(items)
 

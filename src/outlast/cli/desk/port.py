@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
+from outlast.engine.holds import What
 
 T = TypeVar("T")
 View = dict[str, Any]
@@ -33,15 +34,58 @@ class AnsweredPage(NamedTuple):
     cursor: str
 
 
+class WebhookDesk(Protocol):
+    """Who is told of what happens, asked for and changed in one caller's name."""
+
+    async def all(self) -> list[View]:
+        """Every webhook, with how it fares."""
+
+    async def get(self, webhook: str) -> View:
+        """One of them, with how it fares."""
+
+    async def add(
+        self, url: str, *, name: str, types: Sequence[str], workflows: Sequence[str], from_start: bool
+    ) -> View:
+        """A new one, with its secret."""
+
+    async def test(self, webhook: str) -> View:
+        """What came back of a signed event of no run."""
+
+    async def deliveries(
+        self, webhook: str, *, status: DeliveryStatus | None, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
+        """One page of events that were not accepted at once, of one webhook or ('') all."""
+
+    async def redeliver(self, delivery: str) -> int:
+        """Send an event again, or every one that was given up for a webhook; answers how many."""
+
+    async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
+        """A new secret."""
+
+    async def disable(self, webhook: str, *, reason: str) -> View:
+        """It is told nothing."""
+
+    async def enable(self, webhook: str) -> View:
+        """It goes on where it was."""
+
+    async def remove(self, webhook: str) -> View:
+        """It ends for ever."""
+
+
 class Desk(Protocol):
     """Reads and acts for one caller of one tenant. Every method raises members of the tree of errors.py."""
 
-    name: str
-    """Who acts; '' where the service knows it, and not we."""
     me: str
     """How a person is told of himself."""
     codes: bool
     """Can code that is loaded here check what is said? Else the other side does."""
+
+    @property
+    def webhooks(self) -> WebhookDesk:
+        """Who is told of what happens."""
+
+    async def caller(self) -> str:
+        """The name of who acts."""
 
     async def now_real(self) -> int:
         """Real milliseconds, by the store's clock where it is here."""
@@ -51,7 +95,15 @@ class Desk(Protocol):
 
     # --- runs ----------------------------------------------------------------------------------
     async def runs(
-        self, *, status: str, workflow: str, attention: bool, waiting_for: str, cursor: str, limit: int
+        self,
+        *,
+        status: str,
+        workflow: str,
+        attention: bool,
+        waiting_for: str,
+        since: timedelta | None,
+        cursor: str,
+        limit: int,
     ) -> RunPage:
         """One page."""
 
@@ -61,11 +113,19 @@ class Desk(Protocol):
     async def glance(self, run: str) -> View:
         """A run as lists show it."""
 
+    async def input(self, run: str) -> Any:
+        """What it was started with."""
+
     async def last_event(self, run: str) -> int:
         """The number of its last event."""
 
     async def effects(self, run: str) -> list[View]:
         """Its ledger."""
+
+    async def ledger(
+        self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
+        """One page of the calls of all runs, newest first, and the cursor of the next."""
 
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
         """The uncertain one of this key, else the latest, or that of a visit."""
@@ -153,8 +213,28 @@ class Desk(Protocol):
         """A person's answer on an uncertain effect."""
 
     # --- the store -----------------------------------------------------------------------------
+    async def whoami(self) -> View:
+        """Who asks."""
+
     async def workers(self) -> list[View]:
         """Those that serve, and those that have gone."""
 
     async def versions(self) -> list[View]:
         """The versions of workflows."""
+
+    async def of_lane(self, workflow: str, lane: str) -> list[str]:
+        """The unfinished runs of one version."""
+
+    async def adopt(
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
+    ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
+        """Ask that each go on in a version: those that were asked, and those that could not be, with the reason."""
+
+    async def holds(self) -> list[View]:
+        """What is held."""
+
+    async def hold(self, what: What, name: str, *, reason: str) -> View:
+        """Stop new calls of it."""
+
+    async def release(self, what: What, name: str) -> View:
+        """Let it go on."""

@@ -13,8 +13,7 @@ from outlast.errors import Conflict, OutlastError
 from outlast.flow.people import Rule
 from outlast.runtime import inbox
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import approval_view, run_view
-from outlast.runtime.words import shown_status
+from outlast.runtime.views import run_view
 from outlast.service import shapes
 from outlast.service.asks import ApprovalId, Cursor, Decide, Limit, Reassign
 from outlast.service.conditional import IfMatch, etag, seen, stale
@@ -52,7 +51,7 @@ async def list_approvals(
         limit=limit,
     )
     return {
-        "approvals": [{**approval_view(row), "you_may_decide": ops.may_decide(row)} for row in rows],
+        "approvals": [inbox.listed_approval(ops, row) for row in rows],
         "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
     }
 
@@ -126,16 +125,11 @@ async def reassign_approval(
 
 
 async def whole(house: House, ops: Operations, row: Approval) -> dict[str, Any]:
-    """An approval with all that a person needs."""
+    """An approval with all that a person needs, and what a decision about it has to look like."""
     run = await ops.run(row.run)
     return {
-        **approval_view(row),
-        "version": row.version,
-        "you_may_decide": ops.may_decide(row),
+        **await inbox.whole_approval(ops, row, run),
         "schema": inbox.decision_schema(house.code_of(run), row, DECISION),
-        "evidence": await inbox.evidence_of(ops, row),
-        "changed_since_asked": await inbox.changed_since(ops, row),
-        "run_shown": shown_status(run),
     }
 
 

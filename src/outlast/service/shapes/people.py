@@ -159,12 +159,12 @@ class Way(Shape):
 
     choice: str
     command: str
-    from_real: str | None = None
-    accepted_in_ms: int = 0
+    from_real: str | None
+    accepted_in_ms: int
 
 
 class Item(Shape):
-    """One reason of one run, or a provider that is away (`run` is '' then)."""
+    """What needs a person; `run` is '' where it is no run's."""
 
     run: str
     reason: str
@@ -173,17 +173,36 @@ class Item(Shape):
     until: str | None
     if_ignored: str
     choices: list[Way]
-    workflow: str = ""
-    node: str = ""
-    visit: int = 0
-    trigger: str = ""
-    key: str = ""
-    evidence: list[Evidence] = Field(default_factory=list)
-    provider: str = ""
-    runs: int = 1
+
+
+class OfRun(Item):
+    """One reason of one run."""
+
+    workflow: str
+    node: str
+    visit: int
+    trigger: str
+    key: str
+    evidence: list[Evidence]
+
+
+class OfProvider(Item):
+    """A provider that is away, and how many runs wait for it."""
+
+    provider: str
+    runs: int
+
+
+class OfWebhook(Item):
+    """A webhook that events were given up for; `more`: at least so many."""
+
+    webhook: str
+    url: str
+    events: int
+    more: bool
 
 
 class Board(Page):
     """What needs a person."""
 
-    attention: list[Item]
+    attention: list[OfRun | OfProvider | OfWebhook]
