@@ -36,4 +36,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "DELIVERY_FIRST_WAIT", 20)
     monkeypatch.setattr(deliveries, "DELIVERY_BACKOFF_CEILING", 100)
     monkeypatch.setattr(post, "DELIVERY_TIMEOUT", 500)
-    monkeypatch.setattr(post.Poster.__init__, "__kwdefaults__", {"tls": True, "timeout_ms": 500})
+    monkeypatch.setattr(
+        post.Poster.__init__, "__kwdefaults__", {**(post.Poster.__init__.__kwdefaults__ or {}), "timeout_ms": 500}
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -100,9 +101,9 @@ class Receiver:
             writer.close()
 
     @asynccontextmanager
-    async def listening(self) -> "AsyncIterator[Receiver]":
+    async def listening(self, tls: ssl.SSLContext | None = None) -> "AsyncIterator[Receiver]":
         """Listen on a free port."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self

@@ -1,12 +1,14 @@
 """Nothing is sent inside the network, however an address is written and whenever a name changes its mind (S20-S22)."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
+from outlast.core.machine import SubscriptionStatus
 from outlast.errors import InvalidInput
 from outlast.outbox.address import (
     DEVELOPMENT,
@@ -20,7 +22,7 @@ from outlast.outbox.address import (
 )
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock
-from tests.outbox.helpers import Receiver, a_store, url_of
+from tests.outbox.helpers import Receiver, a_store, until, url_of
 
 INSIDE = [
     "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254",
@@ -170,5 +172,45 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
         assert attempt.error and asyncio.get_running_loop().time() - begun < 5
         await poster.close()
         SystemResolver().close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+def test_enabling_checks_the_address_again(url: str) -> None:
+    """What an operator allowed once, or a name led to once, may not be allowed any more."""
+
+    async def live() -> None:
+        async with a_store(url) as ops:
+            name = (await ops.webhooks.add("http://127.0.0.1:9/")).subscription.subscription
+            await ops.webhooks.disable(name, reason="for now")
+            ops.webhooks.reach = Reach.of(plain=True)._replace(any_port=True)
+            with pytest.raises(InvalidInput, match="not allowed"):
+                await ops.webhooks.enable(name)
+            assert (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+def test_the_address_of_a_test_event_is_checked_too(url: str) -> None:
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            ops.webhooks.reach = Reach.of(plain=True)._replace(any_port=True)
+            assert "not sent" in (await ops.webhooks.test(name)).error and receiver.got == []
+
+    asyncio.run(live())
+
+
+def test_a_resolver_ends_with_its_poster() -> None:
+    async def live() -> None:
+        before = threading.active_count()
+        for _ in range(5):
+            own = SystemResolver()
+            poster = Poster(PUBLIC, own, SystemClock(), ended=own.close)
+            assert "not sent" in (await poster.post("https://localhost/", {}, b"{}")).error
+            await poster.close()
+        await until(lambda: threading.active_count() <= before)
 
     asyncio.run(live())

@@ -1,13 +1,22 @@
 """A cursor has one holder: dispatchers that share a store tell each event once, in order, and none is passed over."""
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
-from outlast.core.outgoing import Cursor
-from outlast.core.rows import CURSOR
-from outlast.outbox import stream
+from outlast.core import deliveries
+from outlast.core.commit import Commit, Put
+from outlast.core.deliveries import Attempt
+from outlast.core.outgoing import Cursor, Subscription
+from outlast.core.rows import CURSOR, SUBSCRIPTION
+from outlast.outbox import lane, stream
+from outlast.outbox.address import DEVELOPMENT, SystemResolver
+from outlast.outbox.dispatcher import Dispatcher
+from outlast.outbox.post import Poster
+from outlast.runtime.clocks import SystemClock, chance
 from outlast.runtime.operations import Operations
+from outlast.store.port import Store
 from tests.outbox.helpers import (
     TENANT,
     Behaviour,
@@ -89,5 +98,150 @@ def test_what_happens_while_an_attempt_is_in_the_air_is_told_too(url: str) -> No
                 gate.set()
                 await until(lambda: settled(ops, name))
             assert firsts(receiver.accepted)["r"] == [event.seq for event in await history(ops.store, "r")]
+
+    asyncio.run(live())
+
+
+class Noting(Poster):
+    """Notes what one dispatcher sends."""
+
+    def __init__(self, sent: list[int]) -> None:
+        super().__init__(DEVELOPMENT, SystemResolver(), SystemClock(), timeout_ms=10_000)
+        self.sent = sent
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
+        """As any other."""
+        self.sent.append(int(headers["outlast-sequence"]))
+        return await super().post(url, headers, body)
+
+
+def noting(store: Store, name: str, sent: list[int]) -> Dispatcher:
+    """A dispatcher whose deliveries are noted."""
+    return Dispatcher(store, name, clock=SystemClock(), chance=chance, poster=lambda: Noting(sent))
+
+
+def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int) -> None:
+    """A claim of half a second where production has half a minute."""
+    for module in (deliveries, lane, stream):
+        monkeypatch.setattr(module, "DELIVERY_CLAIM", claim_ms)
+    monkeypatch.setattr(stream, "MARGIN_MS", margin_ms)
+
+
+async def ended(ops: Operations, run: str, rounds: int) -> None:
+    """A run that is over."""
+    async with working(ops.store):
+        await ops.start("rounds", {"left": rounds}, run_id=run)
+
+        async def over() -> bool:
+            return bool((await ops.run(run)).ended_at)
+
+        await until(over)
+
+
+@pytest.mark.req("OUT-2")
+@pytest.mark.every_store
+def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event is in the air when its claim ends; the one that took over tells the rest, alone."""
+    short_claims(monkeypatch, 600, 100)
+
+    async def live() -> None:
+        gate = asyncio.Event()
+        receiver = Receiver(script=[held_until(gate)])
+        first: list[int] = []
+        second: list[int] = []
+        async with a_store(url) as ops, receiver.listening():
+            made = await ops.webhooks.add(receiver.url, from_start=True)
+            name = made.subscription.subscription
+            await ended(ops, "r", 5)
+            slow = noting(ops.store, "d-1", first)
+            task = asyncio.create_task(slow.run())
+            await until(lambda: first == [1])
+            other = noting(ops.store, "d-2", second)
+            other_task = asyncio.create_task(other.run())
+            await until(lambda: settled(ops, name))
+            before = await cursor_of(ops, "r", name)
+            gate.set()
+            await until(lambda: len(receiver.accepted) == len(second) + 1)
+            slow.drain()
+            other.drain()
+            await asyncio.gather(task, other_task)
+            assert await cursor_of(ops, "r", name) == before, "what it learned is not written over what is known"
+            assert first == [1] and second == [event.seq for event in await history(ops.store, "r")]
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten slow answers outlast the claim by far, and nobody takes over."""
+    short_claims(monkeypatch, 600, 400)
+
+    async def slow(got: Got, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.15)
+        await answer()(got, writer)
+
+    async def live() -> None:
+        sent: list[list[int]] = [[], []]
+        async with a_store(url) as ops, Receiver(slow).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url, from_start=True)
+            await ended(ops, "r", 10)
+            both = [noting(ops.store, f"d-{n}", mine) for n, mine in enumerate(sent)]
+            tasks = [asyncio.create_task(each.run()) for each in both]
+            await until(lambda: settled(ops, made.subscription.subscription))
+            for each in both:
+                each.drain()
+            await asyncio.gather(*tasks)
+            events = [event.seq for event in await history(ops.store, "r")]
+            assert len(events) > 10 and sorted(sent, key=len) == [[], events]
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+@pytest.mark.every_store
+def test_what_a_dead_dispatcher_held_is_taken_over_when_its_claim_ends_and_not_before(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short_claims(monkeypatch, 1_500, 100)
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            made = await ops.webhooks.add(receiver.url, from_start=True)
+            name = made.subscription.subscription
+            await ended(ops, "r", 2)
+            upto = (await ops.run("r")).seq
+            row = await ops.store.load(SUBSCRIPTION, (TENANT, name))
+            assert isinstance(row, Subscription)
+            now = await ops.store.now()
+            opened = deliveries.open_cursor(row, "r", 0, upto, now)
+            held = deliveries.hold(opened, "d-dead", now)._replace(version=1)
+            await ops.store.commit(Commit((Put(CURSOR, held, 0),)))
+            async with dispatching(ops.store):
+                await until(lambda: settled(ops, name))
+            told_at = await ops.store.now()
+            assert told_at.real - now.real >= 1_500, "while its claim runs it may be alive"
+            assert firsts(receiver.accepted)["r"] == [event.seq for event in await history(ops.store, "r")]
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_one_run_that_is_not_accepted_holds_up_no_other(url: str) -> None:
+    """Its second event fails and nothing later of it is sent; the other runs are told of everything."""
+
+    async def unless_a(got: Got, writer: asyncio.StreamWriter) -> None:
+        await answer(500 if got.place == ("a", 2) else 204)(got, writer)
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver(unless_a).listening() as receiver:
+            await ops.webhooks.add(receiver.url)
+            async with working(ops.store), dispatching(ops.store):
+                for run in "abcdefghijk":
+                    await ops.start("rounds", {"left": 2}, run_id=run)
+                await until(lambda: all_told(ops, receiver, *"bcdefghijk"))
+                await until(lambda: sum(got.place == ("a", 2) for got in receiver.got) >= 3)
+            assert {got.place[1] for got in receiver.got if got.place[0] == "a"} == {1, 2}
 
     asyncio.run(live())

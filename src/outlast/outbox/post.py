@@ -5,7 +5,7 @@ httpx's transport is used below its client, so that nothing follows, decodes or 
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import httpx
@@ -37,19 +37,22 @@ class Poster:
         *,
         tls: ssl.SSLContext | bool = True,
         timeout_ms: int = DELIVERY_TIMEOUT,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`tls`: what certificates are believed; `timeout_ms`: for a delivery up to the head of its answer, the
-        look-up included; for the rest of it there is BODY_S more."""
+        look-up included; for the rest of it there is BODY_S more; `ended`: called when the connections are closed."""
         self._reach = reach
         self._resolve = resolve
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._ended = ended
         limits = httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S)
         self._transport = httpx.AsyncHTTPTransport(verify=tls, limits=limits)
 
     async def close(self) -> None:
         """End the connections."""
         await self._transport.aclose()
+        self._ended()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
         """Send, and say how it ended; never raises for what a receiver, a network or a name server does."""

@@ -33,7 +33,8 @@ def dispatch(
     time = clock or SystemClock()
 
     def poster() -> Poster:
-        return Poster(reach, resolve or SystemResolver(), time)
+        own = SystemResolver()  # no other receiver waits for this one's name server
+        return Poster(reach, resolve or own, time, ended=own.close)
 
     return Dispatcher(store, process_id("d"), clock=time, chance=chance, poster=poster, counters=counters)
 
@@ -53,11 +54,10 @@ async def send_test(row: Subscription, reach: Reach, resolve: Resolver | None = 
         "data": {"webhook": row.subscription},
     })  # fmt: skip
     own = SystemResolver()
-    poster = Poster(reach, resolve or own, clock)
+    poster = Poster(reach, resolve or own, clock, ended=own.close)
     try:
         secrets = deliveries.secrets_of(row, wall)
         headers = signing.headers(message, body, secrets, wall, sequence=0, previous=0, subscription=row.subscription)
         return await poster.post(row.url, headers, body)
     finally:
-        own.close()
         await poster.close()

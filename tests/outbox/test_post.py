@@ -1,0 +1,259 @@
+"""One attempt at a receiver that may be anybody: where it goes, how long it may take, how much of it is read."""
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from outlast.core.budget import DAY, SECOND
+from outlast.core.deliveries import Attempt
+from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
+from outlast.outbox.address import DEVELOPMENT, PUBLIC, Reach
+from outlast.outbox.post import Poster
+from outlast.runtime.clocks import SystemClock
+from tests.outbox.helpers import Behaviour, Got, Receiver, answer
+
+pytestmark = pytest.mark.req("OUT-6")
+MIB = 1_048_576
+
+
+async def here(host: str, port: int) -> Sequence[str]:
+    """Every name is this machine."""
+    return ["127.0.0.1"]
+
+
+@asynccontextmanager
+async def poster(reach: Reach = DEVELOPMENT, *, tls: ssl.SSLContext | bool = True) -> AsyncIterator[Poster]:
+    made = Poster(reach, here, SystemClock(), tls=tls, timeout_ms=1_000)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def tried(behaviour: Behaviour, receiver: Receiver | None = None) -> Attempt:
+    """One attempt at a receiver that behaves so; it must be over soon, whatever the receiver does."""
+    receiver = receiver or Receiver()
+    receiver.behaviour = behaviour
+    async with receiver.listening(), poster() as sending, asyncio.timeout(10):
+        return await sending.post(receiver.url, {}, b"{}")
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(code: int) -> None:
+    """Not even to where a delivery might go; what it says is not asked."""
+
+    async def live() -> None:
+        async with Receiver().listening() as elsewhere:
+            attempt = await tried(answer(code, location=elsewhere.url))
+            assert (attempt.code, attempt.definite, elsewhere.got) == (code, False, [])
+            assert "redirects are not followed" in attempt.error
+
+    asyncio.run(live())
+
+
+def test_a_cookie_is_not_kept() -> None:
+    async def live() -> None:
+        receiver = Receiver(answer(204, set_cookie="a=b; Path=/"))
+        async with receiver.listening(), poster() as sending:
+            for _ in range(2):
+                await sending.post(receiver.url, {}, b"{}")
+            assert len(receiver.got) == 2 and "cookie" not in receiver.got[1].headers
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    ("url", "reach"),
+    [
+        ("http://hooks.example/", PUBLIC),
+        ("http://hooks.example:8080/", Reach.of(networks=["127.0.0.0/8"])),
+        ("https://hooks.example:22/", Reach.of(networks=["127.0.0.0/8"])),
+        ("https://me:secret@hooks.example/", DEVELOPMENT),
+    ],
+)
+def test_the_form_of_a_url_is_checked_again_when_it_is_sent(url: str, reach: Reach) -> None:
+    """What an operator allowed once and allows no more, and what a row may say that no check has seen."""
+
+    async def live() -> None:
+        async def asked(host: str, port: int) -> Sequence[str]:
+            raise AssertionError("its name is not even looked up")
+
+        sending = Poster(reach, asked, SystemClock())
+        attempt = await sending.post(url, {}, b"{}")
+        assert attempt.error.startswith("not sent: ") and not attempt.definite
+        await sending.close()
+
+    asyncio.run(live())
+
+
+# --- bounds --------------------------------------------------------------------------------
+def test_an_endless_answer_is_read_to_its_bound() -> None:
+    sent = 0
+
+    async def endless(got: Got, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while sent < 1_024 * MIB:
+            writer.write(b"100000\r\n" + bytes(MIB) + b"\r\n")
+            await writer.drain()
+            sent += MIB
+
+    attempt = asyncio.run(tried(endless))
+    assert (attempt.code, attempt.error, len(attempt.answer)) == (200, "", ANSWER_CHARS_MAX)
+    assert sent < 32 * MIB, "what the sockets hold; of it at most ANSWER_BYTES_MAX are read"
+    assert ANSWER_BYTES_MAX <= 64 * 1_024
+
+
+def test_an_answer_that_drips_has_a_second() -> None:
+    async def drips(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 202 OK\r\ncontent-length: 1000000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    attempt = asyncio.run(tried(drips))
+    assert (attempt.code, attempt.error) == (202, "") and attempt.took_ms < 3_000
+
+
+def test_a_head_that_drips_is_no_answer() -> None:
+    """Each byte comes in time; the whole does not."""
+
+    async def drips(got: Got, writer: asyncio.StreamWriter) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 10_000:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    attempt = asyncio.run(tried(drips))
+    assert (attempt.code, attempt.error) == (0, "no answer within 1 s") and attempt.took_ms < 3_000
+
+
+def test_nothing_is_decompressed() -> None:
+    bomb = gzip.compress(b"BOMB" * 1_000_000)
+    attempt = asyncio.run(tried(answer(200, bomb, content_encoding="gzip")))
+    assert attempt.error == "" and "BOMB" not in attempt.answer and len(attempt.answer) <= ANSWER_CHARS_MAX
+
+
+def test_an_answer_is_kept_as_text_that_a_store_can_hold() -> None:
+    attempt = asyncio.run(tried(answer(422, b"a\0b\xff<script>")))
+    assert (attempt.answer, attempt.definite) == ("a\ufffdb\ufffd<script>", True)
+
+
+def test_a_head_without_end_is_an_error() -> None:
+    async def endless(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"x-" + b"y" * MIB)
+            await writer.drain()
+
+    attempt = asyncio.run(tried(endless))
+    assert attempt.code == 0 and attempt.error and not attempt.definite
+
+
+# --- what an answer means ------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("code", "said", "waits_ms"),
+    [
+        (429, "7", 7 * SECOND),
+        (503, "120", 120 * SECOND),
+        (429, "999999999999", DAY),
+        (503, "Wed, 21 Oct 2099 07:28:00 GMT", DAY),
+        (503, "Wed, 21 Oct 1999 07:28:00 GMT", 0),
+        (429, "soon", 0),
+        (429, "-5", 0),
+        (500, "7", 0),
+        (422, "7", 0),
+    ],
+)
+def test_retry_after_is_heeded_up_to_a_day(code: int, said: str, waits_ms: int) -> None:
+    assert asyncio.run(tried(answer(code, retry_after=said))).retry_after_ms == waits_ms
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 405, 413, 415, 422, 451, 408, 409, 425, 429, 500, 502, 503, 599])
+def test_which_answers_are_definite(code: int) -> None:
+    attempt = asyncio.run(tried(answer(code)))
+    assert attempt.error and attempt.definite == (code < 500 and code not in (408, 409, 425, 429))
+    assert not attempt.gone
+
+
+# --- TLS -----------------------------------------------------------------------------------
+class Authority:
+    """Signs a certificate for a name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+        self.certificate = self._sign(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None))
+
+    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, more: x509.ExtensionType) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        day = datetime.timedelta(days=1)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+            .add_extension(more, critical=isinstance(more, x509.BasicConstraints))
+            .sign(self.key, hashes.SHA256())
+        )
+
+    def serving(self, name: str) -> ssl.SSLContext:
+        """What a server of this name presents."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names: list[x509.GeneralName] = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]
+        certificate = self._sign(x509.Name([]), key, x509.SubjectAlternativeName(names))
+        path = self.folder / f"{name}.pem"
+        path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            + certificate.public_bytes(serialization.Encoding.PEM)
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path)
+        return context
+
+    def trusted(self) -> ssl.SSLContext:
+        """Who believes this authority, and no other."""
+        text = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        return ssl.create_default_context(cadata=text)
+
+
+@pytest.mark.parametrize(
+    ("presented", "known", "accepted"),
+    [("hooks.example", True, True), ("other.example", True, False), ("hooks.example", False, False)],
+    ids=["its name", "another name", "nobody's word"],
+)
+def test_the_name_is_proven_though_the_address_is_connected_to(
+    presented: str, known: bool, accepted: bool, tmp_path: Path
+) -> None:
+    """SNI and certificate are the name's; the connection goes to the address that was checked."""
+    asked: list[str | None] = []
+
+    async def live() -> None:
+        authority = Authority(tmp_path)
+        serving = authority.serving(presented)
+        serving.sni_callback = lambda _socket, name, _context: asked.append(name)
+        receiver = Receiver()
+        async with receiver.listening(serving), poster(tls=authority.trusted() if known else True) as sending:
+            attempt = await sending.post(f"https://hooks.example:{receiver.port}/", {}, b"{}")
+        assert asked == ["hooks.example"]
+        assert (attempt.error == "", len(receiver.got) == 1) == (accepted, accepted), attempt
+
+    asyncio.run(live())
