@@ -4,24 +4,34 @@ Commands are typed as they are printed. Two things may differ, and the page says
 process makes up. Where the page prints such an id, the one that came takes its place in every later command. A `…` on a
 line of its own stands for lines that are left out. A command that only looks is typed again until it shows what the
 page shows, as a reader would do.
+
+A block with a name (`console worker`) is a further terminal, where a command stays in the foreground. A block of that
+name without a command shows what has come there since; one that begins with `^C` shows what follows on Ctrl-C. The
+ports of the pages are other ones here, so that two pages do not meet.
 """
 
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.docs.pages import Block, blocks
+from tests.docs.pages import ROOT, Block, blocks
 
 WITHIN_S = 60.0  # far more than any command needs: a page that never comes true ends here
-LOOKS = re.compile(r"outlast (runs (ls|show|effects|events)|approvals (ls|show)|workers ls)\b|cat ")
-MADE_UP = re.compile(r"w-(\d+)-[0-9a-z]{8}|ap_[0-9a-z]{10,}|[a-z]{1,4}_[0-9a-z]{12}|[0-9a-f]{64}")
+LOOKS = re.compile(
+    r"outlast (runs (ls|show|effects|events)|approvals (ls|show)|workers ls)\b|cat |curl (?!.* (-X|-d|-N))"
+)
+MADE_UP = re.compile(
+    r"w-(\d+)-[0-9a-z]{8}|ap_[0-9a-z]{10,}|[a-z]{1,4}_[0-9a-z]{12}|[0-9a-f]{64}|olt_[\w-]{43}|whsec_[\w+/=]{44}"
+)
+PORTS = ("7168", "7169", "4318")
 TIME = re.compile(r"\b(\d+(\.\d+)?(ms|s|m|h|d))+\b")
 LEFT_OUT = "…"
 
@@ -29,23 +39,26 @@ LEFT_OUT = "…"
 class Terminal:
     """One terminal, in which a command may stay in the foreground: a worker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
+        self.env = env
         self.running: subprocess.Popen[str] | None = None
         self.printed: list[str] = []
+        self._closed = False
         self._more = threading.Condition()
 
     def begin(self, command: str) -> None:
         """Type a command that stays."""
         self.end()
-        self.printed = []
+        self.printed, self._closed = [], False
         self.running = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
+            ["bash", "-c", f"exec env {command}"],
             cwd=self.folder,
-            env=environment(),
+            env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         threading.Thread(target=self._read, args=(self.running,), daemon=True).start()
 
@@ -56,51 +69,89 @@ class Terminal:
                 self.printed.append(line)
                 self._more.notify()
         process.stdout.close()
+        with self._more:
+            self._closed = self._closed or process is self.running
+            self._more.notify()
 
     def shows(self, expected: str, known: dict[str, str]) -> None:
         """Wait until it shows what the page shows."""
         with self._more:
-            came = self._more.wait_for(lambda: agrees(expected, "".join(self.printed), known), WITHIN_S)
-        assert came, difference(expected, "".join(self.printed))
+            came = self._more.wait_for(lambda: self._closed or agrees(expected, "".join(self.printed), known), WITHIN_S)
+            came = came and agrees(expected, "".join(self.printed), known)
+            printed = "".join(self.printed)
+            self.printed.clear()  # the page goes on behind it
+        assert came, difference(expected, printed)
 
     def end(self) -> None:
-        """Kill what stays, and wait for it."""
+        """Kill what stays, with all that it began, and wait for it."""
         if self.running is not None:
-            self.running.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self.running.pid, signal.SIGKILL)
             self.running.wait()
             self.running = None
+
+    def interrupt(self) -> None:
+        """Ctrl-C, which a terminal gives to everything in the foreground."""
+        assert self.running is not None
+        os.killpg(self.running.pid, signal.SIGINT)
 
 
 def environment() -> dict[str, str]:
     """What a reader's shell has: the installed commands, a user called ana, and nothing of ours."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTLAST_", "PYTEST_"))}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTLAST_", "PYTEST_", "OTEL_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**kept, "PATH": path, "LOGNAME": "ana", "COLUMNS": "200", "NO_COLOR": "1", "PYTHONWARNINGS": "default"}
+    ours = {"LOGNAME": "ana", "COLUMNS": "200", "NO_COLOR": "1", "PYTHONWARNINGS": "default", "NO_PROXY": "127.0.0.1"}
+    return {**kept, "PATH": path, **ours}
 
 
-def play(page: Path, folder: Path) -> int:
-    """Everything of a page that is executed, in order; answers how many commands were typed."""
-    known: dict[str, str] = {}
+def free_port() -> str:
+    """One that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return str(one.getsockname()[1])
+
+
+def play(page: Path, folder: Path, begin: Callable[[Path], dict[str, str]] = lambda _: {}) -> int:
+    """Everything of a page that is executed, in order; answers how many commands were typed.
+
+    `begin`: prepares the folder, and says what stands here in the place of words of the page.
+    """
+    (folder / "examples").symlink_to(ROOT / "examples")
+    instead = {**{port: free_port() for port in PORTS}, **begin(folder)}
+    env = {**environment(), "OUTLAST_SERVE__PORT": instead["7168"]}
+    known = dict(instead)
     typed = 0
-    with terminals(folder) as named:
+    with terminals() as named:
         for block in blocks(page):
             if block.title:
                 (folder / block.title).write_text(block.body, encoding="utf-8")
             if block.language != "console":
                 continue
+            if block.rest:
+                typed += _stay(named.setdefault(block.rest, Terminal(folder, env)), block, known, instead)
+                continue
             for command, expected in commands(block):
                 typed += 1
-                if block.rest:
-                    stays = named.setdefault(block.rest, Terminal(folder))
-                    stays.begin(in_fact(command, known))
-                    stays.shows(expected, known)
-                else:
-                    once(folder, command, expected, known, block)
+                once(folder, env, in_fact(command, known), in_fact(expected, instead), known, block)
     return typed
 
 
+def _stay(terminal: Terminal, block: Block, known: dict[str, str], instead: dict[str, str]) -> int:
+    """A block of a terminal with a command that stays: it begins, says more, or is broken off."""
+    begun = list(commands(block))
+    for command, expected in begun:
+        terminal.begin(in_fact(command, known))
+        terminal.shows(in_fact(expected, instead), known)
+    if not begun:
+        body = block.body
+        if body.startswith("^C\n"):
+            terminal.interrupt()
+            body = body.removeprefix("^C\n")
+        terminal.shows(f"{LEFT_OUT}\n{in_fact(body, instead)}", known)
+    return len(begun)
+
+
 @contextmanager
-def terminals(folder: Path) -> Iterator[dict[str, Terminal]]:
+def terminals() -> Iterator[dict[str, Terminal]]:
     """The further terminals of a page; what still runs in them is killed at the end."""
     named: dict[str, Terminal] = {}
     try:
@@ -118,14 +169,14 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
         yield found[1], part[found.end() :]
 
 
-def once(folder: Path, command: str, expected: str, known: dict[str, str], block: Block) -> None:
+def once(folder: Path, env: dict[str, str], command: str, expected: str, known: dict[str, str], block: Block) -> None:
     """Type a command and compare; one that only looks may be typed again."""
     deadline = time.monotonic() + WITHIN_S
     while True:
         done = subprocess.run(
-            ["bash", "-c", in_fact(command, known)],
+            ["bash", "-c", command],
             cwd=folder,
-            env=environment(),
+            env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -157,7 +208,7 @@ def agrees(expected: str, came: str, known: dict[str, str]) -> bool:
         if match is None:
             return False
         got.remove(match)
-        for ours, theirs in zip(MADE_UP.finditer(line), MADE_UP.finditer(match), strict=True):
+        for ours, theirs in zip(MADE_UP.finditer(line), MADE_UP.finditer(match), strict=LEFT_OUT not in line):
             learnt[ours[0]] = theirs[0]
             if ours[1]:
                 learnt[ours[1]] = theirs[1]

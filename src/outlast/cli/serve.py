@@ -1,6 +1,7 @@
 """`outlast serve`: HTTP, a worker and a dispatcher in one process; `outlast dev`: the same, anew at each change."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -89,7 +90,8 @@ def dev(module: str, port: int, once: bool) -> None:
     if once:
         live = liveness_of({"heartbeat_window": DEV_LEASE_MS})
         again = f"outlast dev {module}"
-        code = asyncio.run(_serve(settings, load_workflows(module), live, host="127.0.0.1", port=port, again=again))
+        served = load_workflows(module)
+        code = asyncio.run(_serve(settings, served, live, host="127.0.0.1", port=port, again=again, watched=True))
         click.get_current_context().exit(code)
     load_workflows(module)  # a mistake is told before anything is watched
     click.get_current_context().exit(_watch(settings, module, port))
@@ -101,6 +103,7 @@ def _watch(settings: Settings, module: str, port: int) -> int:
         from watchfiles import PythonFilter, run_process
     except ModuleNotFoundError:
         raise _extra("watchfiles") from None
+    logging.getLogger("watchfiles").setLevel(logging.ERROR)  # it warns of Ctrl-C
     path = Path(split(module)[0])
     folder = path.resolve().parent if path.suffix == ".py" else Path.cwd()
     os.environ["OUTLAST_STORE"] = settings.store  # it may have a password, which every process list would show (S29)
@@ -136,6 +139,7 @@ async def _serve(
     name: str = "",
     notify: str = "",
     again: str,
+    watched: bool = False,
 ) -> int:
     try:
         from outlast.service.house import House
@@ -162,7 +166,7 @@ async def _serve(
             parts.append(sender)
         listening = listen(host, port)
         process = Process(house, listening, parts, proxy_options(said.serve.proxies))
-        at_ctrl_c(process.stop)
+        at_ctrl_c(process.stop, watched=watched)
         url = url_of(listening)
         answers = await process.run(
             lambda: _banner(Screen(settings), url, bound, served, auth.any, serving, dispatcher, again)

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from outlast.cli.failure import INTERRUPTED
 
 
-def at_ctrl_c(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first SIGINT or SIGTERM; leave at the second: what still runs is taken over by others."""
+def at_ctrl_c(stop: Callable[[], None], *, watched: bool = False) -> None:
+    """Call `stop` at the first SIGINT or SIGTERM; leave at the second: what still runs is taken over by others.
+
+    `watched`: by a process that hands on the Ctrl-C which the terminal gave to both, and that ends this one in time.
+    """
     stops: list[None] = []
 
     def told() -> None:
         stops.append(None)
-        if len(stops) > 1:
+        if len(stops) > 1 and not watched:
             os._exit(INTERRUPTED)
         stop()
 
