@@ -12,11 +12,13 @@ import uvicorn
 from fastapi import FastAPI
 
 import outlast
+from outlast.core.budget import ANSWERS_KEPT, MINUTE
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
+from outlast.runtime.care import purge
 from outlast.service.idempotency import IN_FLIGHT
 from outlast.service.process import listen, url_of
 from tests.postgres import server
@@ -68,6 +70,39 @@ def test_many_at_once_start_one_run(service: Service) -> None:
     answers = service.call(many())
     assert {each.status_code for each in answers} <= {201, 409}
     assert len({each.json()["run"] for each in answers if each.status_code == 201}) == 1
+
+
+@pytest.mark.req("RUN-4")
+def test_an_answer_is_forgotten_after_a_week_and_no_sooner(folder_url: str) -> None:
+    """`purge` forgets it; what a run was started with is remembered for ever."""
+    with Running(folder_url, worker=False) as service:
+        ops = service.house.operations(service.call(service.house.authenticator.authenticate("", "127.0.0.1")))
+        ask = {"what": "activity", "name": "post", "reason": "strike"}
+        first = service.post("/v1/holds", ask, idempotency_key="h")
+        begun = service.post(PATH, BODY, idempotency_key="r")
+        assert (first.status_code, begun.status_code) == (201, 201)
+        _skip(service, ANSWERS_KEPT - MINUTE)
+        service.call(purge(ops))
+        assert service.post("/v1/holds", ask, idempotency_key="h").content == first.content
+        _skip(service, 2 * MINUTE)
+        assert service.post("/v1/holds", ask, idempotency_key="h").status_code == 201, "nobody has purged yet"
+        service.call(purge(ops))
+        assert service.call(service.house.store.rows(REQUEST, ())) == ()
+        assert service.post("/v1/holds", ask, idempotency_key="h").status_code == 409, "asked anew: it is held already"
+        again = service.post(PATH, BODY, idempotency_key="r")
+        assert (again.status_code, again.json()["run"]) == (200, begun.json()["run"])
+
+
+def _skip(service: Service, ms: int) -> None:
+    """Let business time pass in the store."""
+
+    async def go() -> None:
+        store = service.house.store
+        now, mapping = await store.now(), store.mapping()
+        ahead = mapping._replace(base_real=now.real, base_business=now.business + ms)
+        await store.set_mapping(ahead, lambda run, mapping: run.due_at)
+
+    service.call(go())
 
 
 def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:

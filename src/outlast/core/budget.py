@@ -72,6 +72,7 @@ DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # what a receiver may ask for
 DELIVERY_SIGN: Final = 10 * SECOND  # how often a dispatcher says that it lives, while there is a subscription
 DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # after so long without a sign nobody sends
 DELIVERY_LOOK: Final = 250  # how soon another process's events are noticed while there are subscriptions
+ANSWERS_KEPT: Final = 7 * DAY  # the stored answer of an Idempotency-Key; what a start or a signal stands for stays
 SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for so long
 
 

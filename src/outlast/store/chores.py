@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from outlast.core.budget import ANSWERS_KEPT
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, TOKEN, Run, is_due
@@ -43,6 +44,6 @@ def purge(session: Session, batch: Batch, before: int, n: int) -> int:
     for kind in OF_A_RUN:
         session.db.executemany(SQL[kind.name].forget, over)
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
-    session.db.execute(sql.OLD_REQUESTS, (before,))
+    session.db.execute(sql.OLD_REQUESTS, (batch.now.business - ANSWERS_KEPT,))
     session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
     return len(over)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import RLock
 
+from outlast.core.budget import ANSWERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.deliveries import OUTLETS, tenants_of
@@ -199,7 +200,7 @@ class MemoryStore:
                         shelf.drop(kind, run[:2])
             self._forget_shared(n)
             for row in shelf.under(REQUEST, ()):
-                if isinstance(row, Request) and row.at < before:
+                if isinstance(row, Request) and row.at < self._core.now().business - ANSWERS_KEPT:
                     shelf.drop(REQUEST, row[:2])
             for row in shelf.under(WRITER, ()):
                 if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:

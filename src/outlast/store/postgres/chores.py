@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from outlast.core.budget import ANSWERS_KEPT
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, STORE, WRITER, Run, Writer, is_due
@@ -72,7 +73,7 @@ async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int
     for kind in OF_A_RUN:
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
-    await db.execute(numbered(sql.OLD_REQUESTS), before, timeout=CHORE_S)
+    await db.execute(numbered(sql.OLD_REQUESTS), batch.now.business - ANSWERS_KEPT, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
     return len(over)
 

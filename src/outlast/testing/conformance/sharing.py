@@ -1,8 +1,9 @@
 """Promises about what all runs of a tenant share: whose rows a run is given, and how long they are kept (S-18)."""
 
+from outlast.core.budget import ANSWERS_KEPT, MINUTE
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EFFECT, RUN, TOKEN, USAGE, Effect, Usage
+from outlast.core.rows import EFFECT, REQUEST, RUN, TOKEN, USAGE, Effect, Request, Usage
 from outlast.store.port import Store
 from outlast.testing.conformance.subject import (
     T0,
@@ -87,6 +88,19 @@ async def what_is_shared_outlives_its_runs(s: Subject) -> None:
     assert await b.purge(T0 + DAY, 10) == 0
     assert await _keys(b) == ["ever", "unsettled"]
     assert await b.load(TOKEN, token_row()[:3]) == token_row()
+
+
+async def a_stored_answer_is_kept_for_a_week(s: Subject) -> None:
+    """`purge` forgets answers to requests after ANSWERS_KEPT by the store's clock, whatever else it is asked for."""
+    a, b = await two(s)
+    row = Request(TENANT, "key", 1, "ana", "hold", "digest", 201, "{}", b"answer", T0)
+    await a.commit(Commit((Put(REQUEST, row, 0),)))
+    s.clock.time = T0 + ANSWERS_KEPT
+    await b.purge(T0 + ANSWERS_KEPT, 10)
+    assert await a.load(REQUEST, (TENANT, "key")) == row
+    s.clock.time = T0 + ANSWERS_KEPT + MINUTE
+    await b.purge(0, 10)
+    assert await a.load(REQUEST, (TENANT, "key")) is None
 
 
 async def _keys(store: Store) -> list[str]:
