@@ -71,3 +71,8 @@ async def unsent(store: Store, tenant: str) -> int:
     if lag.due_ms <= UNSEEN or (await sender_of(store)).alive:
         return 0
     return lag.due_ms
+
+
+async def nobody_sends(store: Store) -> bool:
+    """Does somebody want to be told of events, while no dispatcher is alive?"""
+    return bool(tenants_of(await store.load(META, OUTLETS))) and not (await sender_of(store)).alive
