@@ -1,11 +1,14 @@
 """One attempt of a call: the last-instant check, the author's function under its timeout, and how it ended."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
 
 from outlast.core.clock import Clock
 from outlast.core.ledger import TOO_LATE
@@ -17,7 +20,7 @@ from outlast.flow.activity import Activity
 from outlast.flow.callee import Callee
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.outcomes import NotSent
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact, secrets_in
 from outlast.telemetry.traces import Traces
 
 
@@ -64,8 +67,6 @@ class Caller:
                 outcome = await self._outcome(attempt)
                 if span is not None:
                     self._traces.judged(span, outcome)
-        if not isinstance(outcome, Answered):
-            outcome = outcome._replace(detail=redact(outcome.detail))  # it is stored, and shown wherever the run is
         if isinstance(outcome, Answered | Maybe) and (external_id := stated_id(call)):
             return outcome._replace(external_id=external_id)
         return outcome
@@ -82,7 +83,8 @@ class Caller:
         except Abandoned as error:
             return Maybe("timeout", str(error), abandoned=True)
         except Exception as error:  # whatever the author's function raised is judged, not raised
-            return judge(error, self._clock.wall())
+            outcome = judge(error, self._clock.wall())
+            return outcome._replace(detail=redact(outcome.detail, _secrets(attempt)))  # it is stored, and shown
 
     async def inside(self, attempt: Attempt) -> Answered:
         """Make an attempt whose writes a transaction holds back: raises what it raised, TimeoutError after its time."""
@@ -105,7 +107,8 @@ class Caller:
             return nullcontext()
         callee = attempt.callee
         ids = (attempt.tenant, attempt.run_id, callee.name, attempt.key, attempt.number)
-        return self._traces.call(*ids, model=isinstance(callee, Activity) and callee.paid, asks=asks)
+        paid = isinstance(callee, Activity) and callee.paid
+        return self._traces.call(*ids, model=paid, asks=asks, secrets=lambda: _secrets(attempt))
 
     async def as_call(
         self, attempt: Attempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
@@ -163,6 +166,13 @@ class Caller:
             _connection=attempt.connection,
             _left=lambda: (ends_mono - self._clock.mono()) / 1000,
         )
+
+
+def _secrets(attempt: Attempt) -> frozenset[str]:
+    """What it was given under the name of a secret."""
+    names = inspect.signature(attempt.callee.fn).parameters
+    given = {**dict(zip(names, attempt.args, strict=False)), **attempt.kwargs}
+    return secrets_in(to_jsonable_python(given, fallback=str))
 
 
 class Abandoned(TimeoutError):

@@ -19,7 +19,7 @@ from outlast.engine.verdict import Resting
 from outlast.engine.walk import Surroundings
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact, secrets_in
 
 log = logging.getLogger("outlast.engine")
 TRACEBACK_CHARS = 4_000
@@ -40,11 +40,17 @@ class Held:
         return self.ledger.unwritten([*self._pending, *told])
 
     async def _exception(self, error: BaseException, told: tuple[Told, ...]) -> bool:
-        text = redact("".join(traceback.format_exception(error)))[-TRACEBACK_CHARS:]
+        known = self._secrets()
+        text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
         log.warning("run %s: %s", self.ledger.run.run, text)
         shown = str(error) if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
-        shown = redact(shown)[:TEXT_CHARS_MAX]
+        shown = redact(shown, known)[:TEXT_CHARS_MAX]
         return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
+
+    def _secrets(self) -> frozenset[str]:
+        ledger = self.ledger
+        asked = (approval.plans for approval in ledger.approvals.values())
+        return secrets_in(ledger.last.snapshot, *(effect.args for effect in ledger.effects.values()), *asked)
 
     # --- giving back ----------------------------------------------------------------------------------
     async def _flag(self, reasons: tuple[Attention, ...], told: tuple[Told, ...]) -> bool:

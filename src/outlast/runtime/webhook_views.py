@@ -12,6 +12,7 @@ from outlast.core.machine import DeliveryStatus
 from outlast.core.outgoing import Delivery, Subscription
 from outlast.runtime.views import instant
 from outlast.runtime.webhooks import Made, Standing, id_of
+from outlast.telemetry.redact import redact, redacted
 
 
 def webhook_view(row: Subscription) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def webhook_view(row: Subscription) -> dict[str, Any]:
     return {
         "webhook": row.subscription,
         "status": row.status.value,
-        "url": row.url,
+        "url": redact(row.url),
         "name": row.name,
         "types": json.loads(row.types) if row.types else [],
         "workflows": json.loads(row.workflows) if row.workflows else [],
@@ -63,7 +64,7 @@ def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, An
         "attempts": row.attempts,
         "code": row.code,
         "error": row.error,
-        "answer": row.answer,
+        "answer": redact(row.answer),
         "took_ms": row.took_ms,
         "first_at": instant(row.first_at),
         "last_at": instant(row.last_at),
@@ -74,4 +75,4 @@ def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, An
 
 def attempt_view(webhook: str, attempt: Attempt) -> dict[str, Any]:
     """What came back of one attempt; `answer` is a stranger's text."""
-    return {"webhook": webhook, "accepted": not attempt.error, **attempt._asdict()}
+    return {"webhook": webhook, "accepted": not attempt.error, **redacted(attempt._asdict())}

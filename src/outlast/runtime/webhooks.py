@@ -34,6 +34,7 @@ from outlast.runtime.clocks import new_id, new_secret
 from outlast.runtime.port import Actor
 from outlast.runtime.settings import Settings
 from outlast.store.port import Store
+from outlast.telemetry.redact import redact
 
 KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
@@ -170,7 +171,7 @@ class Webhooks:
                 "run": "",
                 "reason": Reason.WEBHOOK_DEAD.value,
                 "webhook": name,
-                "url": row.url,
+                "url": redact(row.url),
                 "events": len(dead),
                 "more": len(dead) == PAGE,
                 "detail": row.why if by_itself else dead[0].error,

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 GONE: Final = "[redacted]"
@@ -32,11 +33,15 @@ _PATTERNS: Final = (
 )  # fmt: skip
 _WORD: Final = re.compile(_WORDS, re.IGNORECASE)
 _NAME: Final = re.compile(r"[\w-]{1,200}+")
-_JSON: Final = ("{", "[")
+_JSON: Final = ("{", "[", b"{", b"[")
+KNOWN_CHARS_MIN: Final = 6
+"""A shorter secret stands in every other word."""
 
 
-def redact(text: str) -> str:
-    """The text, without what looks like a secret."""
+def redact(text: str, known: Collection[str] = ()) -> str:
+    """The text, without what looks like a secret, and without those that are known (`secrets_in`)."""
+    for secret in known:
+        text = text.replace(secret, GONE)
     for pattern, whole in _PATTERNS:
         text = pattern.sub(whole if whole is not None else lambda m: m["keep"] + GONE, text)
     return text
@@ -54,6 +59,28 @@ def redacted(value: Any, name: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [redacted(item, name) for item in value]
     return value
+
+
+def secrets_in(*values: Any) -> frozenset[str]:
+    """The texts that stand under the name of a secret in plain data, or in JSON as text or bytes: an error may repeat
+    them where no name says what they are."""
+    return frozenset(text for value in values for text in _secrets(value, False))
+
+
+def _secrets(value: Any, secret: bool) -> Iterator[str]:
+    if isinstance(value, bytes | str) and value[:1] in _JSON:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _secrets(item, secret or bool(_NAME.fullmatch(str(name)) and _WORD.search(str(name))))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _secrets(item, secret)
+    elif secret and isinstance(value, str) and len(value) >= KNOWN_CHARS_MIN:
+        yield value
 
 
 def _is_told(value: Any, name: str) -> bool:

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib import import_module
@@ -201,7 +201,16 @@ class Traces:
     # --- calls ---------------------------------------------------------------------------------
     @contextmanager
     def call(
-        self, tenant: str, run: str, name: str, key: str, attempt: int, *, model: bool, asks: bool
+        self,
+        tenant: str,
+        run: str,
+        name: str,
+        key: str,
+        attempt: int,
+        *,
+        model: bool,
+        asks: bool,
+        secrets: Callable[[], Collection[str]] = tuple,
     ) -> Iterator[Any]:
         """The span of one attempt of a call, current while the author's code runs. `model`: a lookup that is paid for;
         `asks`: the receiver is asked about an earlier attempt."""
@@ -230,7 +239,7 @@ class Traces:
             with self._api.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:  # told in the span, and raised again
-            self.failed(span, error)
+            self.failed(span, error, secrets())
             raise
         finally:
             span.end()
@@ -243,9 +252,9 @@ class Traces:
             span.set_attribute("error.type", code)
             span.set_status(self._api.Status(self._api.StatusCode.ERROR, redact(outcome.detail)[:500]))
 
-    def failed(self, span: Any, error: BaseException) -> None:
+    def failed(self, span: Any, error: BaseException, secrets: Collection[str] = ()) -> None:
         """A call that raised: of which type, and what it said, without secrets."""
-        said = redact(f"{type(error).__name__}: {error}")[:500]
+        said = redact(f"{type(error).__name__}: {error}", secrets)[:500]
         span.set_attribute("error.type", type(error).__name__)
         span.set_status(self._api.Status(self._api.StatusCode.ERROR, said))
 
@@ -259,6 +268,13 @@ class Started(NamedTuple):
     def landed(self) -> None:
         """The run was created."""
         self.span.end()
+
+
+def _without_secrets(_: Any, span: Any, parent_context: Any = None) -> None:
+    """What libraries say of a request's address as its span begins: there may be a key in it (S29)."""
+    for name, value in (span.attributes or {}).items():
+        if name.startswith(("url.", "http.", "db.")) and isinstance(value, str) and (clean := redact(value)) != value:
+            span.set_attribute(name, clean)
 
 
 def configure() -> None:
@@ -283,5 +299,6 @@ def configure() -> None:
         otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         processor = export.BatchSpanProcessor(otlp.OTLPSpanExporter())
     provider = sdk.TracerProvider()
+    provider.add_span_processor(type("Discreet", (sdk.SpanProcessor,), {"on_start": _without_secrets})())
     provider.add_span_processor(processor)
     api.set_tracer_provider(provider)

@@ -1,0 +1,157 @@
+"""What is taken for a secret, how long looking for it takes, and what an export gives away (S19, S29)."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretBytes, SecretStr
+
+from outlast import Context, NoUndo, Workflow, activity
+from outlast.core.codec import Codec
+from outlast.core.rows import is_over
+from outlast.errors import DefinitionError
+from outlast.flow import role
+from outlast.runtime.export import export, verify
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.runtime.watch import until
+from outlast.telemetry.redact import GONE, redact, redacted, secrets_in
+
+SECRET = "canary-Pass-77AQ"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"password": SECRET}, {"db": {"api_key": SECRET}}, {"secrets": [SECRET, {"of": SECRET}]}, [{"Token": SECRET}],
+        {"credentials": {"user": "ana", "value": SECRET}}, {"arguments": json.dumps({"password": SECRET})},
+        {"plans": json.dumps([{"arguments": json.dumps({"password": SECRET})}])}, {"x-api-key": SECRET},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_under_the_name_of_a_secret_is_left_out(value: Any) -> None:
+    clean = redacted(value)
+    assert SECRET not in json.dumps(clean) and GONE in json.dumps(clean)
+    assert redacted(clean) == clean
+    assert SECRET in secrets_in(value)
+
+
+def test_what_is_none_stays() -> None:
+    said = {"tokens": 412, "max_tokens": 4096, "password": None, "secret": False, "user": "ana", "text": "{not json"}
+    assert redacted(said) == said
+    hint = "send Authorization: Bearer … with a token that is current"
+    assert redact(hint) == hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password={SECRET}", f'{{"password": "{SECRET}"}}', f"{{'api_key': '{SECRET}'}}",
+        f"Authorization: Basic {SECRET}",
+        json.dumps(json.dumps({"password": SECRET})), f"postgresql://app:{SECRET}@db/x", f"https://u:a@{SECRET}@host/x",
+        f'"password": "a\\"{SECRET}"', f"?token={SECRET}&x=1", f"PGPASSWORD={SECRET} psql", f"my-secret-name: {SECRET}",
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_text_that_says_a_secret_is_redacted(text: str) -> None:
+    assert SECRET not in redact(text)
+
+
+def test_a_known_secret_is_left_out_where_nothing_names_it() -> None:
+    known = secrets_in(b'{"password": "canary-Pass-77AQ", "pin": "1", "token": "short"}')
+    assert known == {SECRET}
+    assert redact(f"cannot log in as ana/{SECRET}!", known) == f"cannot log in as ana/{GONE}!"
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["password", "token-", "a", "eyJabcdefgh.", "-eyJabcdefgh", "x://a", "a.", "a:b://:", 'password="', "password   ",
+     "bearer ", "sk-", "-----BEGIN PRIVATE KEY-----", '\\"secret', "secret=\\", "[", "{", '{"a":'],
+)  # fmt: skip
+def test_a_long_text_of_a_stranger_is_looked_at_in_its_length(unit: str) -> None:
+    """A supplier's refusal is redacted in the worker's loop: one that took the square of its length cost the lease."""
+    program = f"from outlast.telemetry.redact import redacted; redacted({unit!r} * ({1 << 20} // {len(unit)}))"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("kind", [SecretStr, SecretBytes, list[SecretStr]])
+def test_a_type_that_hides_its_value_is_not_stored(kind: Any) -> None:
+    """It would be stored as asterisks, and be those after the next wait."""
+
+    class State(BaseModel):
+        name: str
+        key: kind
+
+    with pytest.raises(DefinitionError, match="holds a Secret"):
+        Codec(State, named="the state of x")
+
+    class SecretSanta(BaseModel):
+        name: str
+
+    Codec(SecretSanta)
+
+
+# --- exports -------------------------------------------------------------------------------------
+class Login(BaseModel):
+    user: str
+    password: str
+    page: str
+    tries: int = 0
+
+
+logins = Workflow("export-login", state=Login)
+
+
+@activity(key="export-login/{user}", undo=NoUndo("nothing is kept"))
+async def log_in(user: str, password: str) -> dict[str, str]:
+    return {"session_token": f"session of {password}", "as": user}
+
+
+@logins.node(start=True)
+async def ask(ctx: Context[Login]) -> None:
+    plan = log_in.plan(ctx.state.user, ctx.state.password)
+    ctx.tell("asked", f"with password={ctx.state.password}")
+    decision = await ctx.approval(plan, summary="log in", by=role("finance"), within=timedelta(hours=1))
+    await ctx.do_plan(decision.chosen)
+
+
+@pytest.mark.req("TEST-4", "GATE-8")
+@pytest.mark.parametrize("page", ["", "x" * 20_000], ids=["small", "in parts"])
+def test_an_export_has_no_secret_and_can_be_verified(page: str) -> None:
+    async def story() -> tuple[dict[str, Any], dict[str, Any]]:
+        store = await open_store("memory:")
+        ops = Operations(store, tenant="t", actor=Actor("ana", frozenset({"finance"}), ("finance",)),
+                         workflows={"export-login": logins})  # fmt: skip
+        async with InProcessRuntime(store, [logins]):
+            started = await ops.start("export-login", {"user": "ana", "password": SECRET, "page": page})
+
+            async def asked() -> str | None:
+                return next((row.id for row in await ops.approvals_of(started.run)), None)
+
+            async def ended() -> bool | None:
+                return is_over(await ops.run(started.run)) or None
+
+            approval = await until(store, asked, within_s=30)
+            assert approval is not None
+            await ops.approve(approval, reason="fine")
+            assert await until(store, ended, within_s=30)
+        return await export(ops, started.run), await export(ops, started.run, whole=True)
+
+    shown, whole = asyncio.run(story())
+    assert SECRET in json.dumps(whole) and SECRET not in json.dumps(shown)
+    looked, all_of_it = verify(json.dumps(shown).encode()), verify(json.dumps(whole).encode())
+    assert (looked.findings, all_of_it.findings) == ((), ())
+    assert all_of_it.redacted == 0 < looked.redacted
+    touched = {name for name, rows in shown.items() if isinstance(rows, list) for row in rows if "redacted" in row}
+    assert touched >= {"events", "effects", "approvals"}
+    assert bool(whole.get("values")) == bool(page) and not shown.get("values")
+    events = shown["events"]
+    plain = next(n for n, row in enumerate(events) if "redacted" not in row)
+    events[plain]["body"] = events[plain]["body"].replace("ana", "eve").replace("epoch", "epocH")
+    assert {f.check for f in verify(json.dumps(shown).encode()).findings} >= {"row_digest", "history_chain"}
