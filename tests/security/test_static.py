@@ -41,6 +41,7 @@ def test_a_token_is_its_caller_and_stands_nowhere() -> None:
     ["", "Bearer", "Bearer ", f"Basic {ANA}", ANA, f"Bearer  {ANA}", f"Bearer {ANA} ", f"Bearer {ANA}x",
      f"Bearer {ANA[:-1]}", "Bearer olt_", f"Bearer {ANA.lower()}", f"Bearer {ANA_LINE.rpartition('=')[2]}",
      "Bearer \x00", "Bearer é", "Bearer " + "x" * 9_000],
+    ids=[f"header {n}" for n in range(15)],  # the tokens are made anew in each process
 )  # fmt: skip
 def test_anything_else_proves_nothing(header: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
