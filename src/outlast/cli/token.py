@@ -1,7 +1,9 @@
 """`outlast token new`: a credential of ours, and the line by which a service knows it."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +12,7 @@ from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import Command, Group
+from outlast.cli.text import inert
 from outlast.core.budget import SECOND
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import SystemClock
@@ -25,8 +28,11 @@ def token() -> None:
 @click.argument("roles", nargs=-1, required=True)
 @click.option("--program", is_flag=True, help="An agent's, a worker's or a script's: it never decides.")
 @click.option("--days", type=click.IntRange(1, 3_650), help="Good for so long [for ever].")
+@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Add the line to this file.")
 @click.pass_context
-def new(ctx: click.Context, name: str, roles: tuple[str, ...], program: bool, days: int | None) -> None:
+def new(
+    ctx: click.Context, name: str, roles: tuple[str, ...], program: bool, days: int | None, to: Path | None
+) -> None:
     """A new token of NAME, of the tenant of --tenant, with these ROLES: viewer, starter, operator, admin, approver,
     agent, worker, and those that your approvals ask for.
 
@@ -37,12 +43,25 @@ def new(ctx: click.Context, name: str, roles: tuple[str, ...], program: bool, da
     today = datetime.fromtimestamp(SystemClock().wall() / SECOND, UTC)
     until = today + timedelta(days=days + 1) if days else None  # the day that it no longer is
     made, line = _static().new_token(name, tenant=settings.tenant, roles=roles, person=not program, until=until)
+    if to is not None:
+        _add(to, line)
     screen = Screen(settings)
     if not screen.data({"token": made, "line": line}):
         screen.line(f"token  {made}")
         screen.line(f"line   {line}")
-        screen.advice("→ the token to its owner, the line to OUTLAST_AUTH__TOKENS; then: outlast serve")
+        where = f"OUTLAST_AUTH__TOKENS_FILE={to}" if to else "the line to OUTLAST_AUTH__TOKENS"
+        screen.advice(f"→ the token to its owner, {inert(where)}; then: outlast serve")
     ctx.exit(OK)
+
+
+def _add(file: Path, line: str) -> None:
+    """A line more, in a file that only its owner reads. Raises InvalidInput."""
+    try:
+        with open(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+", encoding="utf-8") as lines:
+            before = lines.read()
+            lines.write(f"{'' if not before or before.endswith(chr(10)) else chr(10)}{line}\n")
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written", error.strerror or str(error), "name another file") from None
 
 
 def _static() -> Any:
