@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from outlast.core.events import EventType
-from outlast.service.live import BUFFER
+from outlast.service.listener import BUFFER
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 
 STREAM = {"Accept": "text/event-stream"}
@@ -147,11 +147,11 @@ def test_a_slow_one_is_cut(folder_url: str) -> None:
             for n in range(BUFFER + 10):
                 for each in (slow, good):
                     each.push(n + 1, b"x")
-                await good.frames.get()
+                await good.heard()
 
         service.call(flood())
         assert slow.cut.is_set() and not good.cut.is_set()
-        assert slow.frames.qsize() <= BUFFER
+        assert len(slow) <= BUFFER
 
 
 def _address(service: Service) -> tuple[str, int]:

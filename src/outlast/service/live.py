@@ -1,27 +1,33 @@
 """Events as they come, for any number of listeners: one look at the store for all of them, and bounded buffers.
 
-While somebody listens, one task looks at the rows of the runs that are listened to (one read, however many listeners)
-and sends each new event, framed once, to everybody who wants it. Whoever is too slow is cut, not waited for.
+While somebody listens, one task sends each new event, framed once, to everybody who wants it. What this process itself
+commits it is told at once; what others do it finds by looking at the rows of the runs that are listened to (one read,
+however many listeners), of those that have just been asked for something, and by a sweep where all runs are listened
+to. Whoever is too slow is cut, not waited for.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.errors import StoreError
+from outlast.runtime.views import ENDINGS
+from outlast.service.listener import Listener
 from outlast.service.stream import HEARTBEAT, frame
 from outlast.service.sweep import Sweep
-from outlast.store.port import Store
+from outlast.store.port import Store, Telling
 
 LOOK_S: Final = 0.1
 """Between two looks at the store, where no wake tells of a change earlier."""
 LOOK_PER_RUN_S: Final = 0.0005
-"""Longer by so much for each run that is listened to, so that looking takes a few percent of a core at most."""
+"""Longer by so much for each run that is looked at, so that looking takes a few percent of a core at most."""
+TOGETHER_S: Final = 0.01
+"""Events of one moment go out together."""
+EXPECT_S: Final = 10.0
+"""How long a run is looked at after this process has left it a note, for those who listen to all runs."""
 HEARTBEAT_S: Final = 15.0
-BUFFER: Final = 256
-"""Frames that a listener may be behind."""
 LISTENERS_MAX: Final = 5_000
 BATCH: Final = 200  # events read at once
 KEEP_S: Final = 120.0
@@ -31,30 +37,6 @@ Place = tuple[str, str]
 log: Final = logging.getLogger("outlast.service")
 
 
-class Listener:
-    """One who listens. `frames` ends with None: after the last event of a run, at the service's end, or when cut."""
-
-    def __init__(self, tenant: str, run: str) -> None:
-        self.tenant = tenant
-        self.run = run  # '' = every run of the tenant
-        self.frames: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(BUFFER + 1)
-        self.cut = asyncio.Event()  # it was too slow, or the service stops
-
-    def push(self, seq: int, data: bytes) -> None:
-        """One more frame; too many, and it is cut."""
-        if self.frames.qsize() >= BUFFER:
-            self.cut.set()
-        if not self.cut.is_set():
-            self.frames.put_nowait((seq, data))
-
-    def end(self) -> None:
-        """Nothing more will come."""
-        if self.frames.full():
-            self.cut.set()
-        else:
-            self.frames.put_nowait(None)
-
-
 class Live:
     """The one watcher of a service."""
 
@@ -62,18 +44,23 @@ class Live:
         self._store = store
         self._look_s = look_s
         self._heartbeat_s = heartbeat_s
-        self._listeners: set[Listener] = set()
-        self._runs: dict[Place, int] = {}  # events of each that were sent on
+        self._listeners: dict[Place, set[Listener]] = {}  # by tenant and run; '' = all runs
+        self._count = 0
+        self._runs: dict[Place, int] = {}  # the last event of each that was sent on
         self._tenants: dict[str, Sweep] = {}
+        self._told: dict[Place, int] = {}  # what this process has just moved, and the number of its last event
+        self._expected: dict[Place, float] = {}  # what this process has left a note, and until when it is looked at
         self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
+        self._stir = asyncio.Event()  # something was told
+        self._changed = asyncio.Event()  # somebody, somewhere, has something due
+        self._looked = 0.0
 
     def __len__(self) -> int:
-        return len(self._listeners)
+        return self._count
 
     def full(self) -> bool:
         """Are there as many listeners as this process serves?"""
-        return len(self._listeners) >= LISTENERS_MAX
+        return self._count >= LISTENERS_MAX
 
     async def listen(self, tenant: str, run: str) -> Listener:
         """From here on every event of a run is heard. Raises StoreError where the store cannot be read."""
@@ -95,25 +82,33 @@ class Live:
         return self._add(Listener(tenant, "")), sweep.since(last)
 
     def _add(self, listener: Listener) -> Listener:
-        self._listeners.add(listener)
+        self._listeners.setdefault((listener.tenant, listener.run), set()).add(listener)
+        self._count += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         return listener
 
     def leave(self, listener: Listener) -> None:
         """It is not told any more; what nobody listens to is not looked at any more."""
-        self._listeners.discard(listener)
-        if listener.run and not self._of_run((listener.tenant, listener.run)):
-            self._runs.pop((listener.tenant, listener.run), None)
-        if not listener.run and not any(each.tenant == listener.tenant and not each.run for each in self._listeners):
-            self._tenants[listener.tenant].left_at = asyncio.get_running_loop().time()
+        place = (listener.tenant, listener.run)
+        here = self._listeners.get(place, set())
+        if listener not in here:
+            return
+        here.remove(listener)
+        self._count -= 1
+        if not here:
+            del self._listeners[place]
+            self._runs.pop(place, None)
+            if not listener.run:
+                self._tenants[listener.tenant].left_at = asyncio.get_running_loop().time()
         if not self._listeners and not self._tenants:
             self._stop()
 
     def close(self) -> None:
         """End every stream: the service stops."""
-        for listener in list(self._listeners):
-            listener.end()
+        for here in self._listeners.values():
+            for listener in here:
+                listener.end()
         self._stop()
 
     def _stop(self) -> None:
@@ -121,82 +116,136 @@ class Live:
             self._task.cancel()
             self._task = None
 
-    def _of_run(self, place: Place) -> list[Listener]:
-        return [each for each in self._listeners if each.run == place[1] and each.tenant == place[0]]
-
+    # --- the task -------------------------------------------------------------------------------
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         beat = loop.time() + self._heartbeat_s
-        unsubscribe = self._store.on_change(self._changed.set)
+        ends: list[Callable[[], None]] = [self._store.on_change(self._hear_change)]
+        if isinstance(self._store, Telling):
+            ends.append(self._store.on_moved(self._hear))
         try:
             while self._listeners or self._tenants:
-                self._changed.clear()
                 try:
-                    await self._look()
+                    await self._send_on()
                 except StoreError as error:
                     log.warning("the event streams wait for the store: %s", error.what)
+                    await asyncio.sleep(self._look_s)
                 if loop.time() >= beat:
                     beat = loop.time() + self._heartbeat_s
-                    for listener in self._listeners:
-                        listener.push(0, HEARTBEAT)
-                    left = [t for t, s in self._tenants.items() if s.left_at and loop.time() > s.left_at + KEEP_S]
-                    for tenant in left:
-                        del self._tenants[tenant]
+                    self._beat(loop.time())
                 await self._rest()
         finally:
-            unsubscribe()
+            for end in ends:
+                end()
+
+    def _hear_change(self) -> None:
+        self._changed.set()
+        self._stir.set()
+
+    def _hear(self, tenant: str, run: str, seq: int) -> None:
+        """This process has moved a run to this event, or (0) has left it a note."""
+        place = (tenant, run)
+        if seq and (place in self._runs or tenant in self._tenants):
+            self._told[place] = max(seq, self._told.get(place, 0))
+            self._expected.pop(place, None)
+            self._stir.set()
+        elif tenant in self._tenants:
+            self._expected[place] = asyncio.get_running_loop().time() + EXPECT_S
+
+    def _beat(self, now: float) -> None:
+        for here in self._listeners.values():
+            for listener in here:
+                listener.push(0, HEARTBEAT)
+        for tenant in [t for t, s in self._tenants.items() if s.left_at and now > s.left_at + KEEP_S]:
+            del self._tenants[tenant]
 
     async def _rest(self) -> None:
-        """Until a run may have moved, or for as long as many runs need; never without a pause."""
-        pause = LOOK_PER_RUN_S * len(self._runs)
-        await asyncio.sleep(min(1.0, self._look_s / 10 + pause))
-        try:
-            async with asyncio.timeout(self._look_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass  # nobody told us: look all the same
+        """Until there is something to send or a look is due; never without a pause."""
+        await asyncio.sleep(TOGETHER_S)
+        if not self._told:
+            self._stir.clear()
+            try:
+                async with asyncio.timeout_at(self._earliest() + self._look_s):
+                    await self._stir.wait()
+            except TimeoutError:
+                pass  # nobody told us: look all the same
 
-    async def _look(self) -> None:
-        moved: dict[Place, tuple[Run, int]] = {}
-        places = list(self._runs)
+    def _earliest(self) -> float:
+        """When the store may be looked at again."""
+        return self._looked + min(1.0, TOGETHER_S + LOOK_PER_RUN_S * (len(self._runs) + len(self._expected)))
+
+    async def _send_on(self) -> None:
+        """What was told, and what a look finds where one is due."""
+        loop = asyncio.get_running_loop()
+        moved, self._told = self._told, {}
+        try:
+            if loop.time() >= self._earliest() + (0 if self._changed.is_set() else self._look_s):
+                self._changed.clear()
+                for place, seq in (await self._look()).items():
+                    moved[place] = max(seq, moved.get(place, 0))
+                self._looked = loop.time()
+            for place, seq in list(moved.items()):
+                await self._send(place, seq)
+                del moved[place]
+        finally:
+            if moved:  # the store is away: it is told later
+                self._told = {**moved, **self._told}
+
+    async def _look(self) -> dict[Place, int]:
+        """Runs with events that were not sent on yet, as far as a look shows, and the last event of each."""
+        now = asyncio.get_running_loop().time()
+        self._expected = {place: until for place, until in self._expected.items() if until > now}
+        places = list({**self._runs, **self._expected})
+        moved: dict[Place, int] = {}
         for place, row in zip(places, await self._store.load_many(RUN, places), strict=True):
-            if isinstance(row, Run) and row.seq > (sent := self._runs.get(place, row.seq)):
-                moved[place] = (row, sent)
-            elif row is None:
+            if isinstance(row, Run):
+                if row.seq > self._sent(place, row.seq):
+                    moved[place] = row.seq
+                if is_over(row):
+                    self._expected.pop(place, None)
+            else:
                 self._forgotten(place)
         for sweep in list(self._tenants.values()):
-            for row, sent in await sweep.moved():
-                place = (row.tenant, row.run)
-                moved[place] = (row, min(sent, moved[place][1]) if place in moved else sent)
-        by_run: dict[Place, list[Listener]] = {}
-        for listener in self._listeners:
-            by_run.setdefault((listener.tenant, listener.run), []).append(listener)
-        for place, (row, sent) in moved.items():
-            await self._send(row, sent, by_run.get(place, ()), by_run.get((place[0], ""), ()))
+            for row in await sweep.moved():
+                moved[(row.tenant, row.run)] = row.seq
+        return moved
 
-    async def _send(self, row: Run, after: int, here: Sequence[Listener], all_runs: Sequence[Listener]) -> None:
-        place = (row.tenant, row.run)
-        while after < row.seq:
+    def _sent(self, place: Place, seq: int) -> int:
+        """The last event that everybody who wants it has; `seq` where nobody does."""
+        sweep = self._tenants.get(place[0])
+        return min(self._runs.get(place, seq), sweep.sent(place[1]) if sweep is not None else seq)
+
+    async def _send(self, place: Place, upto: int) -> None:
+        after = self._sent(place, upto)
+        sweep = self._tenants.get(place[0])
+        first = sweep is not None and not sweep.knows(place[1])
+        last: Event | None = None
+        while after < upto:
             page = await self._store.rows(EVENT, place, after=(*place, after), limit=BATCH)
-            if not page:
-                break
             for event in page:
                 assert isinstance(event, Event)
-                if here:
-                    data = frame(event, str(event.seq))
-                    for listener in here:
-                        listener.push(event.seq, data)
-                if (sweep := self._tenants.get(row.tenant)) is not None:
-                    data = sweep.keep(event)
-                    for listener in all_runs:
-                        listener.push(0, data)
-                after = event.seq
-        if place in self._runs:
-            self._runs[place] = after
-        if is_over(row) and after >= row.seq:
-            for listener in here:
+                self._pass_on(place, event, first=first)
+                after, last = event.seq, event
+            if len(page) < BATCH:
+                break
+        if last is not None and last.type in ENDINGS:
+            for listener in self._listeners.get(place, ()):
                 listener.end()
 
+    def _pass_on(self, place: Place, event: Event, *, first: bool) -> None:
+        """To each who has not had it; no await in here, so nobody comes or goes meanwhile."""
+        if (sent := self._runs.get(place)) is not None and event.seq > sent:
+            self._runs[place] = event.seq
+            _push(self._listeners.get(place, ()), event.seq, frame(event, str(event.seq)))
+        if (sweep := self._tenants.get(place[0])) is not None and sweep.is_news(event, first=first):
+            _push(self._listeners.get((place[0], ""), ()), 0, sweep.keep(event))
+
     def _forgotten(self, place: Place) -> None:
-        for listener in self._of_run(place):
+        self._expected.pop(place, None)
+        for listener in self._listeners.get(place, ()):
             listener.end()
+
+
+def _push(listeners: Iterable[Listener], seq: int, data: bytes) -> None:
+    for listener in listeners:
+        listener.push(seq, data)

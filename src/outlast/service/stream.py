@@ -64,7 +64,8 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": RETRY, "more_body": True})
         async for data in self._frames:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            if data:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

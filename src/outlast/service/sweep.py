@@ -1,10 +1,9 @@
 """Which runs of a tenant have moved, found by looking, and what was sent of them lately."""
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Final
 
-from outlast.core.rows import RUN, Event, Row, Run, is_over
+from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.runtime.clocks import new_id
 from outlast.service.stream import frame
 from outlast.store.port import Store
@@ -13,54 +12,81 @@ RECENT: Final = 200
 """Runs of a tenant looked at in every look; and as many of the older ones, in turn."""
 KEPT: Final = 5_000
 """Events that one who comes back may have missed."""
+LATE_MS: Final = 5_000
+"""How long before it landed an event may have been stamped."""
 
 
 class Sweep:
-    """The newest runs are looked at every time, the older ones a page at a time: what is old may be told later.
+    """The newest runs are looked at every time, the older ones a page at a time: what others do to them is told later.
 
     No index finds events by their time, since every event would pay for it; a sweep pays only while somebody listens.
+    What this process itself does is told at once (live.py).
     """
 
     def __init__(self, store: Store, tenant: str) -> None:
         self.left_at = 0.0  # of the loop's clock; when its last listener left, 0 = there is one
         self._store = store
         self._tenant = tenant
-        self._known: dict[str, int] = {}
+        self._known: dict[str, int] = {}  # the last event of each run that was sent, or was there before
         self._cursor = ""
-        self._began = False
+        self._since = 0  # what happened later to a run that is not known is news; business time
+        self._turn_at = 0  # when the present turn through the older ones began
         self._life = new_id("")  # ids of another process, or of an earlier stream, are none of ours
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._sent = 0
 
     async def begin(self) -> None:
         """What is there now is not news."""
-        await self.moved()
-
-    async def moved(self) -> list[tuple[Run, int]]:
-        """Runs with events since the last look at them, each with the number of the last event known."""
+        self._turn_at = (await self._store.now()).business
+        self._since = self._turn_at - LATE_MS
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
-        found = self._look(newest.rows, recent=True)
-        if newest.cursor:
-            older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
-            found += self._look(older.rows, recent=False)
-            self._cursor = older.cursor
-        self._began = True
-        return found
+        self._known = {row.run: row.seq for row in newest.rows if isinstance(row, Run)}
 
-    def _look(self, rows: Sequence[Row], *, recent: bool) -> list[tuple[Run, int]]:
-        """Those of these that moved. A recent one that was never seen has begun since; an older one is known from here
-        on."""
-        found: list[tuple[Run, int]] = []
-        for row in rows:
-            assert isinstance(row, Run)
-            known = self._known.get(row.run, 0 if recent and self._began else row.seq)
-            if known < row.seq:
-                found.append((row, known))
-            if is_over(row) and not recent:
-                self._known.pop(row.run, None)
-            else:
-                self._known[row.run] = row.seq
-        return found
+    async def moved(self) -> list[Run]:
+        """Runs with events that were not sent, as far as this look goes."""
+        newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
+        rows = list(newest.rows)
+        if newest.cursor:
+            if not self._cursor:
+                await self._next_turn()
+            older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
+            self._cursor = older.cursor
+            rows += older.rows
+        runs = [row for row in rows if isinstance(row, Run) and not self._is_past(row)]
+        unknown = [row for row in runs if row.run not in self._known]
+        old = set()
+        if unknown:
+            last = await self._store.load_many(EVENT, [(row.tenant, row.run, row.seq) for row in unknown])
+            old = {each.run for each in last if isinstance(each, Event) and each.at < self._since}
+            self._known |= {row.run: row.seq for row in unknown if row.run in old}
+        return [row for row in runs if row.run not in old and self.sent(row.run) < row.seq]
+
+    async def _next_turn(self) -> None:
+        """Everything that had happened when the last turn began has been seen in it."""
+        self._since = self._turn_at - LATE_MS
+        self._turn_at = (await self._store.now()).business
+
+    def _is_past(self, run: Run) -> bool:
+        """It ended before what could be news: nothing more is remembered of it."""
+        if is_over(run) and run.ended_at < self._since:
+            self._known.pop(run.run, None)
+            return True
+        return False
+
+    def knows(self, run: str) -> bool:
+        """Was it there before, or has anything of it been sent?"""
+        return run in self._known
+
+    def sent(self, run: str) -> int:
+        """The last event of a run that needs no sending."""
+        return self._known.get(run, 0)
+
+    def is_news(self, event: Event, *, first: bool) -> bool:
+        """Is it to be sent? It is known from here on. `first`: its run was not known before this look."""
+        if event.seq <= self.sent(event.run):
+            return False
+        self._known[event.run] = event.seq
+        return not first or event.at >= self._since
 
     def keep(self, event: Event) -> bytes:
         """The event as it is sent to who listens to all runs, kept for who comes back."""

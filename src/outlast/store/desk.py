@@ -6,13 +6,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, ClassVar, Final
 
-from outlast.core.commit import Chain, Commit, Done
+from outlast.core.commit import Chain, Commit, Done, Post, Put
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
-from outlast.store.port import Step
+from outlast.store.port import Moved, Step
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
@@ -29,6 +30,7 @@ class Desk(ABC):
         self._lock = threading.Lock()
         self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
         self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops of which somebody awaits what lingers
+        self._ears: tuple[tuple[asyncio.AbstractEventLoop, Moved], ...] = ()  # who hears what is moved here
 
     # --- what a store adds ---------------------------------------------------------------
     @abstractmethod
@@ -62,6 +64,8 @@ class Desk(ABC):
             future.exception()  # read: a refused commit that nobody awaits is no mistake
         else:
             self._queue(ticket, loop)
+            if self._ears:
+                future.add_done_callback(partial(self._tell_landed, commit))
         return future
 
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
@@ -107,7 +111,39 @@ class Desk(ABC):
     async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
         """See the port."""
         taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners))
+        if self._ears:
+            self._tell([(row.tenant, row.run, row.seq) for row in taken])
         return taken
+
+    def on_moved(self, hear: Moved) -> Callable[[], None]:
+        """See `Telling`."""
+        ear = (asyncio.get_running_loop(), hear)
+        self._ears = (*self._ears, ear)
+
+        def end() -> None:
+            self._ears = tuple(each for each in self._ears if each is not ear)
+
+        return end
+
+    def _tell_landed(self, commit: Commit, done: "asyncio.Future[Done]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            rows = [each.row for each in commit.writes if isinstance(each, Put)]
+            notes = [each.note for each in commit.writes if isinstance(each, Post)]
+            self._tell(
+                [
+                    *((row.tenant, row.run, row.seq) for row in rows if isinstance(row, Run)),
+                    *((note.tenant, note.run, 0) for note in notes),
+                ]
+            )
+
+    def _tell(self, moved: Sequence[tuple[str, str, int]]) -> None:
+        here = asyncio.get_running_loop()
+        for loop, hear in self._ears:
+            for each in moved:
+                if loop is here:
+                    hear(*each)
+                elif not loop.is_closed():
+                    loop.call_soon_threadsafe(hear, *each)
 
     # --- for the stores ------------------------------------------------------------------
     async def _alone(self, run: Callable[[Any], Any], label: str) -> Any:

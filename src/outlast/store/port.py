@@ -203,6 +203,18 @@ class Transactions(Protocol):
         back where it did not `land`. Raises Unavailable."""
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """What a store can do besides that lands its commits itself: tell what they moved, without anybody's looking."""
+
+    def on_moved(self, hear: "Moved") -> Callable[[], None]:
+        """Call `hear` in the subscriber's event loop for each run of which a commit or a take of this very process has
+        landed. Of other processes nothing is told. Answers the function that ends the subscription."""
+
+
+Moved = Callable[[str, str, int], None]
+"""Tenant, run, and the number of the run's last event; 0 where the run itself has not moved: a note was left."""
+
 OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
 
 

@@ -17,7 +17,7 @@ from outlast.service.asks import Limit, RunId
 from outlast.service.door import Door
 from outlast.service.house import House, In, Ops
 from outlast.service.ids import with_id
-from outlast.service.live import Listener
+from outlast.service.listener import Listener
 from outlast.service.stream import EventStream, frame, notice, wants_stream
 
 router = APIRouter(prefix="/v1", tags=["history"], route_class=Door)
@@ -72,17 +72,14 @@ async def _stream(house: House, ops: Operations, run: str, after: int) -> Respon
 async def _of_run(ops: Operations, run: str, sent: int, listener: Listener) -> AsyncIterator[bytes]:
     """What was there, then what comes; each once, in order."""
     while page := await ops.history(run, after=sent, limit=PAGE):
-        for event in page:
-            sent = event.seq
-            yield frame(event, str(event.seq))
+        sent = page[-1].seq
+        yield b"".join(frame(event, str(event.seq)) for event in page)
     row = await ops.run(run)
     if is_over(row) and sent >= row.seq:
         return
-    while (item := await listener.frames.get()) is not None:
-        seq, data = item
-        if seq == 0 or seq > sent:
-            sent = max(sent, seq)
-            yield data
+    while items := await listener.heard():
+        yield b"".join(data for seq, data in items if seq == 0 or seq > sent)
+        sent = max(sent, *(seq for seq, _ in items))
 
 
 @router.get(
@@ -107,10 +104,10 @@ async def stream_events(house: In, ops: Ops, accept: Accept = None, last: LastEv
 async def _of_all(missed: list[bytes] | None, listener: Listener) -> AsyncIterator[bytes]:
     if missed is None:
         yield notice("gap", {"why": "what came since the last event cannot be told any more", "read": "/v1/runs"})
-    for data in missed or ():
-        yield data
-    while (item := await listener.frames.get()) is not None:
-        yield item[1]
+    if missed:
+        yield b"".join(missed)
+    while items := await listener.heard():
+        yield b"".join(data for _, data in items)
 
 
 def _number(last: str | None, after: int) -> int:
