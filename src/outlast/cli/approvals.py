@@ -6,15 +6,16 @@ from typing import Any
 
 import click
 
+from outlast.cli.acting import warn_unserved
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.resumed import resumed
-from outlast.cli.runs import warn_unserved
 from outlast.cli.screen import Screen
 from outlast.cli.session import desk as desk_of
 from outlast.cli.session import on_desk, settings_now
 from outlast.cli.settings import Group, Settings
+from outlast.cli.text import json_escaped
 from outlast.core.machine import ApprovalStatus
 from outlast.runtime.spans import span
 from outlast.runtime.words import ATTENTION
@@ -51,7 +52,9 @@ async def ls(desk: Desk, screen: Screen, every: bool, limit: int, cursor: str) -
 def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     left = screen.left(view["within_until"]) if view["status"] == ApprovalStatus.PENDING else ""
     asked = screen.since(view["asked_at"])
-    first = (view["approval"], view["asks"], view["risk"], view["run"], view["who"], asked, left)
+    warned = view["warnings"] or any(plan["warnings"] for plan in view["plans"])
+    asks = f"beware! {view['asks']}" if warned else view["asks"]
+    first = (view["approval"], asks, view["risk"], view["run"], view["who"], asked, left)
     return (*first, view["status"], view["decided_by"])
 
 
@@ -130,7 +133,7 @@ def _show_plan(screen: Screen, plan: dict[str, Any], view: dict[str, Any]) -> No
         screen.line(f"    changed by {plan['changed_by']}: {json.dumps(plan['changes'], ensure_ascii=False)}")
     for warning in plan["warnings"]:
         screen.line(f"    beware: {warning}")
-    for line in json.dumps(plan["arguments"], ensure_ascii=False, indent=2).split("\n"):
+    for line in json_escaped(json.dumps(plan["arguments"], ensure_ascii=False, indent=2)).split("\n"):
         screen.line(f"    {line}")
 
 

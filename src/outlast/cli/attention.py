@@ -5,15 +5,16 @@ from typing import Any
 
 import click
 
+from outlast.cli.acting import says, unsure, warn_unserved
 from outlast.cli.attention_page import print_away, print_board, print_run
-from outlast.cli.bulk import answer_many, unsure
+from outlast.cli.bulk import answer_many
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
-from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
+from outlast.cli.webhooks import warn_unsent
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
 
@@ -48,6 +49,7 @@ async def ls(desk: Desk, screen: Screen, reason_name: str | None, workflow: str,
     if not screen.listing("attention", [*away, *views], cursor=cursor):
         print_away(screen, away)
         print_board(screen, views, runs, cursor, also=bool(away))
+        await warn_unsent(desk, screen)
     return OK
 
 

@@ -1,13 +1,10 @@
 """One answer for every run flagged for a reason: counted, asked about, given page by page, failures listed."""
 
-import asyncio
 from datetime import timedelta
 
-import click
-
+from outlast.cli.acting import says, unsure
 from outlast.cli.desk.port import Desk
-from outlast.cli.failure import CONFLICT, OK, USAGE
-from outlast.cli.runs import says
+from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.screen import Screen
 from outlast.core.machine import Choice, Reason
 from outlast.runtime.board import check_for_all
@@ -70,22 +67,3 @@ async def _answer(
         cursor = page.cursor
         if not cursor:
             return done, failed
-
-
-async def unsure(screen: Screen, question: str) -> int | None:
-    """Ask a person: None for a yes; else the exit code, once it was said that nothing was done."""
-    answer = await asyncio.to_thread(_confirm, question[0].upper() + question[1:])
-    if answer is None:
-        screen.advice("not answered: nobody was there to ask → --yes")
-        return USAGE
-    if not answer:
-        screen.line("not answered")
-        return OK
-    return None
-
-
-def _confirm(question: str) -> bool | None:
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:
-        return None

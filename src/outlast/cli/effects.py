@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
+from outlast.cli.acting import says, warn_unserved
 from outlast.cli.desk.port import Desk, Verb
 from outlast.cli.effect_page import print_effect, print_effects
 from outlast.cli.failure import OK
 from outlast.cli.modules import load_workflows
-from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
 from outlast.cli.session import desk as desk_of
 from outlast.cli.session import on_desk, settings_now

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import click
 
+from outlast.cli.acting import says, warn_unserved
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
-from outlast.cli.runs import says, warn_unserved
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
 from outlast.cli.settings import Command

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.bulk import unsure
+from outlast.cli.acting import unsure
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store

@@ -1,15 +1,15 @@
 """`outlast runs`: what each run waits for, since when, until when and then what; and the two verbs of an operator."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
 import click
 
+from outlast.cli.acting import says, unsure, warn_unserved
 from outlast.cli.desk.port import Desk, RunPage
 from outlast.cli.effect_page import print_effects
 from outlast.cli.event_data import told
-from outlast.cli.failure import OK, USAGE
+from outlast.cli.failure import OK
 from outlast.cli.run_page import show_run
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
@@ -171,34 +171,10 @@ async def cancel(desk: Desk, screen: Screen, run: str, reason: str, yes: bool) -
             screen.advice(f"  is undone: {each}")
         for each in await desk.standing(run):
             screen.advice(f"  is done, and stays done: {each}")
-        answer = await asyncio.to_thread(_confirm, f"Cancel {run}?")
-        if answer is None:
-            screen.advice("not cancelled: nobody was there to ask → --yes")
-            return USAGE
-        if not answer:
-            screen.line("not cancelled")
-            return OK
+        if (code := await unsure(screen, f"cancel {run}?", "not cancelled")) is not None:
+            return code
     await desk.cancel(run, reason=reason)
     if not screen.data({"run": run, "by": await desk.caller(), "reason": reason}):
         screen.line(f"{run} is asked to end{await says(desk)} → outlast runs show {run}")
     await warn_unserved(desk, screen, run)
     return OK
-
-
-def _confirm(question: str) -> bool | None:
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:
-        return None
-
-
-async def says(desk: Desk) -> str:
-    """Who says it."""
-    return f", says {await desk.caller()}"
-
-
-async def warn_unserved(desk: Desk, screen: Screen, run: str) -> None:
-    """Say so when no worker is there to do what was just asked for."""
-    view = await desk.glance(run)
-    if not view["served"]:
-        screen.advice(f"no worker serves {view['lane']}; start one: outlast worker MODULE")

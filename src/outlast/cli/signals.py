@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from outlast.cli.acting import warn_unserved
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
-from outlast.cli.runs import warn_unserved
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
 from outlast.cli.settings import Command

@@ -1,4 +1,4 @@
-"""Asked twice, done once: the stored answer of an `Idempotency-Key`, in a row of the store (`outlast purge` forgets it after a week).
+"""Asked twice, done once: the stored answer of an `Idempotency-Key`, in a row of the store, for a week at least.
 
 What a key stands for is the caller, the operation, its address and its body. Only what was done is stored: a refusal
 wrote nothing, so the key is free again. A process that dies with a request under way leaves it `in flight`; after

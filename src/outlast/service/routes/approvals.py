@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import ApprovalStatus
@@ -15,10 +14,11 @@ from outlast.runtime import inbox
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import run_view
 from outlast.service import shapes
-from outlast.service.asks import ApprovalId, Cursor, Decide, Limit, Reassign
+from outlast.service.asks import ApprovalId, Decide, Reassign
 from outlast.service.conditional import IfMatch, etag, seen, stale
 from outlast.service.door import Door
 from outlast.service.house import House, In, Ops
+from outlast.service.paging import Pages
 from outlast.service.problems import Refused
 from outlast.service.routes.runs import IdempotencyKey
 
@@ -29,16 +29,12 @@ DECISION: Final = Decide.model_json_schema()
 
 @router.get("/approvals", operation_id="list_approvals", response_model=shapes.Approvals, summary="List approvals")
 async def list_approvals(
-    house: In,
     ops: Ops,
-    request: Request,
-    response: Response,
+    pages: Pages,
     status: Annotated[ApprovalStatus | None, Query(description="All of them where it is left out.")] = None,
     mine: Annotated[bool, Query(description="Only those that wait for a decision that the caller may make.")] = False,
     role: Annotated[str, Query(max_length=100, description="Only those whose rule names this role.")] = "",
     overdue: Annotated[bool, Query(description="Only those that nobody decided in time.")] = False,
-    cursor: Cursor = "",
-    limit: Limit = 50,
 ) -> dict[str, Any]:
     """Newest first. With a filter a page may hold fewer than `limit` and still have a next one."""
     rows, further = await inbox.approvals(
@@ -47,13 +43,10 @@ async def list_approvals(
         mine=mine,
         role=role,
         overdue=overdue,
-        cursor=await house.cursors.open(request, ops.tenant, cursor),
-        limit=limit,
+        cursor=pages.place,
+        limit=pages.limit,
     )
-    return {
-        "approvals": [inbox.listed_approval(ops, row) for row in rows],
-        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
-    }
+    return await pages.page("approvals", [inbox.listed_approval(ops, row) for row in rows], further)
 
 
 @router.get(

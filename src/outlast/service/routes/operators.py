@@ -17,11 +17,12 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, worker_view
 from outlast.service import shapes
-from outlast.service.asks import Cursor, EffectId, Limit, Resolve, ResolveEffect, RunId, Since
+from outlast.service.asks import Cursor, EffectId, Resolve, ResolveEffect, RunId, Since
 from outlast.service.conditional import IfMatch, check_unmoved
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
 from outlast.service.ids import effect_of, with_id
+from outlast.service.paging import Pages
 from outlast.service.routes.runs import IdempotencyKey, done
 
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=Door)
@@ -75,25 +76,19 @@ async def resolve_attention(
 
 @router.get("/effects", operation_id="list_ledger", response_model=shapes.Effects, summary="Calls of all runs")
 async def list_ledger(
-    house: In,
     ops: Ops,
-    request: Request,
-    response: Response,
+    pages: Pages,
     status: Annotated[EffectStatus | None, Query(description="Only these; `uncertain` waits for a person.")] = None,
     activity: Annotated[str, Query(max_length=100)] = "",
     run: Annotated[str, Query(max_length=100)] = "",
     since: Since = None,
-    cursor: Cursor = "",
-    limit: Limit = 50,
 ) -> dict[str, Any]:
     """What was done to the world, by whatever run, newest first, and what became of each call."""
-    place = await house.cursors.open(request, ops.tenant, cursor)
-    rows, further = await ops.ledger(status=status, activity=activity, run=run, since=since, cursor=place, limit=limit)
+    rows, further = await ops.ledger(
+        status=status, activity=activity, run=run, since=since, cursor=pages.place, limit=pages.limit
+    )
     now = await ops.store.now()
-    return {
-        "effects": [with_id(effect_view(row, now)) for row in rows],
-        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
-    }
+    return await pages.page("effects", [with_id(effect_view(row, now)) for row in rows], further)
 
 
 @router.post(

@@ -19,10 +19,8 @@ from outlast.service.asks import (
     Adopt,
     Cancel,
     Continue,
-    Cursor,
     Extend,
     Given,
-    Limit,
     NamePart,
     RunId,
     Signal,
@@ -31,7 +29,8 @@ from outlast.service.asks import (
 )
 from outlast.service.conditional import IfMatch, check_unmoved, etag
 from outlast.service.door import Door
-from outlast.service.house import In, Ops
+from outlast.service.house import Ops
+from outlast.service.paging import Pages
 from outlast.telemetry.traces import parent_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Door)
@@ -79,18 +78,14 @@ def _traceparent(request: Request) -> str:
 
 @router.get("/runs", operation_id="list_runs", response_model=shapes.Runs, summary="List runs")
 async def list_runs(
-    house: In,
     ops: Ops,
-    request: Request,
-    response: Response,
+    pages: Pages,
     status: Annotated[RunStatus | None, Query(description="The engine's status.")] = None,
     workflow: Annotated[str, Query(max_length=100)] = "",
     attention: Annotated[bool, Query(description="Only those that a person must look at.")] = False,
     waiting_for: Annotated[WaitingKind | None, Query(description="Only those that wait for this.")] = None,
     q: Annotated[str, Query(max_length=100, description="In the run's id or correlation id.")] = "",
     since: Since = None,
-    cursor: Cursor = "",
-    limit: Limit = 50,
 ) -> dict[str, Any]:
     """Newest first. With `attention`, `waiting_for` or `q` a page may hold fewer than `limit` and still have a next."""
     rows, further = await ops.runs(
@@ -100,15 +95,13 @@ async def list_runs(
         waiting_for=waiting_for or "",
         q=q,
         since=since,
-        cursor=await house.cursors.open(request, ops.tenant, cursor),
-        limit=limit,
+        cursor=pages.place,
+        limit=pages.limit,
     )
     serving = await ops.serving()
     asked = await ops.unheeded(rows)
-    return {
-        "runs": [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows],
-        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
-    }
+    views = [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows]
+    return await pages.page("runs", views, further)
 
 
 @router.get("/runs/{run}", operation_id="get_run", response_model=shapes.WholeRun, summary="Look at a run")
