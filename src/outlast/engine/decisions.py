@@ -62,7 +62,7 @@ async def decide(
         )
         _heed(commit, verdict)
         if (left := await _landed(store, row, commit)) is None:
-            return await find_approval(store, row.tenant, row.id)
+            return next(put.row for put in commit.writes if isinstance(put, Put) and isinstance(put.row, Approval))
         if version:
             raise _moved(left)
         if left.who != row.who:

@@ -59,8 +59,8 @@ async def whole_approval(ops: Operations, row: Approval, run: Run) -> dict[str, 
     return {
         **listed_approval(ops, row),
         "version": row.version,
-        "evidence": await evidence_of(ops, row),
-        "changed_since_asked": await changed_since(ops, row),
+        "evidence": await evidence_of(ops, run),
+        "changed_since_asked": await changed_since(ops, row, run),
         "run_shown": shown_status(run),
     }
 
@@ -82,16 +82,16 @@ def _is_overdue(row: Approval, now: int) -> bool:
     return row.status is ApprovalStatus.EXPIRED or (row.status is ApprovalStatus.PENDING and now >= row.within_until)
 
 
-async def evidence_of(ops: Operations, row: Approval) -> list[dict[str, Any]]:
+async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
     """What the run has done before it asks: the effects that stand, the latest first."""
-    done = [e for e in await ops.effects(row.run) if e.status is EffectStatus.DONE]
+    done = [e for e in await ops.effects_of(run) if e.status is EffectStatus.DONE]
     return [
         {"effect": e.activity, "key": e.key, "outcome": effect_words(e, ""), "external_id": e.external_id}
         for e in reversed(done[-EVIDENCE_MAX:])
     ]
 
 
-async def changed_since(ops: Operations, row: Approval) -> list[dict[str, Any]]:
+async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[str, Any]]:
     """What has happened to the run or the approval since it was asked: votes, changes, notes of people and programs."""
     found = [(vote["at"], f"approved «{vote['reason']}»", vote["by"]) for vote in votes_of(row)]
     found += [
@@ -101,7 +101,7 @@ async def changed_since(ops: Operations, row: Approval) -> list[dict[str, Any]]:
     ]
     found += [
         (note.at, f"{note.kind} {note.name}".strip(), note.actor)
-        for note in await notes_of(ops.store, await ops.run(row.run))
+        for note in (await notes_of(ops.store, run) if run.mail else ())
         if note.at >= row.asked_at and note.kind != UNTOLD
     ]
     return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]

@@ -174,13 +174,16 @@ class Reading:
     async def effects(self, run: str) -> tuple[Effect, ...]:
         """The ledger of a run, in the order of its intents, what it shares with others included: another run's
         effect that it uses or waits for says whose it is in `by_run`, and comes last. Raises NotFound."""
-        await self.run(run)
-        rows = await self.store.rows(EFFECT, (self.tenant, run))
+        return await self.effects_of(await self.run(run))
+
+    async def effects_of(self, run: Run) -> tuple[Effect, ...]:
+        """The same of a run whose row is there already."""
+        rows = await self.store.rows(EFFECT, (self.tenant, run.run))
         own = [r for r in rows if isinstance(r, Effect)]
-        for used in await self.store.rows(USAGE, (self.tenant, run)):
+        for used in await self.store.rows(USAGE, (self.tenant, run.run)):
             row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
             own += [row] if isinstance(row, Effect) else []
-        return in_order(run, own)
+        return in_order(run.run, own)
 
     async def ledger(
         self,

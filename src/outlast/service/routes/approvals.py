@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Approval, is_over
+from outlast.core.rows import Approval, Run, is_over
 from outlast.errors import Conflict, OutlastError
 from outlast.flow.people import Rule
 from outlast.runtime import inbox
@@ -117,9 +117,9 @@ async def reassign_approval(
     return await whole(house, ops, row)
 
 
-async def whole(house: House, ops: Operations, row: Approval) -> dict[str, Any]:
+async def whole(house: House, ops: Operations, row: Approval, run: Run | None = None) -> dict[str, Any]:
     """An approval with all that a person needs, and what a decision about it has to look like."""
-    run = await ops.run(row.run)
+    run = run or await ops.run(row.run)
     return {
         **await inbox.whole_approval(ops, row, run),
         "schema": inbox.decision_schema(house.code_of(run), row, DECISION),
@@ -129,7 +129,7 @@ async def whole(house: House, ops: Operations, row: Approval) -> dict[str, Any]:
 async def _decided(house: House, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
     run, serving = await ops.run(row.run), await ops.serving()
-    return {"approval": await whole(house, ops, row), "run": run_view(run, serving), "served": run.lane in serving}
+    return {"approval": await whole(house, ops, row, run), "run": run_view(run, serving), "served": run.lane in serving}
 
 
 async def _unmoved(house: House, ops: Operations, approval: str, if_match: str | None) -> None:
