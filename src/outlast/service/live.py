@@ -29,7 +29,8 @@ EXPECT_S: Final = 10.0
 """How long a run is looked at after this process has left it a note, for those who listen to all runs."""
 HEARTBEAT_S: Final = 15.0
 LISTENERS_MAX: Final = 5_000
-BATCH: Final = 200  # events read at once
+BATCH: Final = 200  # events of a run read at once
+AT_ONCE: Final = 50  # runs whose events are read side by side
 KEEP_S: Final = 120.0
 """How long the stream of a tenant goes on without a listener, so that one who comes back has missed nothing."""
 Place = tuple[str, str]
@@ -184,12 +185,16 @@ class Live:
                 for place, seq in (await self._look()).items():
                     moved[place] = max(seq, moved.get(place, 0))
                 self._looked = loop.time()
-            for place, seq in list(moved.items()):
-                await self._send(place, seq)
-                del moved[place]
+            while moved:
+                some = [moved.popitem() for _ in range(min(AT_ONCE, len(moved)))]
+                sent = await asyncio.gather(*(self._send(*each) for each in some), return_exceptions=True)
+                moved |= {place: seq for (place, seq), done in zip(some, sent, strict=True) if done is not None}
+                for done in sent:
+                    if done is not None:
+                        raise done
         finally:
-            if moved:  # the store is away: it is told later
-                self._told = {**moved, **self._told}
+            for place, seq in moved.items():  # the store is away: they are told later
+                self._told[place] = max(seq, self._told.get(place, 0))
 
     async def _look(self) -> dict[Place, int]:
         """Runs with events that were not sent on yet, as far as a look shows, and the last event of each."""

@@ -29,7 +29,8 @@ class Sweep:
         self._tenant = tenant
         self._known: dict[str, int] = {}  # the last event of each run that was sent, or was there before
         self._cursor = ""
-        self._since = 0  # what happened later to a run that is not known is news; business time
+        self._began_at = 0  # what happened later to a run that is not known is news; business time
+        self._since = 0  # a run that ended before has been told whole, and is remembered no longer
         self._turn_at = 0  # when the present turn through the older ones began
         self._life = new_id("")  # ids of another process, or of an earlier stream, are none of ours
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
@@ -38,7 +39,7 @@ class Sweep:
     async def begin(self) -> None:
         """What is there now is not news."""
         self._turn_at = (await self._store.now()).business
-        self._since = self._turn_at - LATE_MS
+        self._began_at = self._since = self._turn_at - LATE_MS
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
         self._known = {row.run: row.seq for row in newest.rows if isinstance(row, Run)}
 
@@ -57,7 +58,7 @@ class Sweep:
         old = set()
         if unknown:
             last = await self._store.load_many(EVENT, [(row.tenant, row.run, row.seq) for row in unknown])
-            old = {each.run for each in last if isinstance(each, Event) and each.at < self._since}
+            old = {each.run for each in last if isinstance(each, Event) and each.at < self._began_at}
             self._known |= {row.run: row.seq for row in unknown if row.run in old}
         return [row for row in runs if row.run not in old and self.sent(row.run) < row.seq]
 
@@ -67,11 +68,11 @@ class Sweep:
         self._turn_at = (await self._store.now()).business
 
     def _is_past(self, run: Run) -> bool:
-        """It ended before what could be news: nothing more is remembered of it."""
-        if is_over(run) and run.ended_at < self._since:
-            self._known.pop(run.run, None)
-            return True
-        return False
+        """It ended before what a look could find, and whatever was told of it has been sent: it is forgotten."""
+        if not is_over(run) or run.ended_at >= self._since or self._known.get(run.run, run.seq) < run.seq:
+            return False
+        self._known.pop(run.run, None)
+        return True
 
     def knows(self, run: str) -> bool:
         """Was it there before, or has anything of it been sent?"""
@@ -86,7 +87,7 @@ class Sweep:
         if event.seq <= self.sent(event.run):
             return False
         self._known[event.run] = event.seq
-        return not first or event.at >= self._since
+        return not first or event.at >= self._began_at
 
     def keep(self, event: Event) -> bytes:
         """The event as it is sent to who listens to all runs, kept for who comes back."""
