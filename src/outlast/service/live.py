@@ -138,6 +138,8 @@ class Live:
         finally:
             for end in ends:
                 end()
+            self._told.clear()
+            self._expected.clear()
 
     def _hear_change(self) -> None:
         self._changed.set()
