@@ -32,9 +32,9 @@ async def export_command(ops: Operations, screen: Screen, run: str, file: Path |
     secret is left out, and its row says so; all else is what the run holds: keep it as you keep the store.
     """
     document = await export(ops, run, whole=whole)
-    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    text = json_escaped(json.dumps(document, ensure_ascii=False, indent=1)) + "\n"
     if file is None:
-        click.echo(json_escaped(text), nl=False)
+        click.echo(text, nl=False)
         return OK
     await asyncio.to_thread(_write, file, text)
     rows = sum(REDACTED in row for part in document.values() if isinstance(part, list) for row in part)

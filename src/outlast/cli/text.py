@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 import click
 
 from outlast.core.budget import SECOND
+from outlast.core.unseen import UNSEEN
 
-# What a terminal acts on, or what makes text look like other text: C0, DEL, C1, marks of direction, line and
-# paragraph separators, invisible characters, tags, halves of surrogate pairs.
-_ACTIVE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
+# What a terminal acts on (C0, DEL, C1), and what makes text look like other text.
+_ACTIVE = re.compile(f"[\x00-\x1f\x7f-\x9f]|{UNSEEN.pattern}")
 
 
 def inert(text: str, *, lines: bool = False) -> str:

@@ -1,12 +1,21 @@
-"""Texts that may not be what they look like: characters nobody sees, and letters of two scripts in one word (S14)."""
+"""Texts that may not be what they look like: characters nobody sees, letters that look like others (S14)."""
 
 import re
 import unicodedata
 from typing import Any, Final
 
+from outlast.core.unseen import UNSEEN
+
 _WORD: Final = re.compile(r"\w+")
 _ALIKE: Final = ("LATIN", "CYRILLIC", "GREEK")  # scripts whose letters are easily taken for one another's
+_LATIN: Final = re.compile("[A-Za-z]")
+_WORD_MIN: Final = 3  # «а», «у» and «со» are words of their own
 _SEEN: Final = frozenset("\n\t ")
+# Cyrillic and Greek letters that look like Latin ones, each above its twin: a word of these alone mixes nothing.
+_TWINS: Final = str.maketrans(
+    "аеорсухіјѕԁһԛԝӏАВЕКМНОРСТУХІЈЅονρκιυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeopcyxijsdhqwlABEKMHOPCTYXIJSovpkiuABEZHIKMNOPTYX",
+)
 
 
 def suspicious_texts(value: Any, path: str = "") -> list[str]:
@@ -16,16 +25,36 @@ def suspicious_texts(value: Any, path: str = "") -> list[str]:
         return [*suspicious_texts([*value], path), *(w for name, each in inside for w in suspicious_texts(each, name))]
     if isinstance(value, list):
         return [w for each in value for w in suspicious_texts(each, path)]
-    if not isinstance(value, str) or value.isascii():
+    if not isinstance(value, str) or (value.isascii() and value.isprintable()):
         return []
     where = f"{path}: " if path else ""
-    found = [f"{where}{_name(c)} cannot be seen" for c in dict.fromkeys(value) if _is_invisible(c)]
-    mixed = [word for word in _WORD.findall(value) if len(_scripts(word)) > 1]
-    return found + [f"{where}«{word}» mixes {' and '.join(sorted(_scripts(word)))} letters" for word in mixed]
+    found = [f"{where}{_name(c)} cannot be seen" for c in dict.fromkeys(_invisible(value))]
+    foreign = not _LATIN.search(value) and not _twin(value).isascii()  # a text of another script, all of it
+    for word in dict.fromkeys(_WORD.findall(value)):
+        if len(_scripts(word)) > 1:
+            found.append(f"{where}«{word}» mixes {' and '.join(sorted(_scripts(word)))} letters")
+        elif len(word) >= _WORD_MIN and not foreign and (twin := _twin(word)) != word:
+            found.append(f"{where}«{word}» is not «{twin}»: its letters are others")
+    return found
 
 
-def _is_invisible(char: str) -> bool:
-    return char not in _SEEN and unicodedata.category(char) in ("Cf", "Cc", "Co", "Cn", "Zs", "Zl", "Zp")
+def _invisible(text: str) -> list[str]:
+    odd = ("Cf", "Cc", "Co", "Cn", "Zs", "Zl", "Zp")
+    return [m[0] for m in UNSEEN.finditer(text)] + [
+        c for c in text if c not in _SEEN and unicodedata.category(c) in odd
+    ]
+
+
+def _twin(text: str) -> str:
+    """The Latin text that it looks like; itself where it looks like none."""
+    plain = "".join(_plain(char) for char in text).translate(_TWINS)
+    return plain if plain.isascii() else text
+
+
+def _plain(char: str) -> str:
+    """Letters made wide, bold or round are those letters; a raised one (1º) is no disguise."""
+    disguised = char.isalpha() and not unicodedata.decomposition(char).startswith("<super>")
+    return unicodedata.normalize("NFKC", char) if disguised else char
 
 
 def _name(char: str) -> str:

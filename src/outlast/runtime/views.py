@@ -148,7 +148,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "not_requester": bool(approval.not_requester),
         "editable": json.loads(approval.editable) if approval.editable else [],
         "claimed_by": approval.claimed_by,
-        "warnings": suspicious_texts(approval.summary),
+        "warnings": suspicious_texts([approval.summary, approval.risk]),
     }
 
 
