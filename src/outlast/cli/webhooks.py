@@ -1,5 +1,7 @@
 """`outlast webhooks`: who is told of what happens, what was not accepted, and what is done about it."""
 
+from pathlib import Path
+
 import click
 
 from outlast.cli.desk.port import Desk
@@ -9,6 +11,8 @@ from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.machine import DeliveryStatus
+from outlast.errors import Forbidden
+from outlast.runtime.spans import span
 
 NOT_ACCEPTED = 1
 STATUSES = click.Choice([status.value for status in DeliveryStatus])
@@ -24,6 +28,13 @@ def webhooks() -> None:
 @click.option("--name", default="", help="What people call it.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only these events; dev.outlast.workflow.* …")
 @click.option("--workflow", "workflows", multiple=True, metavar="NAME", help="Only runs of these workflows.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A further header of each delivery, X-… or Api-Key; NAME=@FILE takes what the file holds. A secret.",
+)
 @click.option("--from-start", is_flag=True, help="Of everything that is there, not only from now on.")
 @on_desk
 async def add(
@@ -33,15 +44,44 @@ async def add(
     name: str,
     types: tuple[str, ...],
     workflows: tuple[str, ...],
+    headers: tuple[str, ...],
     from_start: bool,
 ) -> int:
     """Tell URL of what happens from now on. Its secret is shown this once."""
-    view = await desk.webhooks.add(address, name=name, types=types, workflows=workflows, from_start=from_start)
+    further = dict(map(_header, headers))
+    if len(further) < len(headers):
+        raise click.UsageError("--header names one of them twice")
+    view = await desk.webhooks.add(
+        address, name=name, types=types, workflows=workflows, headers=further, from_start=from_start
+    )
     if not screen.data(view):
         screen.line(f"{view['webhook']} is told of events at {view['url']}")
         screen.line(f"secret  {view['secret']}  (shown this once: the receiver verifies signatures with it)")
         screen.advice(f"→ outlast dispatcher   sends · outlast webhooks test {view['webhook']}")
     return OK
+
+
+def _header(text: str) -> tuple[str, str]:
+    """A name and its value, which never stands in an error."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError("--header takes NAME=VALUE, or NAME=@FILE")
+    if value.startswith("@"):
+        try:
+            value = Path(value[1:]).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"the value of {name} cannot be read from its file: {error}") from None
+    return name, value
+
+
+async def warn_unsent(desk: Desk, screen: Screen) -> None:
+    """Say where events wait and nobody sends them."""
+    try:
+        waited = await desk.webhooks.unsent()
+    except Forbidden:
+        return  # whose business webhooks are not
+    if waited:
+        screen.advice(f"events have waited for {span(waited)} and no dispatcher is alive → outlast dispatcher")
 
 
 @webhooks.command("ls")
@@ -69,6 +109,7 @@ async def ls(desk: Desk, screen: Screen) -> int:
     for view in views:
         if view[DeliveryStatus.DEAD]:
             screen.advice(f"→ outlast webhooks deliveries {view['webhook']} --status {DeliveryStatus.DEAD.value}")
+    await warn_unsent(desk, screen)
     return OK
 
 
@@ -80,7 +121,8 @@ async def show(desk: Desk, screen: Screen, webhook: str) -> int:
     view = await desk.webhooks.get(webhook)
     if not screen.data(view):
         for name, value in view.items():
-            text = ", ".join(value) or "all" if isinstance(value, list) else "-" if value in (None, "") else str(value)
+            none = "none" if name == "headers" else "all"
+            text = ", ".join(value) or none if isinstance(value, list) else "-" if value in (None, "") else str(value)
             screen.line(f"{name.replace('_', ' '):<17} {text}")
     return OK
 

@@ -1,7 +1,7 @@
 """The moves of subscriptions, cursors and deliveries: pure functions from rows to the rows that follow them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from outlast.core.backoff import wait_before
@@ -97,6 +97,7 @@ def subscribe(
     name: str,
     types: Iterable[str],
     workflows: Iterable[str],
+    headers: Mapping[str, str],
     from_start: bool,
     since: int,
     by: str,
@@ -116,7 +117,7 @@ def subscribe(
         name=name,
         types=json.dumps(wanted) if wanted else "",
         workflows=json.dumps(flows) if flows else "",
-        secret=secret,
+        secret=_sealed(secret, headers),
         former="",
         former_until=0,
         since=0 if from_start else since,
@@ -134,11 +135,16 @@ def _changed(row: Subscription, by: str, now: Instant) -> Subscription:
 
 
 def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instant) -> Subscription:
-    """With a new secret; the old one signs too for `keep_ms`."""
+    """With a new secret; the old one signs too for `keep_ms`, and its headers stay."""
     status = subscription_target("rotate", row.status)
     until = now.real + keep_ms if keep_ms else 0
     changed = _changed(row, by, now)
-    return changed._replace(status=status, secret=secret, former=row.secret if keep_ms else "", former_until=until)
+    return changed._replace(
+        status=status,
+        secret=_sealed(secret, headers_of(row)),
+        former=_key(row.secret) if keep_ms else "",
+        former_until=until,
+    )
 
 
 def disable(row: Subscription, why: str, *, by: str, now: Instant) -> Subscription:
@@ -166,7 +172,32 @@ def is_active(row: Subscription) -> bool:
 
 def secrets_of(row: Subscription, real: int) -> tuple[str, ...]:
     """What its deliveries are signed with now, the newest first."""
-    return (row.secret, row.former) if row.former and real < row.former_until else (row.secret,)
+    key = _key(row.secret)
+    return (key, row.former) if row.former and real < row.former_until else (key,)
+
+
+def secrets_in(row: Subscription) -> tuple[str, ...]:
+    """What must not be shown, but for its headers."""
+    return tuple(each for each in (_key(row.secret), row.former) if each)
+
+
+def headers_of(row: Subscription) -> dict[str, str]:
+    """The headers of its own that go out with each delivery, by lower-case name."""
+    _, _, text = row.secret.partition("\n")
+    return dict(json.loads(text)) if text else {}
+
+
+def shown(row: Subscription) -> Subscription:
+    """As it may leave: without its secrets; of its headers the names."""
+    return row._replace(secret=_sealed("", dict.fromkeys(headers_of(row), "")), former="")
+
+
+def _sealed(key: str, headers: Mapping[str, str]) -> str:
+    return f"{key}\n{json.dumps(dict(headers))}" if headers else key
+
+
+def _key(secret: str) -> str:
+    return secret.partition("\n")[0]
 
 
 def swept(row: Subscription, run: str) -> Subscription:

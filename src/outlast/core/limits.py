@@ -31,6 +31,8 @@ ANSWER_BYTES_MAX = 16 * KIB
 ANSWER_CHARS_MAX = 1_000
 """Kept of it."""
 URL_CHARS_MAX = 2_000
+HEADERS_MAX = 10
+HEADER_CHARS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 1_000
 """Of one tenant, that were not removed."""
 

@@ -19,7 +19,7 @@ class Subscription(NamedTuple):
     name: str  # what people call it
     types: str  # JSON list of event types, `…*` = all that begin so; '' = all
     workflows: str  # JSON list of workflows; '' = all
-    secret: str  # whsec_…
+    secret: str  # whsec_…; after a newline the headers of its own, as JSON: their values are secrets too
     former: str  # the secret before the last rotation, '' none
     former_until: int  # real; until then both sign
     since: int  # business; it is told what happened from here on, 0 = from the start

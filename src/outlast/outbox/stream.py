@@ -17,6 +17,7 @@ from outlast.core.points import point
 from outlast.core.rows import CURSOR, DELIVERY, EVENT, SUBSCRIPTION, Event
 from outlast.errors import Stale
 from outlast.outbox import signing
+from outlast.outbox.headers import veiled
 from outlast.outbox.post import Poster
 from outlast.outbox.tools import Tools
 from outlast.telemetry.names import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DELIVERIES
@@ -156,7 +157,7 @@ class Stream:
         label = (f"{event.run} delivery {event.seq}",)
         point("outbox.delivery:before", label)
         wall = clock.wall()
-        headers = signing.headers(
+        signed = signing.headers(
             webhook_id(event),
             event.body,
             deliveries.secrets_of(self._subscription, wall),
@@ -165,9 +166,10 @@ class Stream:
             previous=previous,
             subscription=self._subscription.subscription,
         )
+        headers = {**deliveries.headers_of(self._subscription), **signed}
         attempt = await self._poster.post(self._subscription.url, headers, event.body)
         point("outbox.delivery:after", label)
-        return attempt
+        return veiled(attempt, self._subscription)
 
     async def _write(self, *more: Put, again_at: int | None = -1) -> None:
         """Write what is settled, with `more`, and hold on; with `again_at` (None: nothing is owed) give it back.

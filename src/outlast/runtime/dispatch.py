@@ -9,6 +9,7 @@ from outlast.core.outgoing import Subscription
 from outlast.outbox import signing
 from outlast.outbox.address import PUBLIC, Reach, Resolver, SystemResolver
 from outlast.outbox.dispatcher import Dispatcher
+from outlast.outbox.headers import veiled
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock, chance, new_id, process_id
 from outlast.store.port import Store
@@ -57,7 +58,7 @@ async def send_test(row: Subscription, reach: Reach, resolve: Resolver | None = 
     poster = Poster(reach, resolve or own, clock, ended=own.close)
     try:
         secrets = deliveries.secrets_of(row, wall)
-        headers = signing.headers(message, body, secrets, wall, sequence=0, previous=0, subscription=row.subscription)
-        return await poster.post(row.url, headers, body)
+        signed = signing.headers(message, body, secrets, wall, sequence=0, previous=0, subscription=row.subscription)
+        return veiled(await poster.post(row.url, {**deliveries.headers_of(row), **signed}, body), row)
     finally:
         await poster.close()

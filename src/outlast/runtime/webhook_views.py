@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from outlast.core.deliveries import Attempt
+from outlast.core.deliveries import Attempt, headers_of
 from outlast.core.machine import DeliveryStatus
 from outlast.core.outgoing import Delivery, Subscription
 from outlast.runtime.views import instant
@@ -24,6 +24,7 @@ def webhook_view(row: Subscription) -> dict[str, Any]:
         "name": row.name,
         "types": json.loads(row.types) if row.types else [],
         "workflows": json.loads(row.workflows) if row.workflows else [],
+        "headers": sorted(headers_of(row)),
         "since": instant(row.since),
         "why": row.why,
         "created_at": instant(row.created_at),

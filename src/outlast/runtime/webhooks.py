@@ -3,7 +3,7 @@
 Rows leave here without their secrets: `add` and `rotate` answer the new one, once, and nothing else ever does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -29,6 +29,7 @@ from outlast.outbox.address import (
     checked_url,
     port_of,
 )
+from outlast.outbox.headers import checked_headers
 from outlast.runtime.answers import way_view
 from outlast.runtime.clocks import new_id, new_secret
 from outlast.runtime.port import Actor
@@ -96,14 +97,16 @@ class Webhooks:
         name: str = "",
         types: Iterable[str] = (),
         workflows: Iterable[str] = (),
+        headers: Mapping[str, str] | None = None,
         from_start: bool = False,
     ) -> Made:
         """Tell this address of what happens from now on, or (`from_start`) of everything that is there.
 
         `types`: event types, `dev.outlast.workflow.*` for all that begin so; `workflows`: their names; none = all.
+        `headers`: further ones of each delivery (outbox/headers.py says which); their values are secrets.
         The form of the URL and every address that its host has now are checked. Raises InvalidInput, LimitExceeded.
         """
-        wanted, flows = _types(types), _names(workflows)
+        wanted, flows, further = _types(types), _names(workflows), checked_headers(headers or {})
         if len(name) > TEXT_CHARS_MAX:
             raise InvalidInput(f"a webhook's name has at most {TEXT_CHARS_MAX} characters")
         await self._check(url)
@@ -119,21 +122,22 @@ class Webhooks:
                 name=name,
                 types=wanted,
                 workflows=flows,
+                headers=further,
                 from_start=from_start,
                 since=since,
                 by=self._actor.name,
                 now=now,
             )
 
-        return Made(_shown(await subscriptions.add(self._store, make, self._tenant)), secret)
+        return Made(deliveries.shown(await subscriptions.add(self._store, make, self._tenant)), secret)
 
     async def list(self) -> tuple[Subscription, ...]:
         """Every subscription that was not removed."""
-        return tuple(_shown(row) for row in await subscriptions.of_tenant(self._store, self._tenant))
+        return tuple(deliveries.shown(row) for row in await subscriptions.of_tenant(self._store, self._tenant))
 
     async def get(self, subscription: str) -> Subscription:
         """One of them. Raises NotFound."""
-        return _shown(await subscriptions.get(self._store, self._tenant, subscription))
+        return deliveries.shown(await subscriptions.get(self._store, self._tenant, subscription))
 
     async def standing(self, subscription: str) -> Standing:
         """How it fares. Raises NotFound."""
@@ -288,7 +292,7 @@ class Webhooks:
     async def _change(
         self, subscription: str, verb: str, move: Callable[[Subscription, Instant], Subscription]
     ) -> Subscription:
-        return _shown(await subscriptions.change(self._store, self._tenant, subscription, move, verb))
+        return deliveries.shown(await subscriptions.change(self._store, self._tenant, subscription, move, verb))
 
     async def _check(self, url: str) -> None:
         """Its form, and every address that its host has now. Raises InvalidInput."""
@@ -328,10 +332,6 @@ def dispatching() -> Any:
             "standardwebhooks is not installed",
             "uv add 'outlast[service]'",
         ) from None
-
-
-def _shown(row: Subscription) -> Subscription:
-    return row._replace(secret="", former="")
 
 
 def _types(types: Iterable[str]) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """The store is here: who is told of what happens, from its rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from outlast.cli.desk.port import View
 from outlast.core.machine import DeliveryStatus
+from outlast.runtime.lag import unsent
 from outlast.runtime.operations import Operations
 from outlast.runtime.settings import load
 from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
@@ -30,11 +31,24 @@ class LocalWebhooks:
     async def _whole(self, webhook: str) -> View:
         return whole_webhook_view(await self._webhooks.get(webhook), await self._webhooks.standing(webhook))
 
+    async def unsent(self) -> int:
+        """By its rows."""
+        return await unsent(self._ops.store, self._ops.tenant)
+
     async def add(
-        self, url: str, *, name: str, types: Sequence[str], workflows: Sequence[str], from_start: bool
+        self,
+        url: str,
+        *,
+        name: str,
+        types: Sequence[str],
+        workflows: Sequence[str],
+        headers: Mapping[str, str],
+        from_start: bool,
     ) -> View:
         """Its address is checked here."""
-        made = await self._webhooks.add(url, name=name, types=types, workflows=workflows, from_start=from_start)
+        made = await self._webhooks.add(
+            url, name=name, types=types, workflows=workflows, headers=headers, from_start=from_start
+        )
         return made_view(made)
 
     async def test(self, webhook: str) -> View:

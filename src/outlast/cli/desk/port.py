@@ -43,8 +43,18 @@ class WebhookDesk(Protocol):
     async def get(self, webhook: str) -> View:
         """One of them, with how it fares."""
 
+    async def unsent(self) -> int:
+        """For how long, in ms, events have waited with no dispatcher alive; 0 where they do not."""
+
     async def add(
-        self, url: str, *, name: str, types: Sequence[str], workflows: Sequence[str], from_start: bool
+        self,
+        url: str,
+        *,
+        name: str,
+        types: Sequence[str],
+        workflows: Sequence[str],
+        headers: Mapping[str, str],
+        from_start: bool,
     ) -> View:
         """A new one, with its secret."""
 

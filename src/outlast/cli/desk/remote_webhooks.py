@@ -1,6 +1,6 @@
 """A service stands in front of the store: who is told of what happens is asked of it over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from outlast.cli.desk.port import View
@@ -24,11 +24,29 @@ class RemoteWebhooks:
         view: View = await self._wire.get(f"/webhooks/{part(webhook)}")
         return view
 
+    async def unsent(self) -> int:
+        """As the service counts it."""
+        return int((await self._wire.get("/webhooks"))["unsent_ms"])
+
     async def add(
-        self, url: str, *, name: str, types: Sequence[str], workflows: Sequence[str], from_start: bool
+        self,
+        url: str,
+        *,
+        name: str,
+        types: Sequence[str],
+        workflows: Sequence[str],
+        headers: Mapping[str, str],
+        from_start: bool,
     ) -> View:
         """Its address is checked by the service."""
-        body = {"url": url, "name": name, "types": types, "workflows": workflows, "from_start": from_start}
+        body = {
+            "url": url,
+            "name": name,
+            "types": types,
+            "workflows": workflows,
+            "headers": headers,
+            "from_start": from_start,
+        }
         view: View = await self._wire.post("/webhooks", body)
         return view
 

@@ -8,7 +8,9 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
+from outlast.runtime.lag import unsent
 from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
 from outlast.service import shapes
 from outlast.service.asks import Ask, Because, Cursor, Limit, NamePart, Word
@@ -30,6 +32,12 @@ class Add(Ask):
     name: Word = ""
     types: list[Word] = Field(default_factory=list, max_length=100, examples=[["dev.outlast.workflow.*"]])
     workflows: list[Word] = Field(default_factory=list, max_length=100)
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=HEADERS_MAX,
+        description="Further headers of each delivery, X-… or Api-Key; no answer ever shows their values.",
+        examples=[{"X-Api-Key": "…"}],
+    )
     from_start: bool = Field(False, description="Also of everything that is there already.")
 
 
@@ -44,7 +52,10 @@ class Rotate(Ask):
 @router.get("/webhooks", operation_id="list_webhooks", response_model=shapes.Webhooks, summary="Who is told")
 async def list_webhooks(ops: Ops) -> dict[str, Any]:
     """Every webhook of the tenant, without its secret."""
-    return {"webhooks": [webhook_view(row) for row in await ops.webhooks.list()]}
+    return {
+        "webhooks": [webhook_view(row) for row in await ops.webhooks.list()],
+        "unsent_ms": await unsent(ops.store, ops.tenant),
+    }
 
 
 @router.post(
@@ -56,7 +67,12 @@ async def add_webhook(
     """The secret is in this answer and in no other, a replayed one neither. The address is checked now, and before each
     delivery."""
     made = await ops.webhooks.add(
-        ask.url, name=ask.name, types=ask.types, workflows=ask.workflows, from_start=ask.from_start
+        ask.url,
+        name=ask.name,
+        types=ask.types,
+        workflows=ask.workflows,
+        headers=ask.headers,
+        from_start=ask.from_start,
     )
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.subscription.subscription}"
     response.headers["Cache-Control"] = NO_STORE

@@ -15,6 +15,7 @@ class Webhook(Shape):
     types: list[str]
     workflows: list[str]
     since: str | None = Field(description="It is told of what happened from here on; null: from the start.")
+    headers: list[str] = Field(description="Names of the headers of its own; their values are secrets.")
     why: str = Field(description="Why it is not active.")
     created_at: str | None
     created_by: str
@@ -27,6 +28,7 @@ class Webhooks(Shape):
     """Every webhook of the tenant."""
 
     webhooks: list[Webhook]
+    unsent_ms: Count = Field(description="For how long events have waited with no dispatcher alive; 0: they do not.")
 
 
 class NewWebhook(Webhook):

@@ -1,0 +1,93 @@
+"""A receiver's own headers: from a safe list, sent with everything, and their values shown to nobody (S24)."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from outlast.core.limits import HEADERS_MAX
+from outlast.errors import InvalidInput
+from outlast.outbox.headers import checked_headers
+from outlast.runtime.webhook_views import delivery_view, made_view, whole_webhook_view
+from outlast.runtime.webhooks import Standing
+from tests.outbox.helpers import Got, Receiver, a_store, answer, dispatching, settled, until, working
+
+pytestmark = [pytest.mark.req("OUT-3"), pytest.mark.usefixtures("quick")]
+VALUE = "k3y-of-the-gateway"
+REFUSED = [
+    "Host", "host", "Authorization", "Proxy-Authorization", "Cookie", "Connection", "Keep-Alive", "TE", "Trailer",
+    "Transfer-Encoding", "Upgrade", "Proxy-Connection", "Content-Type", "Content-Length", "Content-Encoding", "Expect",
+    "webhook-id", "Webhook-Signature", "webhook-timestamp", "outlast-sequence", "User-Agent", "Accept", "Origin", "Via",
+    "Forwarded", "X-Forwarded-For", "x-forwarded-host", "X-Real-IP", "X-Original-URL", "X-HTTP-Method-Override",
+    "X-Method-Override", "X-Host", "X-Rewrite-URL", "X-Webhook-Id", "X-Outlast-Sequence", "X-", "X-A_B", "X-A:B",
+    "X-A ", "", ":path", "X-Ä", "X-A\r\nHost", "X-" + "a" * 200,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_name_that_is_not_safe_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        checked_headers({name: VALUE})
+    assert VALUE not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", " a", "a ", "a\r\nHost: b", "a\nb", "a\rb", "a\0b", "a\tb", "ä", "a\x7fb", "a" * 1_001],
+)
+def test_a_value_that_is_no_header_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        checked_headers({"X-Api-Key": value})
+    assert len(value) < 3 or value not in str(refused.value)
+
+
+def test_what_is_safe_and_how_many() -> None:
+    given = {"X-Api-Key": VALUE, "Api-Key": "a", "apikey": "b", "X-Tenant": "a b"}
+    assert checked_headers(given) == {"x-api-key": VALUE, "api-key": "a", "apikey": "b", "x-tenant": "a b"}
+    with pytest.raises(InvalidInput, match="twice"):
+        checked_headers({"X-A": "1", "x-a": "2"})
+    with pytest.raises(InvalidInput, match=str(HEADERS_MAX)):
+        checked_headers({f"X-{n}": "1" for n in range(HEADERS_MAX + 1)})
+
+
+@pytest.mark.every_store
+def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With events, tests and repetitions, before and after the secret is changed; a receiver that echoes them, too."""
+    caplog.set_level(logging.DEBUG, logger="outlast")
+
+    async def echo(got: Got, writer: asyncio.StreamWriter) -> None:
+        said = json.dumps([got.headers, secret]).encode()
+        await answer(422 if len(receiver.got) == 1 else 200, said)(got, writer)
+
+    secret = ""
+    receiver = Receiver(echo)
+
+    async def live() -> list[object]:
+        nonlocal secret
+        async with a_store(url) as ops, receiver.listening():
+            made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
+            name, secret = made.subscription.subscription, made.secret
+            shown: list[object] = [{**made_view(made), "secret": ""}, repr(made.subscription)]
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 1}, run_id="r")
+                await until(lambda: settled(ops, name))
+                rotated = await ops.webhooks.rotate(name)
+                await ops.webhooks.redeliver_dead(name)
+                await until(lambda: settled(ops, name))
+            test = await ops.webhooks.test(name)
+            assert (test.code, test.error) == (200, "") and receiver.got[-1].verified(rotated.secret)
+            rows, _ = await ops.webhooks.deliveries(name)
+            views = [delivery_view(row, ops.store.mapping().business) for row in rows]
+            shown += [test, views, repr(rows), {**made_view(rotated), "secret": ""}]
+            shown.append(whole_webhook_view(await ops.webhooks.get(name), await ops.webhooks.standing(name)))
+            shown += [await ops.webhooks.list(), await ops.webhooks.attention()]
+            removed = await ops.webhooks.remove(name)
+            assert whole_webhook_view(removed, Standing(0, 0, 0, False, None))["headers"] == []
+            return shown
+
+    shown = asyncio.run(live())
+    assert len(receiver.got) > 3 and {got.headers["x-api-key"] for got in receiver.got} == {VALUE}
+    assert "['x-api-key']" in str(shown[0]), "its name may be seen"
+    for each in [*map(str, shown), caplog.text]:
+        assert VALUE not in each and secret not in each
