@@ -382,6 +382,7 @@ def _unbound(commit: Commit) -> Commit:
 LARGE = (
     Variant("as built, three crashes", Approvals(crashes=3)),
     Variant("as built, two people, two crashes", Approvals(crashes=2, quorum=2)),
+    Variant("as built, a decision may change the plan, a crash", Approvals(edits=True)),
 )
 VARIANTS = (
     Variant("as built", Approvals()),
@@ -394,7 +395,7 @@ VARIANTS = (
     Variant("consumed without the effect's name", Approvals(binds=False), "two effects"),
     Variant("not_after outlasts the approval", Approvals(bounded=False), "after its approval had lapsed"),
     Variant("as built, two people", Approvals(quorum=2)),
-    Variant("as built, a decision may change the plan", Approvals(edits=True)),
+    Variant("as built, a decision may change the plan", Approvals(edits=True, crashes=0)),
     Variant("votes are read, then written", Approvals(quorum=2, decide="read, then write"), "a vote was lost"),
     Variant("a vote does not depend on the time", Approvals(quorum=2, decide_when=False), "after it had expired"),
     Variant("the first of two decides", Approvals(quorum=2, counts=False), "fewer people than it takes"),

@@ -4,19 +4,17 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 
 import pytest
 
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.settings import load
 from outlast.service.identity import authenticator
+from tests import forked
 
 
 def typed(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "outlast", "token", "new", *words], capture_output=True, text=True, check=False
-    )
+    return forked.run("outlast", "token", "new", *words, capture_output=True, text=True)
 
 
 @pytest.mark.req("GATE-2")
