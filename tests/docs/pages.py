@@ -75,7 +75,7 @@ def programs() -> dict[str, str]:
         if text := program(page):
             found[f"page_{page.stem.lower().replace('-', '_')}.py"] = text
         for block in blocks(page):
-            if block.title:
+            if block.title and block.language == "python":
                 assert block.title not in found, f"{block.where}: a second {block.title}"
                 found[block.title] = block.body
     return found
