@@ -57,6 +57,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:
     return Parts(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Any:
+    """What a test logged goes from one process to the other as UTF-8, and hostile text may be none."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
 def _rank(item: pytest.Item) -> int:
     return next((n for n, first in enumerate(LONG) if item.nodeid.startswith(first)), len(LONG))
 
