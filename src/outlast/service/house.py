@@ -7,15 +7,18 @@ from typing import Annotated, Any
 from fastapi import Depends
 from starlette.requests import Request
 
+from outlast.core.clock import Clock
 from outlast.core.rows import Run
 from outlast.flow.workflow import Workflow
 from outlast.outbox.address import PUBLIC, Reach
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.service.body import Bounds
 from outlast.service.cursors import Cursors
 from outlast.service.identity import Authenticator, Principal
 from outlast.service.live import Live
+from outlast.service.turns import Turns
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 
@@ -32,6 +35,7 @@ class House:
     """Where webhooks may lead besides https:// addresses on the internet."""
     counters: list[Counters] = field(default_factory=list)
     """What this process has counted; those of its workers and its dispatcher, for /metrics."""
+    clock: Clock = field(default_factory=SystemClock)
     stopping: bool = False
     """No new work should come here: /readyz says so."""
 
@@ -39,6 +43,7 @@ class House:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.live = Live(self.store)
         self.cursors = Cursors(self.store)
+        self.turns = Turns()
         self._metrics: Metrics | None = None
 
     def metrics(self) -> Metrics:

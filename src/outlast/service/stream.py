@@ -2,17 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from outlast.core.rows import Event
+from outlast.service.listener import Listener
 
 HEARTBEAT: Final = b": heartbeat\n\n"
 MEDIA_TYPE: Final = "text/event-stream"
 RETRY: Final = b"retry: 1000\n\n"
+GOODBYE_S: Final = 2.0
 
 
 def frame(event: Event, id_: str) -> bytes:
@@ -32,33 +34,50 @@ def wants_stream(accept: str | None) -> bool:
 
 
 class EventStream(Response):
-    """An answer of frames. `cut`: set when the listener is too slow; then nothing more is waited for."""
+    """An answer of frames, until the run ends, the listener goes, is too slow, or (`expired`) is not allowed any more:
+    then the last thing it hears is an event `closed`."""
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, frames: AsyncIterator[bytes], *, cut: asyncio.Event, end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        frames: AsyncIterator[bytes],
+        listener: Listener,
+        *,
+        leave: Callable[[Listener], None],
+        expired: Callable[[], Awaitable[None]],
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames = frames
-        self._cut = cut
-        self._end = end
+        self._listener = listener
+        self._leave = leave
+        self._expired = expired
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until it is over, however it ends."""
         work = [
             asyncio.ensure_future(self._send(send)),
             asyncio.ensure_future(_gone(receive)),
-            asyncio.ensure_future(self._cut.wait()),
+            asyncio.ensure_future(self._listener.cut.wait()),
+            asyncio.ensure_future(self._close()),
         ]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._end()
+            self._leave(self._listener)
             for each in work:
                 each.cancel()
             done = await asyncio.gather(*work, return_exceptions=True)
         if isinstance(done[0], Exception) and not isinstance(done[0], OSError):
             raise done[0]
+
+    async def _close(self) -> None:
+        """Say goodbye once the credential has ended; whoever does not read it is left."""
+        await self._expired()
+        self._listener.push(0, notice("closed", {"why": "the credential is not good any more"}))
+        self._listener.end()
+        await asyncio.sleep(GOODBYE_S)
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

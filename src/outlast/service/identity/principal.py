@@ -23,6 +23,8 @@ class Principal:
     claims: tuple[str, ...]
     """The roles by name, sorted, for the record; () for the local operator, who holds them all."""
     person: bool
+    until_ms: int = 0
+    """Since 1970: from then on the credential proves nothing; 0: it has no end."""
 
     def actor(self) -> Actor:
         """The same caller as `Operations` is bound to it."""

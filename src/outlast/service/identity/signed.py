@@ -23,6 +23,7 @@ PROGRAMS: Final = frozenset({"agent", "worker"})
 NEVER: Final = frozenset({"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip"})
 """Headers by which a token would bring its own key, or its own rules."""
 TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
+LATEST_S: Final = 253_402_300_799  # the end of the year 9999: no instant is written after it
 TIMES: Final = ("exp", "nbf", "iat")
 EXPIRED: Final = "token_expired"
 """The one refusal of a credential that was good once."""
@@ -80,7 +81,8 @@ class SignedTokens:
         roles = _roles(_claim(claims, settings.roles_claim))
         if len(roles) > ROLES_MAX:
             raise refused("claims", f"{settings.roles_claim} lists more than {ROLES_MAX} roles")
-        return Principal(tenant, name, roles, tuple(sorted(roles)), self._is_person(claims, roles))
+        until_ms = int(min(claims["exp"] + settings.leeway_s, LATEST_S) * 1000)
+        return Principal(tenant, name, roles, tuple(sorted(roles)), self._is_person(claims, roles), until_ms)
 
     def _is_person(self, claims: Mapping[str, Any], roles: frozenset[str]) -> bool:
         """Only where the issuer says so, and nobody acts for him or her (`act`, RFC 8693)."""

@@ -24,8 +24,6 @@ class StaticToken:
 
     principal: Principal
     digest: bytes
-    until_ms: int = 0
-    """Since 1970; 0: for ever."""
 
 
 class StaticTokens:
@@ -44,7 +42,8 @@ class StaticTokens:
                 found = known
         if found is None:
             raise refused("invalid")
-        if found.until_ms and self._clock.wall() >= found.until_ms:
+        until_ms = found.principal.until_ms
+        if until_ms and self._clock.wall() >= until_ms:
             raise refused(EXPIRED)
         return found.principal
 
@@ -108,5 +107,6 @@ def read_line(line: str) -> StaticToken:
         raise InvalidInput("sha256= or until= cannot be read") from None
     if len(digest) != hashlib.sha256().digest_size:
         raise InvalidInput("sha256= has to hold 64 hexadecimal digits")
-    principal = Principal(given["tenant"], name, roles, tuple(sorted(roles)), person)
-    return StaticToken(principal, digest, int(until.timestamp() * 1000) if until else 0)
+    until_ms = int(until.timestamp() * 1000) if until else 0
+    principal = Principal(given["tenant"], name, roles, tuple(sorted(roles)), person, until_ms)
+    return StaticToken(principal, digest)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.events import EventType
@@ -15,6 +16,7 @@ from outlast.runtime.views import effect_view, event_view, instant, result_view,
 from outlast.service import shapes
 from outlast.service.asks import Limit, RunId
 from outlast.service.door import Door
+from outlast.service.expiry import expired
 from outlast.service.house import House, In, Ops
 from outlast.service.ids import with_id
 from outlast.service.listener import Listener
@@ -40,6 +42,7 @@ async def list_events(
     house: In,
     ops: Ops,
     run: RunId,
+    request: Request,
     after: After = 0,
     limit: Limit = 200,
     accept: Accept = None,
@@ -47,11 +50,12 @@ async def list_events(
 ) -> Any:
     """A page, oldest first; or, by `Accept: text/event-stream`, all events as they come until the run has ended.
 
-    In the stream `id` is the event's number; `Last-Event-ID` goes on after it. A heartbeat comes every 15 s.
+    In the stream `id` is the event's number; `Last-Event-ID` goes on after it. A heartbeat comes every 15 s. It ends
+    with the credential: an event `closed` says so.
     """
     row = await ops.run(run)
     if wants_stream(accept):
-        return await _stream(house, ops, run, _number(last, after))
+        return await _stream(house, ops, request, run, _number(last, after))
     events = await ops.history(run, after=after, limit=limit)
     end = events[-1].seq if events else after
     more = str(end) if len(events) == limit else ""
@@ -63,10 +67,11 @@ async def list_events(
     }
 
 
-async def _stream(house: House, ops: Operations, run: str, after: int) -> Response:
+async def _stream(house: House, ops: Operations, request: Request, run: str, after: int) -> Response:
     _room(house)
     listener = await house.live.listen(ops.tenant, run)
-    return EventStream(_of_run(ops, run, after, listener), cut=listener.cut, end=lambda: house.live.leave(listener))
+    frames = _of_run(ops, run, after, listener)
+    return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
 
 async def _of_run(ops: Operations, run: str, sent: int, listener: Listener) -> AsyncIterator[bytes]:
@@ -86,7 +91,9 @@ async def _of_run(ops: Operations, run: str, sent: int, listener: Listener) -> A
     "/events", operation_id="stream_events", response_class=Response, summary="Events of all runs",
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
-async def stream_events(house: In, ops: Ops, accept: Accept = None, last: LastEventId = None) -> Response:
+async def stream_events(
+    house: In, ops: Ops, request: Request, accept: Accept = None, last: LastEventId = None
+) -> Response:
     """Every event of every run of the tenant from now on, as a stream only (`Accept: text/event-stream`).
 
     `Last-Event-ID` goes on after what was received within the last two minutes; where that cannot be told, the first
@@ -98,7 +105,8 @@ async def stream_events(house: In, ops: Ops, accept: Accept = None, last: LastEv
         )
     _room(house)
     listener, missed = await house.live.listen_to_all(ops.tenant, last or "")
-    return EventStream(_of_all(missed, listener), cut=listener.cut, end=lambda: house.live.leave(listener))
+    frames = _of_all(missed, listener)
+    return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
 
 async def _of_all(missed: list[bytes] | None, listener: Listener) -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.requests import Request
 
 from outlast.runtime.views import caller_view
 from outlast.service import shapes
@@ -13,6 +14,6 @@ router = APIRouter(prefix="/v1", tags=["me"], route_class=Door)
 
 
 @router.get("/me", operation_id="get_me", response_model=shapes.Caller, summary="Who am I?")
-async def get_me(ops: Ops) -> dict[str, Any]:
+async def get_me(ops: Ops, request: Request) -> dict[str, Any]:
     """The caller as the credential proves it."""
-    return caller_view(ops.actor, ops.tenant)
+    return caller_view(ops.actor, ops.tenant, request.state.principal.until_ms)

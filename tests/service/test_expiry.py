@@ -1,0 +1,155 @@
+"""A stream ends with the credential that opened it, and leaves nothing behind (S4, S10)."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from outlast.errors import Unauthenticated, Unverifiable
+from outlast.runtime.clocks import SystemClock
+from outlast.service import expiry, live
+from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
+from outlast.service.identity.credentials import Credentials
+from tests.security import issuer as issuers
+from tests.service.conftest import ALL, Running, Service
+from tests.service.test_streams import stream
+
+VIEWER = Principal("default", "vic", frozenset({"viewer", "starter"}), ("starter", "viewer"), person=True)
+
+
+class Office:
+    """Gives out one credential, and may think better of it."""
+
+    def __init__(self) -> None:
+        self.principal = VIEWER
+        self.error: Exception | None = None
+        self.asked = 0
+
+    async def authenticate(self, authorization: str, client: str) -> Principal:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.principal
+
+
+@pytest.fixture
+def office(monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Asked again every 50 ms."""
+    monkeypatch.setattr(expiry, "RECHECK_S", 0.05)
+    return Office()
+
+
+@pytest.fixture
+def service(folder_url: str, office: Office) -> Iterator[Service]:
+    with Running(folder_url, ALL, authenticator=office, heartbeat_s=0.1) as running:
+        yield running
+
+
+def closed(events: Iterator[dict[str, Any]]) -> bool:
+    """Does it end, and is the last that is heard the word of it?"""
+    last = [each for each in events if "comment" not in each][-1]
+    return str(last.get("event")) == "closed"
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("path", ["/v1/runs/{run}/events", "/v1/events"])
+def test_a_stream_ends_when_its_credential_expires(service: Service, office: Office, path: str) -> None:
+    run = service.start("wish", text="?")
+    office.principal = replace(VIEWER, until_ms=int(time.time() * 1000) + 1_000)
+    with stream(service, path.format(run=run)) as events:
+        assert closed(events)
+    assert time.time() * 1000 >= office.principal.until_ms, "and not before"
+    assert service.get("/v1/me").json()["until_real"].endswith("Z")
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("how", ["revoked", "no_role", "another", "other_tenant"])
+def test_a_stream_ends_soon_after_its_credential_is_withdrawn(service: Service, office: Office, how: str) -> None:
+    run = service.start("wish", text="?")
+    with stream(service, f"/v1/runs/{run}/events") as events:
+        assert next(each for each in events if "event" in each)
+        if how == "revoked":
+            office.error = Unauthenticated("the credential proves nothing")
+        elif how == "no_role":
+            office.principal = replace(VIEWER, roles=frozenset())
+        elif how == "another":
+            office.principal = replace(VIEWER, name="eve")
+        else:
+            office.principal = replace(VIEWER, tenant="globex")
+        assert closed(events)
+
+
+def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Office) -> None:
+    run = service.start("wish", text="?")
+    with stream(service, f"/v1/runs/{run}/events") as events:
+        assert next(each for each in events if "event" in each)
+        office.error = Unverifiable("the issuer's keys cannot be had")
+        asked = office.asked
+        beats = 0
+        while office.asked < asked + 3 or beats < 2:
+            beats += "comment" in next(events)
+        office.error = Unauthenticated("the credential proves nothing")
+        assert closed(events)
+
+
+@pytest.mark.req("GATE-2")
+def test_every_kind_of_credential_says_when_it_ends() -> None:
+    asyncio.run(_ends())
+
+
+async def _ends() -> None:
+    clock = SystemClock()
+    exp = int(time.time()) + 60
+    with issuers.serving() as issuer:
+        door: Credentials = authenticator(issuer.settings(), clock)
+        signed = await door.authenticate(f"Bearer {issuers.token(exp=exp)}", "1.2.3.4")
+        far = await door.authenticate(f"Bearer {issuers.token(exp=10**15)}", "1.2.3.4")
+    assert signed.until_ms == (exp + issuer.settings().leeway_s) * 1000
+    assert far.until_ms < 10**15, "an instant that can be written"
+    until = datetime(2099, 1, 1, tzinfo=UTC)
+    for end, ms in ((until, int(until.timestamp() * 1000)), (None, 0)):
+        made, line = new_token("ana", tenant="default", roles=["viewer"], person=True, until=end)
+        door = authenticator(AuthSettings(tokens=line), clock)  # type: ignore[arg-type]  # pydantic makes it a secret
+        assert (await door.authenticate(f"Bearer {made}", "1.2.3.4")).until_ms == ms
+
+
+def test_ended_streams_leave_nothing_behind(service: Service, office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the run ends, the listener goes, or the credential: no listener, no run, no task is left."""
+    monkeypatch.setattr(live, "KEEP_S", 0.0)
+    run, other = service.start("wish", text="?"), service.start("wish", text="?")
+    for _ in range(5):
+        for path in (f"/v1/runs/{run}/events", f"/v1/runs/{other}/events", "/v1/events"):
+            with stream(service, path) as events:
+                next(events)  # and gone
+    with stream(service, f"/v1/runs/{run}/events") as events, stream(service, "/v1/events") as all_runs:
+        service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
+        assert service.call(_listening()), "there is what is to go"
+        assert [each for each in events if "event" in each]
+        office.error = Unauthenticated("the credential proves nothing")
+        assert closed(all_runs)
+    office.error = None
+    watcher = service.house.live
+    service.call(_until(lambda: not len(watcher) and not watcher._tenants))
+    assert (watcher._listeners, watcher._runs, watcher._told, watcher._expected) == ({}, {}, {}, {})
+    service.call(_until(lambda: not _of_streams()))
+
+
+def _of_streams() -> list[Any]:
+    """The tasks of this loop that belong to a stream."""
+    files = ("/service/stream.py", "/service/expiry.py", "/service/live.py", "/service/listener.py")
+    codes = [getattr(each.get_coro(), "cr_code", None) for each in asyncio.all_tasks()]
+    return [code for code in codes if code is not None and code.co_filename.endswith(files)]
+
+
+async def _listening() -> bool:
+    return bool(_of_streams())
+
+
+async def _until(true: Any) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - what others do is looked at
+            await asyncio.sleep(0.02)
