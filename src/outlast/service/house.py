@@ -1,8 +1,9 @@
 """What the requests of one service share: its store, the code it knows, who may come in, and its one watcher."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -21,6 +22,8 @@ from outlast.service.live import Live
 from outlast.service.turns import Turns
 from outlast.store.port import Store
 from outlast.telemetry import Counters
+
+SERVING_S: Final = 0.5
 
 
 @dataclass
@@ -45,6 +48,8 @@ class House:
         self.cursors = Cursors(self.store)
         self.turns = Turns()
         self._metrics: Metrics | None = None
+        self._serving: frozenset[str] = frozenset()
+        self._serving_until = 0.0  # of the loop's clock
 
     def metrics(self) -> Metrics:
         """What this process shows at /metrics. Raises InvalidInput without the extra."""
@@ -60,6 +65,13 @@ class House:
     def code_of(self, run: Run) -> Workflow[Any] | None:
         """The code of a run's own version; None where it is not loaded here."""
         return next((each for each in self.workflows if each.lane == run.lane), None)
+
+    async def serving(self, ops: Operations) -> frozenset[str]:
+        """The lanes that some live worker serves, as it was half a second ago at most: the same for everybody."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._serving_until:
+            self._serving, self._serving_until = await ops.serving(), now + SERVING_S
+        return self._serving
 
     def operations(self, principal: Principal) -> Operations:
         """What this caller may speak to: bound to his or her tenant and name."""

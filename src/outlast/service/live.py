@@ -23,8 +23,8 @@ LOOK_S: Final = 0.1
 """Between two looks at the store, where no wake tells of a change earlier."""
 LOOK_PER_RUN_S: Final = 0.0005
 """Longer by so much for each run that is looked at, so that looking takes a few percent of a core at most."""
-TOGETHER_S: Final = 0.01
-"""Events of one moment go out together."""
+TOGETHER_S: Final = 0.04
+"""Events of one moment go out together: what is sent costs more than what it holds, and people see no sooner."""
 EXPECT_S: Final = 10.0
 """How long a run is looked at after this process has left it a note, for those who listen to all runs."""
 HEARTBEAT_S: Final = 15.0

@@ -128,7 +128,7 @@ async def whole(house: House, ops: Operations, row: Approval, run: Run | None = 
 
 async def _decided(house: House, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
-    run, serving = await ops.run(row.run), await ops.serving()
+    run, serving = await ops.run(row.run), await house.serving(ops)
     return {"approval": await whole(house, ops, row, run), "run": run_view(run, serving), "served": run.lane in serving}
 
 
