@@ -52,7 +52,7 @@ def service(folder_url: str, office: Office) -> Iterator[Service]:
 def closed(events: Iterator[dict[str, Any]]) -> bool:
     """Does it end, and is the last that is heard the word of it?"""
     last = [each for each in events if "comment" not in each][-1]
-    return str(last.get("event")) == "closed"
+    return str(last.get("event")) == "credential"
 
 
 @pytest.mark.req("GATE-2")

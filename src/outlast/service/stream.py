@@ -35,7 +35,7 @@ def wants_stream(accept: str | None) -> bool:
 
 class EventStream(Response):
     """An answer of frames, until the run ends, the listener goes, is too slow, or (`expired`) is not allowed any more:
-    then the last thing it hears is an event `closed`."""
+    then the last thing it hears is an event `credential`."""
 
     media_type = MEDIA_TYPE
 
@@ -75,7 +75,7 @@ class EventStream(Response):
     async def _close(self) -> None:
         """Say goodbye once the credential has ended; whoever does not read it is left."""
         await self._expired()
-        self._listener.push(0, notice("closed", {"why": "the credential is not good any more"}))
+        self._listener.push(0, notice("credential", {"why": "the credential is not good any more"}))
         self._listener.end()
         await asyncio.sleep(GOODBYE_S)
 

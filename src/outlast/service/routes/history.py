@@ -51,7 +51,7 @@ async def list_events(
     """A page, oldest first; or, by `Accept: text/event-stream`, all events as they come until the run has ended.
 
     In the stream `id` is the event's number; `Last-Event-ID` goes on after it. A heartbeat comes every 15 s. It ends
-    with the credential: an event `closed` says so.
+    with the credential: an event `credential` says so.
     """
     row = await ops.run(run)
     if wants_stream(accept):
