@@ -28,6 +28,9 @@ REQUIREMENTS = {
     "a_commit_lands_whole": "RT-2",
     "one_start_key_starts_one_run": "RUN-4",
     "a_decision_and_its_note_are_one": "GATE-9",
+    "an_event_is_noted_in_the_commit_that_writes_it": "OUT-1",
+    "what_is_told_is_forgotten_whole_or_not_at_all": "OUT-2",
+    "a_cursor_has_one_holder": "OUT-2",
 }
 
 

@@ -1,0 +1,140 @@
+"""Promises about what the world is to be told: what is noted as untold, when it is forgotten, who owes something."""
+
+from outlast.core.budget import DELIVERY_CLAIM
+from outlast.core.commit import Commit, Drop, Put, When
+from outlast.core.deliveries import OUTLETS, hold, let_go, outlets_row
+from outlast.core.outgoing import Cursor, Untold
+from outlast.core.rows import CURSOR, META, RUN, UNTOLD, version_of
+from outlast.store.port import Store
+from outlast.testing.conformance.subject import (
+    T0,
+    TENANT,
+    Subject,
+    event_row,
+    moved,
+    outcome,
+    puts,
+    refused_for,
+    run_row,
+    start,
+    two,
+)
+
+
+async def what_nobody_wants_to_hear_is_not_noted(s: Subject) -> None:
+    """Where nobody listens, an event costs no further row; nor does it where another tenant is listened to."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    assert await a.rows(UNTOLD, ()) == ()
+    await _listen(b, "beta")
+    await a.commit(Commit(puts(event_row(seq=2))))
+    await b.commit(Commit(puts(event_row(seq=3))))
+    assert await b.rows(UNTOLD, ()) == ()
+
+
+async def an_event_is_noted_in_the_commit_that_writes_it(s: Subject) -> None:
+    """From the commit on that lists a tenant, every event of it is noted as untold, whoever writes it, however warm his
+    connection; and from the commit on that strikes the tenant, none is."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await b.commit(start(run_row("run-2")))
+    await _listen(a, TENANT)
+    wanted = event_row(seq=2)
+    await b.commit(Commit(puts(wanted)))
+    await a.commit(Commit(puts(event_row("run-2", seq=2))))
+    mark = Untold(TENANT, "run-1", 2, wanted.type, wanted.at)
+    assert await a.rows(UNTOLD, (TENANT,)) == (mark, mark._replace(run="run-2"))
+    assert await b.rows(UNTOLD, (TENANT, "run-1")) == (mark,)
+    await _listen(b)
+    await a.commit(Commit(puts(event_row(seq=3))))
+    await b.commit(Commit(puts(event_row(seq=4))))
+    assert len(await a.rows(UNTOLD, ())) == 2
+
+
+async def a_refused_commit_notes_nothing(s: Subject) -> None:
+    """An event that was not written is not to be told."""
+    a, b = await two(s)
+    await _listen(a, TENANT)
+    await b.commit(start(run_row()))
+    row = run_row()
+    late = Commit((Put(RUN, moved(row)._replace(version=9), 8), *puts(event_row(seq=2))))
+    await refused_for("version", b.commit(late))
+    assert [mark.seq for mark in await _marks(a)] == [1]
+
+
+async def what_is_told_is_forgotten_whole_or_not_at_all(s: Subject) -> None:
+    """A mark goes in the commit by which a cursor knows of it; where that is stale the mark stays, and forgetting one
+    that is not there is no mistake."""
+    a, b = await two(s)
+    await _listen(a, TENANT)
+    await a.commit(start(run_row()))
+    await b.commit(Commit(puts(event_row(seq=2))))
+    drops = (Drop(TENANT, "run-1", 1), Drop(TENANT, "run-1", 2), Drop(TENANT, "run-1", 77))
+    await refused_for("version", a.commit(Commit((Put(CURSOR, _cursor()._replace(version=6), 5), *drops))))
+    assert [mark.seq for mark in await _marks(b)] == [1, 2]
+    await a.commit(Commit((Put(CURSOR, _cursor(), 0), *drops)))
+    assert await _marks(b) == [] and await b.load(CURSOR, _cursor()[:3]) == _cursor()
+    await b.commit(Commit(drops))
+
+
+async def what_is_owed_comes_the_earliest_first(s: Subject) -> None:
+    """Cursors of a subscription that owe something, due or not, the earliest first; no other's, and none that owes
+    nothing. Every writer sees it at once."""
+    a, b = await two(s)
+    rows = [
+        _cursor("run-1")._replace(due_at=T0 + 900),
+        _cursor("run-2")._replace(due_at=T0),
+        _cursor("run-3")._replace(due_at=None, seq=9, upto=9),
+        _cursor("run-4")._replace(due_at=T0 - 5, owner="d-1", epoch=3),
+        _cursor("run-5")._replace(subscription="wh_other"),
+        _cursor("run-6")._replace(tenant="beta"),
+    ]
+    await a.commit(Commit(tuple(Put(CURSOR, row, 0) for row in rows)))
+    assert await b.owing(TENANT, "wh_1", 10) == (rows[3], rows[1], rows[0])
+    assert await b.owing(TENANT, "wh_1", 2) == (rows[3], rows[1])
+    assert await b.owing("beta", "wh_1", 10) == (rows[5],)
+    assert await b.owing(TENANT, "wh_none", 10) == ()
+    now = await b.now()
+    given = let_go(hold(rows[1], "d-2", now)._replace(seq=rows[1].upto), now, again_at=None)
+    await b.commit(Commit((Put(CURSOR, given._replace(version=2), 1),)))
+    assert await a.owing(TENANT, "wh_1", 10) == (rows[3], rows[0])
+
+
+async def a_cursor_has_one_holder(s: Subject) -> None:
+    """Of two dispatchers that take the same cursor one has it; nobody takes it from a holder whose claim runs, and
+    once it has ended the late holder's word is stale."""
+    a, b = await two(s)
+    await a.commit(Commit((Put(CURSOR, _cursor(), 0),)))
+    now = await a.now()
+    takes = [Commit((Put(CURSOR, hold(_cursor(), name, now), 1),)) for name in ("d-1", "d-2")]
+    answers = [await outcome(a.commit(takes[0])), await outcome(b.commit(takes[1]))]
+    assert [isinstance(each, Exception) for each in answers] == [False, True]
+    held = await b.load(CURSOR, _cursor()[:3])
+    assert isinstance(held, Cursor) and held.owner == "d-1"
+    due = When(held.due_at or 0, True, "real", "due")
+    taken = Commit((Put(CURSOR, hold(held, "d-2", now), held.version),), whens=(due,))
+    await refused_for("due", b.commit(taken))
+    s.clock.time += DELIVERY_CLAIM
+    await b.commit(taken)
+    late = let_go(held._replace(seq=2), await a.now(), again_at=None)
+    await refused_for("version", a.commit(Commit((Put(CURSOR, late, held.version),))))
+
+
+# --- rows ----------------------------------------------------------------------------------
+def _cursor(run: str = "run-1") -> Cursor:
+    """One that owes two events, due now."""
+    return Cursor(
+        tenant=TENANT, run=run, subscription="wh_1", version=1, epoch=0, owner="", due_at=T0, seq=0, upto=2, last=0,
+        again=0, owed_since=T0, at=T0,
+    )  # fmt: skip
+
+
+async def _listen(store: Store, *tenants: str) -> None:
+    """These are the tenants that somebody listens to."""
+    row = await store.load(META, OUTLETS)
+    version = 0 if row is None else version_of(META, row)
+    await store.commit(Commit((Put(META, outlets_row(row, tenants), version),)))
+
+
+async def _marks(store: Store) -> list[Untold]:
+    return [row for row in await store.rows(UNTOLD, (TENANT,)) if isinstance(row, Untold)]
