@@ -2,13 +2,14 @@
 
 import asyncio
 import signal
-import sys
 
 import pytest
 
 from outlast.core.points import POINTS
 from outlast.core.rows import UNTOLD
 from outlast.runtime.fsck.look import Fsck
+from tests import forked
+from tests.forked import ROOT
 from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, working
 
 PLACES = [name for name in POINTS if name.startswith(("outbox.", "store.batch"))]
@@ -24,8 +25,8 @@ ONCE = {"outbox.found"}  # all that is untold is found in one pass, so each life
     indirect=["url"],
 )
 def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> None:
-    async def life(url: str, n: int) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.outbox.child", url, place, str(n))
+    def life(url: str, n: int) -> forked.Popen:
+        return forked.Popen(["tests.outbox.child", url, place, str(n)], cwd=ROOT)
 
     async def live() -> None:
         script = [answer(), answer(500)]
@@ -41,10 +42,9 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
 
                 await until(over)
             for n in (1, 1) if place in ONCE else DEATHS:
-                process = await life(url, n)
-                async with asyncio.timeout(30):
-                    assert await process.wait() == -signal.SIGKILL, "it died at this very place"
-            last = await life(url, 0)
+                died = await asyncio.to_thread(life(url, n).wait, 30)
+                assert died == -signal.SIGKILL, "it died at this very place"
+            last = life(url, 0)
             try:
 
                 async def told() -> bool:
@@ -59,7 +59,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
                 await until(quiet, within=30)
             finally:
                 last.kill()
-                await last.wait()
+                await asyncio.to_thread(last.wait)
             for run in runs:
                 ids: dict[int, set[tuple[str, bytes]]] = {}
                 for got in receiver.got:
