@@ -1,11 +1,12 @@
 """A collector that takes OTLP over HTTP, as the real ones do, and shows each trace as a tree.
 
-`python examples/collector.py` listens on port 4318. Give your processes OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318
+`python examples/collector.py 4318` listens on that port. Give your processes OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318
 and, so that the tree says who did what, OTEL_SERVICE_NAME. Ctrl-C prints the traces. It keeps them in memory: it is for
 looking, and for tests.
 """
 
 import gzip
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-PORT = 4318
 NANOS = 1_000_000_000
 SHOWN = {
     "workflow.start": ("outlast.workflow",),
@@ -121,7 +121,7 @@ def _below(parent: str, below: dict[str, list[Span]], indent: str, *, top: bool 
 
 def main() -> None:
     """Collect until Ctrl-C, then show."""
-    collector = Collector(PORT)
+    collector = Collector(int(sys.argv[1]))
     print(f"OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}   Ctrl-C shows the traces", flush=True)
     try:
         threading.Event().wait()

@@ -3,16 +3,45 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.docs import desk
 from tests.docs.pages import ROOT, blocks, pages, programs
 from tests.docs.terminal import play
 
 PLAYED = [page for page in pages() if any(block.language == "console" for block in blocks(page))]
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Accepts whatever is POSTed."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name http.server gives it
+        pass
+
+
+def receiver(folder: Path) -> dict[str, str]:
+    """The page about webhooks: a store with runs, and somebody who listens."""
+    desk.make(folder)
+    (folder / "outlast.toml").write_text("[webhooks]\nallow_private = true\nallow_http = true\n", encoding="utf-8")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return {"https://example.com/hooks": f"http://127.0.0.1:{server.server_port}/hooks"}
+
+
+BEGIN: dict[str, Callable[[Path], dict[str, str]]] = {"webhooks.md": receiver}
+"""What pages with terminals find in their folder."""
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +58,7 @@ def played(
     begun = {}
     for page in PLAYED:
         folder = tmp_path_factory.mktemp(page.stem)
-        begun[page] = folder, side_by_side.submit(play, page, folder)
+        begun[page] = folder, side_by_side.submit(play, page, folder, BEGIN.get(page.name, lambda _: {}))
     return begun
 
 

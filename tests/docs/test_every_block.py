@@ -1,0 +1,151 @@
+"""No block of the documentation is only printed: each is executed or compared by a test, or says here why not."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.outbox.notify import notice
+from outlast.runtime.settings import load, said
+from outlast.service import shapes
+from tests.docs.commands import NOT_RUN, typed
+from tests.docs.conftest import PLAYED
+from tests.docs.pages import ROOT, Block, blocks, pages
+from tests.docs.test_commands import WITH_COMMANDS
+from tests.runtime.situations import OVERDUE, RUN
+from tests.runtime.test_explain import SENTENCES
+
+EXECUTED = {
+    "python": "test_blocks.py compiles it, checks its types and runs its definitions",
+    "console": "test_transcripts.py types it and compares",
+    "bash": "test_commands.py runs it",
+    "toml": "here: read as outlast.toml",
+    "sql": "test_commands.py runs it on a server",
+    "mermaid": "tests/core/test_machine.py draws it anew",
+}
+"""What is done with every block of a language."""
+
+COMPARED = {
+    "docs/approvals.md: A-1, 900 cents": "test_examples.py",
+    "docs/compensation.md: ana's trip": "test_examples.py",
+    "docs/observability.md: 9e3c0b3ac5db495e (sent elsewhere)": "tests/e2e/test_over_http.py",
+    "docs/operating.md: order-7 is queued since 3m; no live worker serves order@1.": "here: word for word",
+    "docs/operating.md: WORKER           NAME  STATUS": "here: its columns",
+    'docs/operating.md: "run": "order-7"': "here: the members of a real one",
+    'docs/http.md: "type": "https://outlast.dev/e/OUT-402#decided"': "here: its members; tests/e2e/test_over_http.py",
+    'docs/policy.md: @id("small-refund")': "test_commands.py tries a policy of it",
+    "docs/performance.md: scripts/bench": "here: its flags; it takes minutes to hours",
+    "docs/scaling.md: scripts/bench W2": "here: its flags; it takes minutes to hours",
+    "docs/reliability.md: scripts/simulate": "here: its flags; it takes minutes to hours",
+    "docs/reliability.md: scripts/chaos --minutes 5": "here: its flags; it takes minutes to hours",
+    "docs/reliability.md: scripts/chaos --minutes 0.4": "here: its flags; it takes minutes to hours",
+    "docs/reliability.md: scripts/crash": "here: its flags; it takes minutes to hours",
+}
+"""Blocks of text and data, by page and first line, with the test that compares them."""
+
+NOT_COMPARED = {
+    "README.md: ▸ auction       round 3 of 5": "tests/e2e/test_demo.py asserts what it claims; figures differ",
+    "docs/care.md: history_chain  event default r-17 4": "a spoilt store: tests/runtime/test_fsck.py spoils each row",
+    "docs/deploys.md: OUT-210  2 runs will NOT continue": "tests/deploys/test_gate.py has each of its sentences",
+    "docs/serve.md: location / {": "nginx is not here",
+    "docs/testing.md: ✗ r1 call charge/o-1": "tests/testing plants this fault and others, and reads what is said",
+}
+"""Those that are not, each with its reason. A test keeps the list from growing."""
+
+
+def first_line(block: Block) -> str:
+    """By which the tables know a block."""
+    lines = [line.strip() for line in block.body.splitlines() if line.strip() not in ("{", "")]
+    return f"{block.page.relative_to(ROOT)}: {lines[0]}"
+
+
+def entry(block: Block) -> str:
+    """Its entry in one of the tables; '' where it has none."""
+    return next((key for key in (*COMPARED, *NOT_COMPARED) if first_line(block).startswith(key)), "")
+
+
+EVERY = [block for page in pages() for block in blocks(page)]
+TEXTS = [block for block in EVERY if block.language not in EXECUTED]
+
+
+@pytest.mark.parametrize("block", TEXTS, ids=lambda block: block.where)
+def test_a_text_is_compared_or_says_why_not(block: Block) -> None:
+    assert entry(block), f"{first_line(block)}: make it a console block, or compare it and name the test above"
+
+
+def test_the_tables_are_short_and_say_nothing_of_blocks_that_are_gone() -> None:
+    assert set(COMPARED) | set(NOT_COMPARED) == {entry(block) for block in TEXTS}
+    assert len(NOT_COMPARED) <= 5, "make the block a console block instead"
+
+
+def test_each_language_is_executed_where_it_stands() -> None:
+    of = {language: {b.page for b in EVERY if b.language == language} for language in EXECUTED}
+    assert of["console"] == set(PLAYED)
+    assert of["bash"] == {page for page in pages() if list(typed(page))}
+    left_out = {page.name for page in of["bash"] - set(WITH_COMMANDS)}
+    assert left_out == set(), f"every command of these is in {len(NOT_RUN)} that are not run"
+    assert {page.name for page in of["sql"]} == {"postgres.md"}
+    assert {page.name for page in of["mermaid"]} == {"lifecycle.md"}
+
+
+@pytest.mark.parametrize("block", [b for b in EVERY if b.language == "toml"], ids=lambda block: block.where)
+def test_settings_of_a_page_are_settings(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outlast.toml").write_text(block.body, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    load()
+    assert sum(value.source == "outlast.toml" for value in said()) == len(
+        re.findall(r"^\w+ = ", block.body, re.MULTILINE)
+    )
+
+
+def test_what_explain_says_is_what_it_says() -> None:
+    (shown,) = [block.body for block in TEXTS if "order-7 is queued" in block.body]
+    real = {masked(sentence) for sentence in SENTENCES.values()}
+    assert {masked(line) for line in shown.splitlines()} <= real
+
+
+def masked(sentence: str) -> str:
+    """Without names and durations."""
+    sentence = re.sub(
+        r"buy/acme|refund/A-17|«[B-Z][^»]*»|w-[\w-]+|ap_\w+|(order|refund)@1|\d+(ms|[smhd])", "X", sentence
+    )
+    return re.sub(r"\b(order-7|r1|lead|finance|award|pay|buy|issue_refund)\b", "X", sentence)
+
+
+def test_the_columns_of_the_workers_are_those_of_the_command() -> None:
+    (shown,) = [block.body for block in TEXTS if block.body.startswith("WORKER")]
+    source = (ROOT / "src/outlast/cli/workers.py").read_text(encoding="utf-8")
+    columns = re.search(r'\("WORKER"[^)]*\)', source)
+    assert columns is not None
+    assert shown.splitlines()[0].split() == re.findall(r'"(\w+)"', columns[0])
+
+
+def test_the_problem_of_the_page_has_the_members_of_problems() -> None:
+    (shown,) = [json.loads(block.body) for block in TEXTS if "OUT-402#decided" in block.body]
+    assert set(shown) == {name for name, field in shapes.Problem.model_fields.items() if field.is_required()}
+    shapes.Problem.model_validate(shown)
+
+
+def test_the_notice_of_the_page_has_the_members_of_notices() -> None:
+    (shown,) = [json.loads(block.body) for block in TEXTS if '"run": "order-7"' in block.body]
+    real = notice(RUN, [OVERDUE])
+    assert (set(shown), set(shown["reasons"][0])) == (set(real), set(real["reasons"][0]))
+    assert shown["reasons"][0]["choices"] == real["reasons"][0]["choices"]
+
+
+@pytest.mark.parametrize(
+    ("script", "module"),
+    [("bench", "bench"), ("simulate", "tests.simulation"), ("chaos", "tests.chaos"), ("crash", "tests.crash")],
+)
+def test_the_flags_of_a_script_exist(script: str, module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lines = [line for b in TEXTS for line in b.body.splitlines() if line.startswith(f"scripts/{script} ")]
+    assert lines
+    flags = {word for line in lines for word in shlex.split(line.partition("  #")[0]) if word.startswith("--")}
+    assert {flag.partition("=")[0] for flag in flags} <= set(re.findall(r"--[\w-]+", done.stdout))
