@@ -31,7 +31,7 @@ EVERYDAY = (
     "state",
     "cold",
 )
-LONG = ("many_waiting", "many_held", "history", "scale", "purge")
+LONG = ("many_waiting", "many_held", "history", "scale", "purge", "service", "service_apart")
 NAMES = (*EVERYDAY, *LONG)
 WORKLOADS = {
     "W1": ("one_run",),
@@ -39,6 +39,7 @@ WORKLOADS = {
     "W3": ("many_waiting",),
     "W4": ("many_held",),
     "W5": ("state",),
+    "W7": ("service", "service_apart"),
 }
 STORES = tuple(sorted((found.name for found in pkgutil.iter_modules(bench.engines.__path__)), reverse=True))
 QUICK_REPEATS = 1

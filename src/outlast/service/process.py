@@ -1,6 +1,7 @@
 """One process of a service: HTTP, a worker and a dispatcher over one store, each of which may be left out."""
 
 import asyncio
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -93,6 +94,8 @@ class Process:
         if not self._server.started:
             await server
             return []
+        gc.collect()
+        gc.freeze()  # what is loaded now stays: no collection has to look at it again
         ready()
         parts = [asyncio.create_task(part.run()) for part in self._parts]
         try:

@@ -1,0 +1,89 @@
+"""A store in which many runs wait for a person, and what a client has to know of each."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from bench.load.works import refunds
+from bench.serving import opened, served
+from outlast.core.rows import APPROVAL, EVENT, RUN, Approval, Event, Run
+from outlast.engine import commands
+from outlast.service.conditional import etag
+from outlast.store.port import Store
+
+TENANT = "bench"
+STARTS = 200  # at once
+PAGE = 1_000
+LOOK_S = 0.1
+
+
+class Target(NamedTuple):
+    """A run that waits, and what a decision about it names."""
+
+    run: str
+    approval: str
+    etag: str
+
+
+async def prepare(url: str, count: int) -> list[Target]:
+    """Start so many refunds and have them walked to their approval; answers them in the order of their start."""
+    runs = [f"refund-{n:06d}" for n in range(count)]
+    async with opened(url) as store:
+        async with served(store, refunds):
+            for at in range(0, count, STARTS):
+                await asyncio.gather(*(_start(store, run, at + n) for n, run in enumerate(runs[at : at + STARTS])))
+            await until(store, "waiting", count)
+        found = {row.run: row async for row in _approvals(store)}
+    return [Target(run, found[run].id, etag(found[run].version)) for run in runs]
+
+
+async def _start(store: Store, run: str, n: int) -> None:
+    state = {"order_id": f"A-{n}", "cents": 4_200}
+    await commands.start(store, refunds, state, tenant=TENANT, actor="bench", run=run)
+
+
+async def _approvals(store: Store) -> AsyncIterator[Approval]:
+    cursor = ""
+    while True:
+        page = await store.page(APPROVAL, TENANT, {}, cursor=cursor, limit=PAGE)
+        for row in page.rows:
+            assert isinstance(row, Approval)
+            yield row
+        if not (cursor := page.cursor):
+            return
+
+
+async def until(store: Store, status: str, count: int) -> None:
+    """Return when so many runs have this status."""
+    while (await store.tally(RUN, TENANT, "status")).get(status, 0) < count:  # noqa: ASYNC110 - perhaps elsewhere
+        await asyncio.sleep(LOOK_S)
+
+
+async def all_ended(store: Store) -> None:
+    """Return when every run whose approval was decided has ended."""
+    while True:
+        decided, runs = await store.tally(APPROVAL, TENANT, "status"), await store.tally(RUN, TENANT, "status")
+        if decided.get("approved", 0) == runs.get("completed", 0):
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def last_events(store: Store, targets: list[Target]) -> dict[str, int]:
+    """The number of the last event of each run."""
+    rows = await store.load_many(RUN, [(TENANT, target.run) for target in targets])
+    return {row.run: row.seq for row in rows if isinstance(row, Run)}
+
+
+async def decision_to_next(store: Store, targets: list[Target]) -> list[float]:
+    """ms from each decision, as its row says it, to the event with which the next node began."""
+    found: list[float] = []
+    for target in targets:
+        (approval,) = await store.rows(APPROVAL, (TENANT, target.run))
+        assert isinstance(approval, Approval)
+        if not approval.decided_at:
+            continue
+        events = await store.rows(EVENT, (TENANT, target.run))
+        began = next((e.at for e in events if isinstance(e, Event) and e.node == "pay"), None)
+        assert began is not None, f"{target.run} was decided, and has not gone on"
+        found.append(float(began - approval.decided_at))
+    return found
