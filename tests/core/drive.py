@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, adoption, attention, compensation, ledger, people, verbs
+from outlast.core import admission, adoption, attention, compensation, ledger, moves, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.overlay import Attention, WaitingFor
@@ -192,7 +192,7 @@ class Drive:
             asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
             decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
         )  # fmt: skip
-        return self.speak(people.ask(row, fence=ledger.fence(self.run, mail=self.run.mail)))
+        return self.speak(people.ask(row, fence=moves.fence(self.run, mail=self.run.mail)))
 
     def decide(self, verb: Literal["approve", "reject", "again"], by: str = "p") -> "Drive":
         commit = people.decide(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from outlast.core import ledger, machine, people, restore, sharing
+from outlast.core import ledger, machine, moves, people, restore, sharing
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, Move, RunStatus
@@ -68,7 +68,7 @@ def shared_effects() -> None:
         if verb == "use":
             drive.speak(sharing.use(other, done, noted=False, now=at(1)))
         else:
-            drive.speak(Commit((sharing.taken_back(done),), ledger.fence(drive.run)))
+            drive.speak(Commit((sharing.taken_back(done),), moves.fence(drive.run)))
             undone = shared_effect(drive)._replace(status=EffectStatus.UNDONE)
             drive.rows = tuple(undone if isinstance(row, Effect) else row for row in drive.rows)
             drive.speak(ledger.intend(other, intent, undone, ordinal=1, now=at(2)))
@@ -99,7 +99,7 @@ def waits_and_approvals() -> None:
     drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
     drive = asked()
     drive.t = drive.approval.within_until
-    drive.speak(people.expire(drive.approval, at(drive.t), fence=ledger.fence(drive.run, mail=0)))
+    drive.speak(people.expire(drive.approval, at(drive.t), fence=moves.fence(drive.run, mail=0)))
 
 
 def restores() -> None:

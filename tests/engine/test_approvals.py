@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from outlast.core.commit import Mapping
+from outlast.core.overlay import rearmed
 from outlast.errors import Conflict
 from outlast.flow import (
     ActivityFailed,
@@ -308,6 +310,27 @@ async def test_a_call_is_not_sent_after_its_approval_has_lapsed(world: World) ->
     await world.start(flow)
     await world.decide(world.pending())
     await world.pass_(6 * SECOND)
+    gate.set()
+    await world.settle()
+    assert shop.attempts == []
+
+
+@pytest.mark.req("GATE-9")
+async def test_an_intent_computed_with_an_old_mapping_is_refused_and_made_again(world: World) -> None:
+    """Business time skips just before the intent lands: its last moment ends with the approval by the new time."""
+    shop = Receiver()
+    flow = asking(write(shop), valid_for=timedelta(seconds=10))
+    process = world.worker(flow)
+    gate = process.wire.hold("intend order/a")
+
+    def skip() -> None:
+        now = world.core.now()
+        world._now(world.store.set_mapping(Mapping(0, now.real, now.business + 8 * SECOND, 1.0), rearmed))
+
+    process.wire.before("intend order/a", skip)
+    await world.start(flow)
+    await world.decide(world.pending())
+    await world.pass_(3 * SECOND)
     gate.set()
     await world.settle()
     assert shop.attempts == []

@@ -8,8 +8,8 @@ import pytest
 
 from outlast.core import sharing
 from outlast.core.commit import Commit, Put
-from outlast.core.ledger import fence
 from outlast.core.machine import EffectStatus
+from outlast.core.moves import fence
 from outlast.core.rows import EFFECT, RUN, TAKEN_BACK, USAGE, USED, Effect
 from outlast.engine import commands
 from outlast.errors import Stale

@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outlast.core.commit import Commit, Fence, Instant, Put, When
+from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.moves import fence
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -46,11 +47,6 @@ class Intent(NamedTuple):
     first_at: int = 0  # real; an attempt may have been made since then that the ledger lost; 0 = this is the first
 
 
-def fence(run: Run, *, mail: int | None = None) -> Fence:
-    """The holder's claim as a condition of a commit."""
-    return Fence(run.tenant, run.run, run.epoch, run.visit, mail)
-
-
 def intend(
     run: Run,
     what: Intent,
@@ -60,11 +56,13 @@ def intend(
     now: Instant,
     approval: Approval | None = None,
     latest_real: int | None = None,
+    mapping: int | None = None,
 ) -> Commit:
     """Durable before the call: a new effect, or another attempt of one that is open or was re-opened.
 
     Consumes `approval` in the same commit, and binds it to this one effect; a further attempt of an effect keeps
-    the approval that covers it. `not_after` ends with the slice, and with the approval: `latest_real` (S-4, S-20).
+    the approval that covers it. `not_after` ends with the slice, and with the approval: `latest_real`, which was
+    converted by the `mapping` of this version and lands under no other (S-4, S-20).
     """
     assert run.due_at is not None, "only a holder intends"
     not_after = min(now.real + what.start_budget_ms, run.due_at - what.timeout_ms)
@@ -115,7 +113,7 @@ def intend(
     if approval is not None:
         puts.append(_consumed(approval, what))
         whens = (When(approval.valid_until, False, "business", "lapsed"),)
-    return Commit(tuple(puts), fence(run), whens=whens, label=f"{run.run} intend {what.key}")
+    return Commit(tuple(puts), fence(run, mapping=mapping), whens=whens, label=f"{run.run} intend {what.key}")
 
 
 def _consumed(approval: Approval, what: Intent) -> Put:

@@ -16,7 +16,7 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Attention
 from outlast.core.rows import USED, Effect
 from outlast.engine.ledger import EffectKey
-from outlast.engine.permission import Permission
+from outlast.engine.permission import Permission, covered
 from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
 from outlast.engine.transactions import Inside
 from outlast.engine.walk import Walk
@@ -104,10 +104,9 @@ class _Settling(Write):
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         """What allowed the first attempt allows to find out what became of it; policy is not asked again."""
         assert previous is not None
-        mapping = self.ledger.store.mapping()
-        return Permission(
-            previous.allowed_by, None, mapping.real(previous.covered_until) if previous.covered_until else None
-        )
+        if previous.covered_until:
+            return covered(self.walk, previous.allowed_by, previous.covered_until)
+        return Permission(previous.allowed_by)
 
     async def _heed_cancel(self, effect: Effect) -> None:
         """The run ends already."""

@@ -19,11 +19,21 @@ from outlast.flow.policy import Deny, NeedsApproval, Verdict
 
 
 class Permission(NamedTuple):
-    """Who allowed it; the approval to consume, if one is needed; and until when (real) the call may be sent."""
+    """Who allowed it; the approval to consume, if one is needed; and until when (real) the call may be sent.
+
+    `mapping`: the version of the clock mapping by which the end of an approval became that instant.
+    """
 
     by: str
     approval: Approval | None = None
     latest_real: int | None = None
+    mapping: int | None = None
+
+
+def covered(walk: Walk, by: str, until: int, approval: Approval | None = None) -> Permission:
+    """While an approval covers it: until this business instant."""
+    mapping = walk.ledger.store.mapping()
+    return Permission(by, approval, mapping.real(until), mapping.version)
 
 
 async def permission(
@@ -52,7 +62,7 @@ async def permission(
         return None
     by = said(walk, verdict)
     if previous is not None and covering is not None:
-        return Permission(by, None, walk.ledger.store.mapping().real(previous.covered_until))
+        return covered(walk, by, previous.covered_until)
     if not isinstance(verdict, NeedsApproval) and not was_put_to_person(walk, plan.activity):
         return Permission(by)
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
@@ -114,8 +124,7 @@ def _enough(approval: Approval, verdict: Verdict) -> bool:
 
 def _by_approval(walk: Walk, approval: Approval, policy: str) -> Permission:
     names = ", ".join(vote["by"] for vote in votes_of(approval))
-    until = walk.ledger.store.mapping().real(approval.valid_until)
-    return Permission(f"{approval.id} approved by {names}; {policy}", approval, until)
+    return covered(walk, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
 
 
 async def _ask_person(walk: Walk, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:

@@ -207,6 +207,7 @@ class Write:
             now=now,
             approval=allowed.approval,
             latest_real=allowed.latest_real,
+            mapping=allowed.mapping,
         )
 
     async def _heed_cancel(self, effect: Effect) -> None:
