@@ -11,6 +11,7 @@ from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
 from outlast.engine.commands import RACES_MAX, busy, check_reason, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
 from outlast.runtime.operations import Operations
+from outlast.runtime.seen import first_line
 from outlast.runtime.words import is_alive
 from outlast.store.port import Store
 
@@ -157,9 +158,8 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
     if mine:
         return mine[0]
     if stops:
-        raise Conflict(
-            f"{run.run} needs a person for {stops[0].reason.value}", stops[0].detail, f"outlast runs show {run.run}"
-        )
+        why = first_line(stops[0].detail)
+        raise Conflict(f"{run.run} needs a person for {stops[0].reason.value}", why, f"outlast runs show {run.run}")
     if run.lane in serving:
         raise Conflict(
             f"{run.run} goes on in {run.lane}", "a live worker serves it", "stop the workers of that version first"
