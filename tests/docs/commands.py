@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from outlast.cli.failure import CONFLICT
 from tests import forked
 from tests.docs import desk
 from tests.docs.pages import ROOT, Block, blocks, program
@@ -97,7 +98,10 @@ NOT_RUN = {
 """Commands that are not run, each with its reason. A test keeps it from growing."""
 
 
-EXITS = {"outlast check flows.py --against sqlite:outlast.db": 1}  # it finds what the page shows below it
+EXITS = {
+    "outlast check flows.py --against sqlite:outlast.db": 1,  # it finds what the page shows below it
+    'outlast versions adopt refund 3 --all-of 2 --reason "version 2 is off"': CONFLICT,  # some need a person first
+}
 
 
 # --- what a page's commands find ----------------------------------------------------------------------------
