@@ -1,0 +1,47 @@
+"""How many requests of one tenant are carried out at once: its others wait in turn, those of other tenants do not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from outlast.errors import Busy
+
+AT_ONCE: Final = 32
+"""Enough to share commits; a request of another tenant comes after so many at most, not after all that were sent."""
+WAITING: Final = 1_000
+RETRY_AFTER_S: Final = 1
+
+
+@dataclass
+class _Tenant:
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    here: int = 0
+
+
+class Turns:
+    """Of one service process. Nothing is kept of a tenant that asks nothing."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, _Tenant] = {}
+
+    @asynccontextmanager
+    async def of(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for this tenant's turn. Raises Busy, at once: too many of its requests wait already."""
+        known = self._tenants.setdefault(tenant, _Tenant())
+        if known.here >= AT_ONCE + WAITING:
+            raise Busy(
+                "too many requests of this tenant are under way",
+                f"{AT_ONCE} are carried out at once, and {WAITING:,} wait; nothing of this one was done",
+                "send it again later, and fewer at once",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        known.here += 1
+        try:
+            async with known.free:
+                yield
+        finally:
+            known.here -= 1
+            if not known.here:
+                self._tenants.pop(tenant, None)
