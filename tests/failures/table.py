@@ -12,6 +12,7 @@ SIM = "tests/simulation/mutants.py"
 CRASH = "tests/crash/mutants.py"
 STORE = "tests/store/test_safeguards.py"
 DISK = "tests/store/test_failing_disk.py"
+SERVICE = "tests/service/test_safeguards.py"
 MODELS = "tests/models"
 
 
@@ -154,6 +155,7 @@ HARNESSES: Final = (
     (SIM, "seeded schedules", "scripts/simulate --mutants"),
     (CRASH, "real kills", "scripts/test tests/crash/test_mutants.py"),
     (S, "the engine", f"scripts/test {S}"),
+    (SERVICE, "the service", f"scripts/test {SERVICE}"),
     (E + "compensation.py", "undo", f"scripts/test {E}compensation.py"),
     (E + "state.py", "large states", f"scripts/test {E}state.py"),
     (STORE, "the stores", f"scripts/test {STORE}"),

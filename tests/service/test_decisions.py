@@ -1,5 +1,7 @@
 """Decisions over HTTP: of what was shown, once, and every refusal has its own status and word."""
 
+from typing import Any
+
 import pytest
 
 from outlast.core.machine import ApprovalStatus, RunStatus
@@ -94,6 +96,44 @@ def test_handing_on_and_the_inbox(service: Service) -> None:
     assert approval not in {each["approval"] for each in service.get("/v1/approvals?overdue=true").json()["approvals"]}
     bad = service.post(f"/v1/approvals/{approval}/reassign", {"to": "&&", "reason": "x"})
     assert bad.status_code == 422
+
+
+@pytest.mark.req("GATE-2")
+def test_what_changes_while_it_is_decided_is_not_decided(service: Service) -> None:
+    """Somebody claims it between the look at it and the commit: what was shown is not what stands there."""
+    approval, tag = service.asked()
+    store, ops = service.house.store, service.house.operations(_me(service))
+    commit, moved = store.commit, []
+
+    async def later(given: Any) -> Any:
+        if "decide" in given.label and not moved:
+            moved.append(given.label)
+            await ops.claim_approval(approval)
+        return await commit(given)
+
+    store.commit = later  # type: ignore[method-assign]  # the store's own, a moment later
+    try:
+        answer = service.decide(approval, tag)
+    finally:
+        store.commit = commit  # type: ignore[method-assign]
+    assert moved and (answer.status_code, answer.json()["refusal"]) == (412, "stale")
+    assert answer.json()["current"]["claimed_by"] == "local:ana"
+    assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.PENDING
+
+
+@pytest.mark.parametrize("verb", ["claim", "reassign"])
+def test_what_was_not_seen_is_neither_claimed_nor_handed_on(service: Service, verb: str) -> None:
+    approval, tag = service.asked()
+    service.post(f"/v1/approvals/{approval}/claim")
+    body = {"to": "legal", "reason": "theirs"} if verb == "reassign" else None
+    stale = service.post(f"/v1/approvals/{approval}/{verb}", body, if_match=tag)
+    assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+    assert stale.json()["current"]["who"] == "finance"
+    assert service.post(f"/v1/approvals/{approval}/{verb}", body, if_match=stale.headers["etag"]).status_code == 200
+
+
+def _me(service: Service) -> Any:
+    return service.call(service.house.authenticator.authenticate("", "127.0.0.1"))
 
 
 @pytest.mark.req("GATE-2")

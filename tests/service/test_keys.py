@@ -10,6 +10,8 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 
 import outlast
 from outlast.core.budget import ANSWERS_KEPT, MINUTE
@@ -19,7 +21,7 @@ from outlast.core.rows import REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.care import purge
-from outlast.service.idempotency import IN_FLIGHT
+from outlast.service.idempotency import IN_FLIGHT, once
 from outlast.service.process import listen, url_of
 from tests.postgres import server
 from tests.service import flows
@@ -117,6 +119,42 @@ def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
         answer = service.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"})
         assert answer.text.count("\nid: ") >= 4 and "workflow.completed" in answer.text
         assert service.get("/v1/runs?q=%00").status_code in (200, 422)
+
+
+@pytest.mark.req("RUN-4")
+def test_one_takes_over_from_a_dead_process_and_the_others_wait(service: Service) -> None:
+    """Ten ask again at once what a process died over: it is done by one of them."""
+    ask = {"what": "activity", "name": "elsewhere", "reason": "x"}
+    stamp = digest("hold", "/v1/holds", "", ask)
+    now = service.call(service.house.store.now()).business
+    row = Row("default", digest("local:ana", "dead"), 1, "local:ana", "hold", stamp, 0, "", b"", now - IN_FLIGHT - 1)
+    service.call(service.house.store.commit(Commit((Put(REQUEST, row, 0),))))
+
+    async def many() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=service.url, timeout=30) as client:
+            headers = {"Idempotency-Key": "dead"}
+            return list(await asyncio.gather(*(client.post("/v1/holds", json=ask, headers=headers) for _ in range(10))))
+
+    answers = service.call(many())
+    assert {each.status_code for each in answers} <= {201, 409}
+    assert {each.json()["refusal"] for each in answers if each.status_code == 409} <= {"in_flight"}, "none did it too"
+
+
+@pytest.mark.req("RUN-4")
+def test_an_answer_that_is_a_refusal_is_not_kept(service: Service) -> None:
+    """Also where a handler answers it instead of raising."""
+    statuses = [409, 201]
+
+    async def inner(request: Request) -> Response:
+        return Response(b"{}", statuses.pop(0))
+
+    async def twice() -> list[int]:
+        scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": []}
+        me = await service.house.authenticator.authenticate("", "127.0.0.1")
+        store = service.house.store
+        return [(await once(store, me, "x", "refused", Request(scope), b"", inner)).status_code for _ in range(2)]
+
+    assert service.call(twice()) == [409, 201]
 
 
 def test_a_secret_is_kept_in_no_answer(service: Service) -> None:

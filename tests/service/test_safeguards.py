@@ -1,0 +1,374 @@
+"""Each safeguard of the service removed once: what it keeps from happening then happens, so its tests are not empty."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from outlast.core.machine import ApprovalStatus
+from outlast.errors import Uncertain
+from outlast.runtime.operations import Operations
+from outlast.service import body, gate, idempotency, listener, problems, sweep
+from outlast.service.body import Bounds
+from outlast.service.cursors import Cursors
+from outlast.service.house import House
+from outlast.service.identity import Principal, listen, permissions
+from outlast.service.live import Live
+from outlast.service.routes import approvals
+from tests.service.conftest import ALL, Running, Service
+
+Patch = pytest.MonkeyPatch
+both = pytest.mark.parametrize("guarded", [True, False])
+ROLES = ("admin", "approver", "finance", "viewer")
+STARTED = 201
+HOLDS = "/v1/holds"
+START = "/v1/workflows/job/runs"
+
+
+class Office:
+    """Believes whoever says who he is: `Bearer TENANT/NAME`; who says nothing is ana of acme."""
+
+    async def authenticate(self, authorization: str, client: str) -> Principal:
+        tenant, _, name = (authorization.removeprefix("Bearer ") or "acme/ana").partition("/")
+        return Principal(tenant, name, frozenset(ROLES), ROLES, person=not name.startswith("bot"))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for the file; whoever asks says who he is."""
+    url = f"sqlite:{tmp_path_factory.mktemp('safeguards') / 'outlast.db'}"
+    with Running(url, ALL, authenticator=Office()) as running:
+        yield running
+
+
+def as_(caller: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {caller}"}
+
+
+def hold(service: Service, name: str, key: str, caller: str = "acme/ana") -> Any:
+    ask = {"what": "activity", "name": name, "reason": "x"}
+    return service.post(HOLDS, ask, idempotency_key=key, **as_(caller))
+
+
+# --- decisions ------------------------------------------------------------------------------------------
+@both
+@pytest.mark.req("GATE-2")
+def test_without_if_match_something_is_approved_that_nobody_was_shown(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """It was handed to others meanwhile, and is approved all the same."""
+    if not guarded:
+        monkeypatch.setattr(approvals, "seen", lambda if_match, what: 0)
+    approval, tag = service.asked()
+    service.post(f"/v1/approvals/{approval}/claim")
+    assert (service.decide(approval, tag).status_code == 412) is guarded
+    status = service.get(f"/v1/approvals/{approval}").json()["status"]
+    assert (status == ApprovalStatus.PENDING) is guarded
+
+
+@both
+@pytest.mark.req("GATE-2")
+def test_without_people_only_a_program_decides(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+    """Whatever roles it claims; the second lock behind the table of permissions is removed with the first."""
+    if not guarded:
+        monkeypatch.setattr(type(permissions()), "permit", lambda self, principal, operation: None)
+        monkeypatch.setattr("outlast.runtime.port.Actor.check_person", lambda self: None)
+    approval, tag = service.asked()
+    answer = service.decide(approval, tag, **as_("acme/bot"))
+    assert (answer.status_code == 403) is guarded, answer.text
+
+
+@both
+@pytest.mark.req("GATE-2")
+def test_without_the_present_state_the_loser_does_not_see_who_won(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Told no, and not what is so now."""
+    if not guarded:
+
+        async def bare(house: Any, ops: Any, row: Any, error: Any) -> problems.Refused:
+            return problems.Refused(error, more={}, headers={})
+
+        monkeypatch.setattr(approvals, "_with_state", bare)
+    approval, tag = service.asked()
+    service.decide(approval, tag)
+    second = service.decide(approval, tag, "reject").json()
+    assert ("current" in second) is guarded
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+@both
+@pytest.mark.req("RUN-4")
+def test_without_the_digest_another_request_is_answered_with_the_first(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The second was never done, and its caller is told that it was."""
+    if not guarded:
+        plain = idempotency._stored
+        monkeypatch.setattr(
+            idempotency, "_stored", lambda before, stamp, now: plain(before._replace(digest=stamp), stamp, now)
+        )
+    assert hold(service, f"first.{guarded}", f"d-{guarded}").status_code == STARTED
+    second = hold(service, f"second.{guarded}", f"d-{guarded}")
+    assert (second.status_code == 422) is guarded
+
+
+@both
+@pytest.mark.req("RUN-4")
+def test_without_the_caller_in_the_key_one_gets_another_s_answer(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Ben asks for the same, and is told what Ana was told."""
+    if not guarded:
+        plain = idempotency.digest
+        monkeypatch.setattr(idempotency, "digest", lambda *parts: plain(*(parts if len(parts) > 2 else parts[1:])))
+    assert hold(service, f"mine.{guarded}", f"c-{guarded}").status_code == STARTED
+    other = hold(service, f"mine.{guarded}", f"c-{guarded}", "acme/ben")
+    assert ("Idempotent-Replayed" not in other.headers) is guarded
+    assert (other.status_code == 409) is guarded, "his own request was done, and refused: it is held already"
+
+
+@both
+@pytest.mark.req("RUN-4")
+def test_without_the_tenant_in_the_key_another_tenant_is_answered(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The same name and key in two tenants."""
+    if not guarded:
+        plain = idempotency.Row
+        monkeypatch.setattr(idempotency, "Row", _RowOf(plain))
+        load = service.house.store.load
+
+        async def of_acme(kind: Any, key: Any) -> Any:
+            return await load(kind, ("acme", *key[1:]) if kind.name == "request" else key)
+
+        monkeypatch.setattr(service.house.store, "load", of_acme)
+    assert hold(service, f"tenant.{guarded}", f"t-{guarded}").status_code == STARTED
+    theirs = hold(service, f"tenant.{guarded}", f"t-{guarded}", "globex/ana")
+    assert ("Idempotent-Replayed" not in theirs.headers) is guarded
+
+
+class _RowOf:
+    """The row of a request, always of acme."""
+
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
+
+    def __call__(self, tenant: str, *rest: Any) -> Any:
+        return self._plain("acme", *rest)
+
+    def __instancecheck__(self, each: object) -> bool:
+        return isinstance(each, self._plain)
+
+
+@both
+@pytest.mark.req("RUN-4")
+def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Two requests of one key at once: the first has not been answered yet."""
+    if not guarded:
+        monkeypatch.setattr(idempotency, "IN_FLIGHT", -1_000)
+    done = []
+    plain = Operations.hold
+
+    async def slow(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
+        done.append(name)
+        if len(done) == 1:
+            gate_.set()
+            await asyncio.sleep(0.3 if guarded else 0)
+            async with asyncio.timeout(10):
+                while not guarded and len(done) < 2:  # noqa: ASYNC110 - the other request is another task
+                    await asyncio.sleep(0.01)
+        await plain(self, what, name, reason=reason)
+
+    monkeypatch.setattr(Operations, "hold", slow)
+    gate_ = asyncio.Event()
+
+    async def two() -> list[int]:
+        ask = {"what": "activity", "name": f"twice.{guarded}", "reason": "x"}
+        async with httpx.AsyncClient(base_url=service.url, timeout=30) as client:
+            first = asyncio.create_task(client.post(HOLDS, json=ask, headers={"Idempotency-Key": f"w-{guarded}"}))
+            await gate_.wait()
+            second = await client.post(HOLDS, json=ask, headers={"Idempotency-Key": f"w-{guarded}"})
+            return [(await first).status_code, second.status_code]
+
+    service.call(two())
+    assert (len(done) == 1) is guarded
+
+
+@both
+@pytest.mark.req("RUN-4")
+def test_without_patience_for_what_perhaps_landed_it_is_done_twice(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The store's answer was lost; the key is free again, and the retry does it a second time."""
+    plain, done = Operations.hold, []
+
+    async def lost(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
+        done.append(name)
+        if len(done) == 1:
+            raise Uncertain("the store's answer was lost")
+        await plain(self, what, name, reason=reason)
+
+    monkeypatch.setattr(Operations, "hold", lost)
+    if not guarded:
+        monkeypatch.setattr(Uncertain, "landed", False)
+    first = hold(service, f"lost.{guarded}", f"l-{guarded}")
+    again = hold(service, f"lost.{guarded}", f"l-{guarded}")
+    assert first.status_code == 503
+    assert (again.json().get("refusal") == "in_flight") is guarded
+    assert (len(done) == 1) is guarded
+
+
+# --- tenants --------------------------------------------------------------------------------------------
+@both
+@pytest.mark.req("RUN-5")
+def test_without_the_caller_s_tenant_everybody_sees_everything(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """A run, its events, its stream, and the lists."""
+    run = service.start("wish", text="secret")
+    if not guarded:
+        plain = House.operations
+        monkeypatch.setattr(
+            House, "operations", lambda self, who: plain(self, Principal("acme", who.name, who.roles, (), person=True))
+        )
+    for path in ("", "/events", "/effects", "/results", "/input", "/timeline", "/checkpoints", "/explain"):
+        answer = service.get(f"/v1/runs/{run}{path}", headers=as_("globex/eve"))
+        assert (answer.status_code == 404) is guarded, path
+    assert (run not in service.get("/v1/runs", headers=as_("globex/eve")).text) is guarded
+
+
+@both
+@pytest.mark.req("RUN-5")
+def test_without_the_seal_a_cursor_of_another_list_is_read(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+    """Of another tenant, another list, another filter, or made up."""
+    for n in range(3):
+        service.start("wish", text=str(n))
+    cursor = service.get("/v1/runs?limit=1").json()["next_cursor"]
+    if not guarded:
+        monkeypatch.setattr(Cursors, "_seal", lambda self, request, tenant, place: bytes(16))
+        cursor = service.get("/v1/runs?limit=1").json()["next_cursor"]
+    for path, caller in (("/v1/runs?limit=1", "globex/eve"), ("/v1/runs?workflow=wish", "acme/ana")):
+        answer = service.get(f"{path}&cursor={cursor}", headers=as_(caller))
+        assert (answer.status_code == 422) is guarded, path
+    plain = service.get(f"/v1/effects?cursor={cursor}")
+    assert plain.status_code == 422 or not guarded
+
+
+# --- other sites, bodies, errors ------------------------------------------------------------------------
+@both
+def test_without_the_origin_another_site_s_page_starts_runs(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The browser of somebody who may, sent by a page of somebody else (S15)."""
+    if not guarded:
+        monkeypatch.setattr(listen, "check_origin", lambda scope, *, local_only: None)
+    answer = service.client.post(START, json={"input": {"rounds": 1}}, headers={"Origin": "https://evil.example"})
+    assert (answer.status_code == 403) is guarded
+
+
+@both
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_without_the_media_type_a_form_starts_runs(
+    service: Service, monkeypatch: Patch, guarded: bool, kind: str
+) -> None:
+    """What a page of any site may send without being asked (S15)."""
+    if not guarded:
+        monkeypatch.setattr(body, "_check_media_type", lambda value: None)
+    answer = service.client.post(START, content=b'{"input": {"rounds": 1}}', headers={"Content-Type": kind})
+    assert (answer.status_code == 415) is guarded
+
+
+@both
+def test_without_the_look_before_a_deep_body_is_parsed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+    """And its depth is found by whoever reads it next (S17)."""
+    if not guarded:
+        monkeypatch.setattr(body, "check_shape", lambda given: None)
+    answer = service.client.post(START, content=b"[" * 500 + b"]" * 500, headers={"Content-Type": "application/json"})
+    assert (answer.json()["refusal"] == "too_deep") is guarded
+
+
+@both
+def test_without_the_limit_a_body_is_read_to_its_end(folder_url: str, guarded: bool) -> None:
+    """Said or not how long it is (S17)."""
+    bounds = Bounds(body_bytes=1_000 if guarded else 10**9)
+    with Running(folder_url, ALL, worker=False, bounds=bounds) as small:
+        for content in (b" " * 2_000 + b"{}", iter([b" " * 2_000, b"{}"])):
+            answer = small.client.post(START, content=content, headers={"Content-Type": "application/json"})
+            assert (answer.status_code == 413) is guarded, answer.text
+
+
+@both
+def test_without_the_headers_of_safety_an_answer_may_be_framed(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Or its type guessed, or kept by a proxy (S13, S15)."""
+    if not guarded:
+        monkeypatch.setattr(gate, "SAFE", ())
+    headers = service.get("/v1/runs").headers
+    for name in ("x-content-type-options", "content-security-policy", "referrer-policy", "cache-control"):
+        assert (name in headers) is guarded, name
+
+
+@both
+def test_without_reticence_a_stranger_reads_of_the_store(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+    """The path of the database, in the body of a 503 (S31)."""
+    if not guarded:
+        monkeypatch.setattr(problems, "_inert", lambda error: error)
+
+    async def away(self: Any, run: str) -> Any:
+        raise Uncertain("disk I/O error at /var/lib/secret.db")
+
+    monkeypatch.setattr(Operations, "run", away)
+    answer = service.get("/v1/runs/r1/results")
+    assert (answer.status_code, "secret" not in answer.text) == (503, guarded)
+
+
+# --- streams --------------------------------------------------------------------------------------------
+@both
+@pytest.mark.req("RUN-7")
+def test_without_the_bound_a_slow_listener_fills_the_memory(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Whoever does not read is not cut, and all that comes is kept for him."""
+    if not guarded:
+        monkeypatch.setattr(listener, "BUFFER", 10**9)
+
+    async def flood() -> int:
+        slow = await service.house.live.listen("acme", "nobody")
+        for n in range(3_000):
+            slow.push(n + 1, b"x")
+        service.house.live.leave(slow)
+        return len(slow)
+
+    assert (service.call(flood()) <= 1_024) is guarded
+
+
+@both
+@pytest.mark.req("RUN-7")
+def test_without_the_first_look_what_was_there_before_is_told_as_news(
+    folder_url: str, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Who begins to listen to all runs hears of those that ended long ago."""
+    if not guarded:
+
+        async def nothing(self: sweep.Sweep) -> None:
+            return None
+
+        monkeypatch.setattr(sweep.Sweep, "begin", nothing)
+    with Running(folder_url, ALL) as own:
+        own.ended(own.start("job", rounds=2))
+
+        async def heard() -> list[str]:
+            watcher = Live(own.house.store)
+            ear, _ = await watcher.listen_to_all("default", "")
+            moved = await watcher._tenants["default"].moved()
+            watcher.leave(ear)
+            watcher.close()
+            return [row.run for row in moved]
+
+        assert (own.call(heard()) == []) is guarded
