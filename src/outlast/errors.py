@@ -15,6 +15,7 @@
     ├─ Unauthenticated    OUT-411   no credential, or one that proves nothing
     ├─ TooManyFailures    OUT-412   too many failed credentials from there; `retry_after_s`
     ├─ Unverifiable       OUT-413   the issuer's keys cannot be had now, so no credential can be checked
+    ├─ Busy               OUT-414   HTTP: too many requests of the tenant are under way; `retry_after_s`
     ├─ BadRequest         OUT-421   HTTP: a request that is not looked at (too large, too slow, not JSON, …)
     ├─ Precondition       OUT-423   HTTP: If-Match is missing, or names a version that has passed
     ├─ KeyRefused         OUT-424   HTTP: an Idempotency-Key of another request, or of one under way
@@ -158,6 +159,16 @@ class Unverifiable(OutlastError):
     """The keys that prove credentials cannot be had now; nobody was let in and nobody was refused for good."""
 
     code = "OUT-413"
+
+
+class Busy(OutlastError):
+    """Too many requests of this tenant are under way; this one was not begun. It may come again in `retry_after_s`."""
+
+    code = "OUT-414"
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, retry_after_s: int) -> None:
+        super().__init__(what, why, fix)
+        self.retry_after_s = retry_after_s
 
 
 class BadRequest(OutlastError):

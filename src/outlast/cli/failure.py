@@ -24,6 +24,7 @@ CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.Unauthenticated, NOT_ALLOWED),
     (errors.TooManyFailures, NOT_ALLOWED),
     (errors.Unverifiable, NO_STORE),
+    (errors.Busy, NO_STORE),
     (errors.Conflict, CONFLICT),
     (errors.Stale, CONFLICT),
     (errors.Rejected, USAGE),

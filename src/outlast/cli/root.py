@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from outlast.cli.failure import NOBODY_READS, interrupted, nobody_reads, report
+from outlast.cli.audited import tell
+from outlast.cli.failure import NOBODY_READS, OK, interrupted, nobody_reads, report
 from outlast.cli.settings import Group, complete
 
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
@@ -67,12 +68,24 @@ class Root(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments; --help and --version are answered here."""
+        self._words = [*args]
         try:
             return super().parse_args(ctx, args)
         except BrokenPipeError:
             ctx.exit(NOBODY_READS if nobody_reads() else 1)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and say in the audit that it ran."""
+        code = OK
+        try:
+            return self._run(ctx)
+        except (click.exceptions.Exit, click.ClickException) as end:
+            code = end.exit_code
+            raise
+        finally:
+            tell(ctx, self._words, code)
+
+    def _run(self, ctx: click.Context) -> Any:
         """Run the command; a mistake of the user ends in a sentence and its exit code, never in a traceback."""
         try:
             complete(ctx)

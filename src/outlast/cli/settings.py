@@ -53,6 +53,10 @@ def complete(ctx: click.Context) -> None:
         if name not in settings.given:
             setattr(settings, name, getattr(said, name))
     settings.token = said.token
+    if said.audit:
+        from outlast.telemetry.audit import keep
+
+        keep(said.audit)
     module = {"module": said.module} if said.module else {}
     live = said.liveness.model_dump(exclude_none=True)
     port = {"metrics_port": said.metrics.port}

@@ -156,6 +156,7 @@ class Settings(BaseSettings):
     module: str = Field(default="", description="The module that declares the workflows.")
     output: str = Field(default="table", pattern="^(table|json|ndjson)$", description="How answers are printed.")
     utc: bool = Field(default=False, description="Exact instants instead of «3m ago».")
+    audit: str = Field(default="", description="A file: one line for each command, and each request that changes.")
     worker: Worker = Worker()
     liveness: LivenessTimes = LivenessTimes()
     serve: Serve = Serve()

@@ -1,4 +1,5 @@
-"""What every route passes, in this order: who asks, whether they may, the body within its limits, and asked before?"""
+"""What every route passes, in this order: who asks, whether they may, the body within its limits, whose turn it is, and
+asked before?"""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from outlast.errors import BadRequest
 from outlast.service import problems
+from outlast.service.audited import audited
 from outlast.service.body import CLOSE, read_body
 from outlast.service.house import House
 from outlast.service.idempotency import once
@@ -32,18 +34,25 @@ class Door(APIRoute):
             house: House = request.app.state.house
             client = request.client.host if request.client else ""
             principal = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
-            permit(principal, operation)
+
+            async def write() -> Response:
+                permit(principal, operation)
+                try:
+                    body = await read_body(request, house.bounds)
+                except BadRequest as error:
+                    return problems.answer(error, problems.request_id(request), headers=CLOSE)
+                async with house.turns.of(principal.tenant):
+                    key = request.headers.get(KEY)
+                    if key is None:
+                        return await inner(request)
+                    return await once(house.store, principal, operation, key, request, body, inner)
+
             request.state.principal = principal
             request.state.operations = house.operations(principal)
-            if request.method in READS:
+            if request.method not in READS:
+                return await audited(request, principal, operation, write)
+            permit(principal, operation)
+            async with house.turns.of(principal.tenant):
                 return await inner(request)
-            try:
-                body = await read_body(request, house.bounds)
-            except BadRequest as error:
-                return problems.answer(error, problems.request_id(request), headers=CLOSE)
-            key = request.headers.get(KEY)
-            if key is None:
-                return await inner(request)
-            return await once(house.store, principal, operation, key, request, body, inner)
 
         return pass_through

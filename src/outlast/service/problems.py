@@ -22,6 +22,7 @@ STATUS: Final[tuple[tuple[type[errors.OutlastError], int], ...]] = (
     (errors.Forbidden, 403),
     (errors.Unauthenticated, 401),
     (errors.TooManyFailures, 429),
+    (errors.Busy, 429),
     (errors.Unverifiable, 503),
     (errors.Conflict, 409),
     (errors.WillNotContinue, 409),
@@ -91,7 +92,7 @@ def answer(
     extra = dict(headers or {})
     if status == 401:
         extra.setdefault("WWW-Authenticate", "Bearer")
-    if isinstance(error, errors.TooManyFailures):
+    if isinstance(error, errors.TooManyFailures | errors.Busy):
         extra["Retry-After"] = str(error.retry_after_s)
     elif status == 503 or error.refusal == "in_flight":
         extra.setdefault("Retry-After", str(RETRY_AFTER_S))

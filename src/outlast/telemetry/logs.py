@@ -51,6 +51,8 @@ def configure(stream: TextIO, inert: Callable[[str], str]) -> None:
     logger.addHandler(handler)
     wanted = os.environ.get(LEVEL, "").upper() or ("INFO" if as_json else "WARNING")
     logger.setLevel(wanted if wanted in logging.getLevelNamesMapping() else logging.WARNING)
+    if as_json:
+        logging.getLogger("outlast.audit").setLevel(logging.INFO)  # whatever else is wanted (telemetry/audit.py)
 
 
 class Sentences(logging.Formatter):

@@ -136,7 +136,7 @@ def error_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> errors.Outl
     if int(body.get("status", 0)) >= 500 and body.get("request_id"):
         why = f"{why}\nrequest_id {body['request_id']}".strip()
     error: errors.OutlastError
-    if issubclass(kind, errors.TooManyFailures):
+    if issubclass(kind, errors.TooManyFailures | errors.Busy):
         wait = str(headers.get("Retry-After", ""))
         error = kind(what, why, fix, retry_after_s=int(wait) if wait.isdecimal() else 1)
     elif issubclass(kind, errors.InvalidInput):

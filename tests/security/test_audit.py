@@ -1,0 +1,141 @@
+"""Who did what, when, from where, and what was before and after: rows where there are rows, else a line (S32)."""
+
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.core.rows import NOTE
+from outlast.telemetry.logs import json_formatter
+from tests.security.server import Service
+from tests.security.test_matrix import TABLE
+
+NEEDED = {"timestamp", "event", "operation", "tenant", "by", "at", "outcome"}
+
+
+class Lines(logging.Handler):
+    """What is said to the audit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(json_formatter())
+        self.all: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.all.append(json.loads(self.format(record)))
+
+    def last(self, operation: str) -> dict[str, Any]:
+        found = [line for line in self.all if line["operation"] == operation]
+        assert found and set(found[-1]) >= NEEDED, (operation, self.all)
+        return found[-1]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    logger, handler = logging.getLogger("outlast.audit"), Lines()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+@pytest.mark.req("GATE-8")
+def test_every_operation_that_may_change_something_leaves_a_line(service: Service, lines: Lines) -> None:
+    """Those that are refused too; the list is the application's own."""
+    for row in TABLE:
+        if row["method"] != "GET":
+            path = row["path"].replace("{", "").replace("}", "")
+            with service.client("monitor") as client:
+                answer = client.request(row["method"], path, json={})
+            line = lines.last(row["operation"])
+            assert (line["outcome"], line["by"], line["tenant"], line["at"]) == (403, "monitor", "acme", "127.0.0.1")
+            assert line["request_id"] == answer.headers["X-Request-Id"] and line["refusal"] in ("role", "not_a_person")
+
+
+@pytest.mark.req("GATE-8")
+def test_a_decision_is_on_record_with_what_was_seen_and_what_it_is_now(service: Service, lines: Lines) -> None:
+    run, approval, tag = service.approval("audit")
+    body = {"decision": "approve", "reason": "within budget, password=canary-Pass-77AQ"}
+    with service.client("eve", **{"If-Match": tag}) as client:
+        assert client.post(f"/v1/approvals/{approval}/decision", json=body).status_code == 403
+    assert (lines.last("decide_approval")["by"], lines.last("decide_approval")["refusal"]) == ("eve", "role")
+    with service.client("ana", **{"If-Match": tag}) as client:
+        answer = client.post(f"/v1/approvals/{approval}/decision", json=body)
+    line = lines.last("decide_approval")
+    assert (line["outcome"], line["by"], line["roles"], line["person"]) == (200, "ana", ["approver", "finance"], True)
+    assert (line["old"], line["new"]) == (tag, answer.headers["ETag"])
+    assert line["asked"]["decision"] == "approve" and "canary" not in json.dumps(line)
+    row = service.do(service.operations().approval(approval))
+    assert (row.decided_by, json.loads(row.claims), row.reason) == ("ana", ["approver", "finance"], body["reason"])
+    notes = service.do(service.app.state.house.store.rows(NOTE, ("acme", run)))
+    assert [(note.kind, note.actor) for note in notes] == [("decision", "ana")]
+
+
+@pytest.mark.req("GATE-8")
+def test_changes_of_webhooks_and_holds_are_on_record(service: Service, lines: Lines) -> None:
+    with service.client("admin") as client:
+        made = client.post("/v1/webhooks", json={"url": "https://93.184.216.34/hook?token=canary-Pass-77AQ"}).json()
+        hook = f"/v1/webhooks/{made['webhook']}"
+        answers = [client.post(f"{hook}/rotate", json={}), client.post(f"{hook}/disable", json={"reason": "noisy"}),
+                   client.post(f"{hook}/enable"), client.delete(hook)]  # fmt: skip
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert answers[1].json()["changed_by"] == "admin" and answers[1].json()["why"] == "noisy"
+    for operation in ("add_webhook", "rotate_webhook", "disable_webhook", "enable_webhook", "remove_webhook"):
+        assert (lines.last(operation)["by"], lines.last(operation)["outcome"]) == (
+            "admin",
+            201 if "add" in operation else 200,
+        )
+    assert lines.last("disable_webhook")["asked"] == {"reason": "noisy"}
+    assert made["webhook"] in lines.last("rotate_webhook")["path"]
+    assert "canary" not in json.dumps(lines.all) and made["secret"] not in json.dumps(lines.all)
+
+
+def test_the_level_of_logs_hides_no_audit() -> None:
+    program = """
+import io, logging, os, sys
+os.environ["OUTLAST_LOG_LEVEL"] = "ERROR"
+from outlast.telemetry.audit import audit
+from outlast.telemetry.logs import configure
+configure(sys.stdout, str)
+logging.getLogger("outlast.service").warning("not this")
+audit("start_run", tenant="t", by="ana", at="192.0.2.1", outcome=201)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["operation"] == "start_run"
+
+
+@pytest.mark.req("GATE-8")
+def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
+    """An export, a new token, a hold: who, from where, with which words, and how it ended; no secret."""
+    file = tmp_path / "audit.jsonl"
+    env = {"PATH": os.environ["PATH"], "OUTLAST_AUDIT": str(file), "SSH_CONNECTION": "198.51.100.7 5000 10.0.0.1 22"}
+
+    def typed(*words: str, **more: str) -> int:
+        command = [sys.executable, "-m", "outlast", *words]
+        return subprocess.run(command, cwd=tmp_path, env={**env, **more}, capture_output=True, check=False).returncode
+
+    assert typed("token", "new", "ana", "viewer", "--tenant", "acme") == 0
+    assert typed("export", "r1", "--to", "x.json") == 7
+    assert typed("runs", "ls", OUTLAST_STORE="postgresql://ana:canary-Pass-77AQ@127.0.0.1:1/x") == 7
+    assert typed("--token", "olt_canary-Pass-77AQ-0123456789", "runs") == 2
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert all(set(line) >= NEEDED for line in lines)
+    assert [(line["asked"].split()[0], line["outcome"]) for line in lines[:3]] == [
+        ("token", 0),
+        ("export", 7),
+        ("runs", 7),
+    ]
+    assert lines[0]["by"].startswith("local:") and lines[0]["at"] == "198.51.100.7"
+    assert "canary" not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert typed("runs", "ls", OUTLAST_AUDIT=str(tmp_path / "nowhere" / "x")) == 2

@@ -1,0 +1,81 @@
+"""One tenant that floods: its requests wait for each other, or are refused with a time; others are answered (S35)."""
+
+import asyncio
+import threading
+from collections import Counter
+
+import pytest
+
+from outlast.core.rows import RUN
+from outlast.errors import Busy
+from outlast.service import turns as module
+from outlast.service.turns import Turns
+from tests.security.server import Service
+
+
+def test_a_tenant_has_so_many_turns_and_another_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(module, "WAITING", 3)
+
+    async def story() -> None:
+        turns, go, begun = Turns(), asyncio.Event(), list[str]()
+
+        async def one(tenant: str) -> None:
+            async with turns.of(tenant):
+                begun.append(tenant)
+                await go.wait()
+
+        tasks = [asyncio.create_task(one("acme")) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert begun == ["acme"] * 2
+        with pytest.raises(Busy) as caught:
+            await one("acme")
+        assert caught.value.retry_after_s > 0
+        other = asyncio.create_task(one("globex"))
+        await asyncio.sleep(0)
+        assert begun == ["acme", "acme", "globex"]
+        tasks[4].cancel()
+        tasks[0].cancel()
+        await asyncio.gather(tasks[0], tasks[4], return_exceptions=True)
+        assert begun.count("acme") == 3, "a turn that was given up is the next one's"
+        go.set()
+        await asyncio.gather(*tasks[1:4], other)
+        assert begun.count("acme") == 4 and not turns._tenants, "nothing is kept of who asks nothing"
+
+    asyncio.run(story())
+
+
+@pytest.mark.req("RUN-5")
+def test_a_flood_is_answered_whole_and_another_tenant_at_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No start is lost or made twice: as many runs as were answered with 201; the others have a time to come again."""
+    monkeypatch.setattr(module, "AT_ONCE", 4)
+    monkeypatch.setattr(module, "WAITING", 8)
+    answers: Counter[int] = Counter()
+    stop = threading.Event()
+    before = service.do(service.app.state.house.store.tally(RUN, "acme", "status"))
+
+    def flood(n: int) -> None:
+        with service.client("starter") as client:
+            while not stop.is_set():
+                answer = client.post("/v1/workflows/ear/runs", json={"input": {}})
+                answers[answer.status_code] += 1
+                if answer.status_code == 429:
+                    assert int(answer.headers["Retry-After"]) >= 1 and answer.json()["code"] == "OUT-414"
+
+    threads = [threading.Thread(target=flood, args=(n,)) for n in range(24)]
+    for thread in threads:
+        thread.start()
+    try:
+        with service.client("viewer", "globex") as client:
+            for _ in range(20):
+                answer = client.get("/v1/runs")
+                assert answer.status_code == 200, answer.text
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert set(answers) == {201, 429}, answers
+    after = service.do(service.app.state.house.store.tally(RUN, "acme", "status"))
+    assert sum(after.values()) - sum(before.values()) == answers[201]
