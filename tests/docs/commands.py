@@ -5,6 +5,7 @@ calls RUN or ID is a run or an approval of the store of tests/docs/desk.py in th
 server of example.com or db.internal one of this machine.
 """
 
+import json
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from outlast.cli.failure import CONFLICT
 from tests import forked
@@ -79,10 +81,19 @@ def _begins(command: str, folder: Path, env: dict[str, str], block: Block) -> No
         while not BEGUN.search(said := log.read_text(encoding="utf-8")):
             assert process.poll() is None and time.monotonic() < give_up, f"{block.where}: {command}\n{said}"
             time.sleep(0.02)
+        if " worker " in command:  # what it has said it does once its row is there
+            asked = shlex.split(f"{command.partition(' worker ')[0]} workers ls -o json")
+            while process.pid not in pids(forked.run(*asked, cwd=folder, env=env, capture_output=True, text=True)):
+                assert process.poll() is None and time.monotonic() < give_up, f"{block.where}: {command}\n{said}"
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def pids(listed: "subprocess.CompletedProcess[Any]") -> set[int]:
+    """Of the workers that serve."""
+    return {worker["pid"] for worker in json.loads(listed.stdout)["workers"] if worker["serving"]}
 
 
 NOT_RUN = {
