@@ -121,6 +121,14 @@ def _fit(case: Any, operation: str, service: Service, known: dict[str, list[str]
         body.pop("id", None)
     elif operation == "add_webhook" and isinstance(body, dict):
         body |= {"url": "https://93.184.216.34/hook", "types": [], "workflows": [], "headers": {}}
+    elif operation == "remove_webhook":
+        path["webhook"] = service.post("/v1/webhooks", {"url": "https://93.184.216.34/gone"}).json()["webhook"]
+    elif operation == "enable_webhook":
+        service.post(f"/v1/webhooks/{path['webhook']}/disable", {"reason": "for a test"})
+    elif operation in ("disable_webhook", "rotate_webhook"):
+        service.post(f"/v1/webhooks/{path['webhook']}/enable")
+    elif operation in ("hold", "release"):
+        body["what"] = "provider"  # a tenant that is held would answer nothing that is asked for here
     elif "run" in path and case.method == "POST":
         path["run"] = service.start("wish", text="?")
     elif operation == "decide_approval":
