@@ -98,6 +98,7 @@ def pids(listed: "subprocess.CompletedProcess[Any]") -> set[int]:
 
 NOT_RUN = {
     "scripts/demo": "tests/e2e/test_demo.py plays it; the script sets up before it",
+    "scripts/http-demo": "tests/e2e/test_over_http.py plays it; the script sets up before it",
     "scripts/test": "it is what runs this test",
     "pip install .": "downloads; tests/test_frame.py builds the wheel and looks into it",
     ".venv/bin/pip install .": "as above",

@@ -1,5 +1,6 @@
 """No block of the documentation is only printed: each is executed or compared by a test, or says here why not."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from outlast.outbox.notify import notice
+from outlast.runtime.open import open_store
 from outlast.runtime.settings import load, said
 from outlast.service import shapes
+from outlast.service.app import asgi
 from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import PLAYED
 from tests.docs.pages import ROOT, Block, blocks, pages
@@ -149,3 +152,34 @@ def test_the_flags_of_a_script_exist(script: str, module: str) -> None:
     assert lines
     flags = {word for line in lines for word in shlex.split(line.partition("  #")[0]) if word.startswith("--")}
     assert {flag.partition("=")[0] for flag in flags} <= set(re.findall(r"--[\w-]+", done.stdout))
+
+
+def test_every_path_of_the_service_stands_on_its_page() -> None:
+    page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
+    table = page.partition("## What there is")[2].partition("\n## ")[0]
+    named = set(re.findall(r"/[\w/]+", table))
+    parts = {f"/{part}" for path in paths() for part in path.removeprefix("/v1").split("/") if part and part[0] != "{"}
+    rest = {"/test", "/rotate", "/disable", "/enable", "/redeliver"}  # of `/webhooks` …
+    health = {"/healthz", "/readyz", "/metrics"}  # docs/serve.md
+    missing = {part for part in parts - rest - health if not any(part in each for each in named)}
+    assert missing == set()
+
+
+def paths() -> list[str]:
+    """Every path of the OpenAPI document."""
+
+    async def drawn() -> list[str]:
+        store = await open_store("memory:")
+        try:
+            return list(asgi(store).openapi()["paths"])
+        finally:
+            await store.close()
+
+    return asyncio.run(drawn())
+
+
+def test_the_alerts_that_call_somebody_are_those_of_the_rules() -> None:
+    page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    rules = (ROOT / "ops/alerts.yaml").read_text(encoding="utf-8")
+    each = re.findall(r"- alert: (\w+)(?:(?!- alert:).)*?severity: (\w+)", rules, re.DOTALL)
+    assert re.findall(r"^\| `(Outlast\w+)` \|", page, re.MULTILINE) == [n for n, how in each if how == "page"]
