@@ -11,16 +11,19 @@ from starlette.responses import Response
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
 from outlast.runtime.lag import unsent
+from outlast.runtime.operations import Operations
 from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
 from outlast.service import shapes
-from outlast.service.asks import Ask, Because, Cursor, Limit, NamePart, Word
+from outlast.service.asks import Ask, Because, NamePart, Word
 from outlast.service.door import Door
-from outlast.service.house import In, Ops
+from outlast.service.house import Ops
 from outlast.service.idempotency import NO_STORE
+from outlast.service.paging import Pages, Paging
 from outlast.service.routes.runs import IdempotencyKey, root_of
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=Door)
 DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="WEBHOOK:RUN:SEQ, as listed.")]
+Settled = Annotated[DeliveryStatus | None, Query(description="Only these.")]
 KEEP_MAX = timedelta(days=30)
 AT_ONCE = 1_000  # events that one request has sent again
 
@@ -129,40 +132,24 @@ async def remove_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
     "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=shapes.Deliveries,
     summary="What was not accepted at once",
 )  # fmt: skip
-async def list_deliveries(
-    house: In,
-    ops: Ops,
-    webhook: NamePart,
-    request: Request,
-    response: Response,
-    status: Annotated[DeliveryStatus | None, Query()] = None,
-    cursor: Cursor = "",
-    limit: Limit = 50,
-) -> dict[str, Any]:
+async def list_deliveries(ops: Ops, pages: Pages, webhook: NamePart, status: Settled = None) -> dict[str, Any]:
     """Newest first; what was accepted at the first attempt leaves no row."""
-    place = await house.cursors.open(request, ops.tenant, cursor)
-    rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=place, limit=limit)
-    return {
-        "deliveries": [delivery_view(row, ops.store.mapping().business) for row in rows],
-        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
-    }
+    return await _deliveries(ops, pages, webhook, status)
 
 
 @router.get(
     "/deliveries", operation_id="list_all_deliveries", response_model=shapes.Deliveries,
     summary="What no webhook accepted at once",
 )  # fmt: skip
-async def list_all_deliveries(
-    house: In,
-    ops: Ops,
-    request: Request,
-    response: Response,
-    status: Annotated[DeliveryStatus | None, Query()] = None,
-    cursor: Cursor = "",
-    limit: Limit = 50,
-) -> dict[str, Any]:
+async def list_all_deliveries(ops: Ops, pages: Pages, status: Settled = None) -> dict[str, Any]:
     """Of all webhooks, newest first."""
-    return await list_deliveries(house, ops, "", request, response, status, cursor, limit)
+    return await _deliveries(ops, pages, "", status)
+
+
+async def _deliveries(ops: Operations, pages: Paging, webhook: str, status: DeliveryStatus | None) -> dict[str, Any]:
+    rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=pages.place, limit=pages.limit)
+    business = ops.store.mapping().business
+    return await pages.page("deliveries", [delivery_view(row, business) for row in rows], further)
 
 
 @router.post(
