@@ -77,6 +77,12 @@ class Receiver:
     accepted: list[Got] = field(default_factory=list)
     """Those that the present behaviour answered to the end."""
     port: int = 0
+    open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        for writer in self.open:
+            writer.transport.abort()
 
     @property
     def url(self) -> str:
@@ -84,6 +90,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hooks"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open.add(writer)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from outlast.core import deliveries
-from outlast.core.commit import Commit, Put
+from outlast.core.commit import Commit, Drop, Put
 from outlast.core.deliveries import Attempt
 from outlast.core.outgoing import Cursor, Subscription
 from outlast.core.rows import CURSOR, SUBSCRIPTION
@@ -229,19 +230,108 @@ def test_what_a_dead_dispatcher_held_is_taken_over_when_its_claim_ends_and_not_b
 
 @pytest.mark.req("OUT-2")
 def test_one_run_that_is_not_accepted_holds_up_no_other(url: str) -> None:
-    """Its second event fails and nothing later of it is sent; the other runs are told of everything."""
+    """Its second event fails or hangs, and nothing later of it is sent; the other runs are told of everything."""
+    gate = asyncio.Event()
 
     async def unless_a(got: Got, writer: asyncio.StreamWriter) -> None:
+        if got.place == ("b", 2):
+            await gate.wait()
         await answer(500 if got.place == ("a", 2) else 204)(got, writer)
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver(unless_a).listening() as receiver:
             await ops.webhooks.add(receiver.url)
-            async with working(ops.store), dispatching(ops.store):
+            sending = noting(ops.store, "d-1", [])
+            task = asyncio.create_task(sending.run())
+            async with working(ops.store):
                 for run in "abcdefghijk":
                     await ops.start("rounds", {"left": 2}, run_id=run)
-                await until(lambda: all_told(ops, receiver, *"bcdefghijk"))
+                await until(lambda: all_told(ops, receiver, *"cdefghijk"), within=9)  # an attempt may take ten
                 await until(lambda: sum(got.place == ("a", 2) for got in receiver.got) >= 3)
-            assert {got.place[1] for got in receiver.got if got.place[0] == "a"} == {1, 2}
+            sending.drain()
+            gate.set()
+            await task
+            assert {got.place for got in receiver.got if got.place[0] in "ab"} == {
+                (run, n) for run in "ab" for n in (1, 2)
+            }
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+@pytest.mark.every_store
+def test_one_that_is_told_to_stop_sends_nothing_new_and_gives_back_what_it_held(url: str) -> None:
+    """What it has in the air it ends; the next one goes on at once, not after the claim."""
+
+    async def live() -> None:
+        gate = asyncio.Event()
+        receiver = Receiver(script=[held_until(gate)])
+        first: list[int] = []
+        async with a_store(url) as ops, receiver.listening():
+            made = await ops.webhooks.add(receiver.url, from_start=True)
+            name = made.subscription.subscription
+            await ended(ops, "r", 4)
+            stopped = noting(ops.store, "d-1", first)
+            task = asyncio.create_task(stopped.run())
+            await until(lambda: first == [1])
+            stopped.drain()
+            gate.set()
+            await task
+            cursor = await cursor_of(ops, "r", name)
+            assert first == [1] and cursor is not None and (cursor.seq, cursor.owner) == (1, "")
+            async with dispatching(ops.store):
+                await until(lambda: settled(ops, name), within=10)  # a claim is 30 s
+            assert firsts(receiver.accepted)["r"] == [event.seq for event in await history(ops.store, "r")]
+            assert len(receiver.got) == len(receiver.accepted), "none of them twice"
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_what_was_purged_is_owed_no_more(url: str) -> None:
+    """A cursor may know of events that are gone: it is settled, and nobody asks for them for ever."""
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url, from_start=True)).subscription.subscription
+            await ended(ops, "r", 1)
+            upto = (await ops.run("r")).seq
+            row = await ops.store.load(SUBSCRIPTION, (TENANT, name))
+            assert isinstance(row, Subscription)
+            opened = deliveries.open_cursor(row, "r", 0, upto + 7, await ops.store.now())
+            await ops.store.commit(Commit((Put(CURSOR, opened, 0),)))
+            async with dispatching(ops.store):
+                await until(lambda: settled(ops, name))
+            cursor = await cursor_of(ops, "r", name)
+            assert cursor is not None and cursor.seq == upto + 7 and len(receiver.got) == upto
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-1", "OUT-2")
+def test_nothing_is_forgotten_before_a_cursor_knows_of_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at in every commit: a death between any two of them loses no event."""
+    early: list[Drop] = []
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            land = ops.store.commit
+
+            async def watched(commit: Commit, *args: Any, **more: Any) -> Any:
+                for drop in [write for write in commit.writes if isinstance(write, Drop)]:
+                    mine = [w.row for w in commit.writes if isinstance(w, Put) and w.kind is CURSOR]
+                    known = [*mine, await cursor_of(ops, drop.run, name)]
+                    if not any(isinstance(c, Cursor) and c.run == drop.run and c.upto >= drop.seq for c in known):
+                        early.append(drop)
+                return await land(commit, *args, **more)
+
+            monkeypatch.setattr(ops.store, "commit", watched)
+            async with working(ops.store), dispatching(ops.store):
+                for run in "abc":
+                    await ops.start("rounds", {"left": 3}, run_id=run)
+                await until(lambda: all_told(ops, receiver, *"abc"))
+                await until(lambda: settled(ops, name))
+            assert early == []
 
     asyncio.run(live())
