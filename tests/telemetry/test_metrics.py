@@ -13,13 +13,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from outlast.core.machine import EffectStatus
+from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.engine import commands
 from outlast.errors import Unavailable
 from outlast.runtime.metrics import Metrics, exposition
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters, Watch
 from outlast.telemetry.counters import SERIES_MAX
-from outlast.telemetry.names import EFFECTS, METERS, PREFIX, RECOVERY, WORKFLOW_DURATION
+from outlast.telemetry.names import DUE, EFFECTS, METERS, OUTCOMES, OWED, PREFIX, RECOVERY, WORKFLOW_DURATION
 from tests.engine.process import Process
 from tests.engine.world import QUIET, Receiver, World, one_node, write
 
@@ -155,6 +155,26 @@ def test_each_expression_parses_and_asks_only_for_what_is_exported(what: str, ex
     assert asked and asked <= exported(), asked - exported()
 
 
+VALUES = {
+    ("webhook_deliveries_total", "outcome"): set(OUTCOMES),
+    ("effects_total", "outcome"): {status.value for status in EffectStatus},
+    ("outbox_lag_seconds", "state"): {DUE, OWED},
+    ("workers", "state"): {"serving", "gone"},
+    ("slots", "state"): {"used", "free"},
+    ("runs", "status"): {status.value for status in RunStatus},
+    ("runs_attention", "reason"): {reason.value for reason in Reason},
+    ("workflow_duration_seconds_count", "status"): {status.value for status in RunStatus},
+}
+
+
+@pytest.mark.parametrize(("what", "expression"), expressions(), ids=lambda value: str(value)[:40])
+def test_each_label_and_value_asked_for_is_one_that_is_exported(what: str, expression: str) -> None:
+    """An alert on a value that nobody writes would never be raised."""
+    for name, matchers in re.findall(r"outlast_([a-z_]+)\{([^}]*)\}", expression):
+        for label, _, asked in re.findall(r"([a-z_]+)(=~|=)\"([^\"]*)\"", matchers):
+            assert set(asked.split("|")) <= VALUES[name, label], (name, label, asked)
+
+
 def test_alerts_say_what_to_do() -> None:
     rules = yaml.safe_load((OPS / "alerts.yaml").read_text())
     for group in rules["groups"]:
@@ -164,7 +184,8 @@ def test_alerts_say_what_to_do() -> None:
 
 
 @pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="no wheel carries promtool; where it is installed it judges too"
+    shutil.which("promtool") is None,
+    reason="no wheel carries promtool, Debian's package prometheus does; where it is installed it judges too",
 )
 def test_promtool_accepts_the_rules_and_the_exposition() -> None:
     subprocess.run(["promtool", "check", "rules", str(OPS / "alerts.yaml")], check=True)

@@ -19,7 +19,8 @@ DETAIL_CHARS: Final = 500  # of the first line; the whole of it stands in the st
 
 
 class HttpNotifier:
-    """POSTs JSON to one address. No retry, no signature, no redirect: a hint, not a record."""
+    """POSTs JSON to one address. No retry, no signature, no redirect: a hint, not a record. What the endpoint says
+    beyond its status is not read."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._url = url
@@ -27,8 +28,12 @@ class HttpNotifier:
 
     async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
         """Tell them. Raises whatever kept the endpoint from saying 2xx within the timeout."""
-        async with asyncio.timeout(self._timeout_s), httpx.AsyncClient(timeout=self._timeout_s) as client:
-            (await client.post(self._url, json=notice(run, reasons))).raise_for_status()
+        async with (
+            asyncio.timeout(self._timeout_s),
+            httpx.AsyncClient(timeout=self._timeout_s) as client,
+            client.stream("POST", self._url, json=notice(run, reasons)) as response,
+        ):
+            response.raise_for_status()
 
 
 def notice(run: Run, reasons: Sequence[Attention]) -> dict[str, Any]:

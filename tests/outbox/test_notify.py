@@ -1,0 +1,75 @@
+"""Telling people: an endpoint that hangs, drips or never ends costs a moment, is counted, and holds up no run."""
+
+import asyncio
+
+import pytest
+
+from outlast.core.machine import Reason
+from outlast.core.overlay import Attention
+from outlast.core.rows import Run
+from outlast.engine.notices import Notices
+from outlast.outbox.notify import HttpNotifier
+from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
+from outlast.testing.conformance.subject import T0, run_row
+from tests.outbox.helpers import Behaviour, Got, Receiver, answer
+
+pytestmark = pytest.mark.req("GATE-5", "FAIL-9")
+MIB = 1_048_576
+
+
+async def silent(got: Got, writer: asyncio.StreamWriter) -> None:
+    """Never answer."""
+    await asyncio.sleep(60)
+
+
+async def dripping(got: Got, writer: asyncio.StreamWriter) -> None:
+    """A byte of the head now and then."""
+    while True:
+        writer.write(b"H")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+def attention() -> Attention:
+    return Attention(Reason.EXCEPTION, T0, "first line\nsecond line")
+
+
+@pytest.mark.parametrize(
+    "behaviour", [silent, dripping, answer(500), answer(302)], ids=["silent", "dripping", "500", "302"]
+)
+def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(behaviour: Behaviour) -> None:
+    async def live() -> None:
+        async with Receiver(behaviour).listening() as receiver:
+            counters = Counters()
+            notices = Notices(HttpNotifier(receiver.url, timeout_s=0.5), counters)
+            begun = asyncio.get_running_loop().time()
+            notices.send(run_row(), [attention()])
+            assert asyncio.get_running_loop().time() - begun < 0.1, "the walk goes on"
+            async with asyncio.timeout(5):
+                await notices.flush()
+            assert counters[DLQ_PUBLISH_FAILED] == 1 and len(receiver.got) == 1
+            receiver.cut()
+
+    asyncio.run(live())
+
+
+def test_an_endless_answer_is_not_read() -> None:
+    sent = 0
+
+    async def endless(got: Got, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n")
+        while True:
+            writer.write(bytes(MIB))
+            await writer.drain()
+            sent += MIB
+
+    async def live() -> None:
+        async with Receiver(endless).listening() as receiver:
+            run: Run = run_row()
+            async with asyncio.timeout(5):
+                await HttpNotifier(receiver.url).notify(run, [attention()])
+            assert receiver.got[0].event["reasons"][0]["detail"] == "first line"
+            assert sent < 32 * MIB, "what the sockets hold"
+
+    asyncio.run(live())
