@@ -31,7 +31,8 @@ from examples.negotiation.record import Count, count, in_flight, read
 from examples.negotiation.samples import sample
 from outlast.service.identity import new_token
 from outlast.telemetry.traces import parent_of
-from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, when
+from tests import forked
+from tests.e2e.helpers import GIVE_UP_S, ROOT, SHORT, when
 
 WORKFLOW = "examples.negotiation.workflow"
 TENANT = "corp"
@@ -125,7 +126,7 @@ class Stage:
         (folder / "tokens").write_text("\n".join(lines), encoding="utf-8")
 
     def begin(self, name: str, *command: str, **env: str) -> None:
-        """Start a process, with its output in NAME.log; a process of that name that ran before has ended."""
+        """Start a process (`python -m` of the first word), its output in NAME.log; one that ran before has ended."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("OUTLAST_", "OTEL_"))}
         given = {
             "PYTHONPATH": f"{ROOT}",
@@ -135,7 +136,7 @@ class Stage:
             "OTEL_SERVICE_NAME": name,
         }
         with (self.folder / f"{name}.log").open("wb") as log, (self.folder / f"{name}-err.log").open("ab") as err:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = forked.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=err,
                 env={**clean, **given, **env}, start_new_session=True,
             )  # fmt: skip
@@ -153,14 +154,14 @@ class Stage:
     def serve(self) -> None:
         """The service, with the sender of webhooks and without a worker; on the port it had."""
         port = self.url.rpartition(":")[2] or "0"
-        command = [f"{OUTLAST}", "-o", "ndjson", "--tenant", TENANT, "serve", WORKFLOW, "--port", port, "--no-worker"]
+        command = ["outlast", "-o", "ndjson", "--tenant", TENANT, "serve", WORKFLOW, "--port", port, "--no-worker"]
         allowed = {"OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true", "OUTLAST_WEBHOOKS__ALLOW_HTTP": "true"}
         self.begin("service", *command, OUTLAST_AUTH__TOKENS_FILE=f"{self.folder / 'tokens'}", **allowed)
         self.url = str(self.first_line("service")["url"])
 
     def worker(self, name: str, inbox: str) -> None:
         """A worker process."""
-        self.begin(name, f"{OUTLAST}", "worker", WORKFLOW, "--name", name, *SHORT, NEGOTIATION_INBOX=inbox)
+        self.begin(name, "outlast", "worker", WORKFLOW, "--name", name, *SHORT, NEGOTIATION_INBOX=inbox)
 
     def open_all(self) -> str:
         """Everybody takes their place; the market's address."""
@@ -169,11 +170,10 @@ class Stage:
             supplier["rules"] = [rule for rule in supplier["rules"] if rule["does"] != "late"]
         scenario = self.folder / "scenario.json"
         scenario.write_text(json.dumps(everybody), encoding="utf-8")
-        market = [sys.executable, "-m", "examples.negotiation.market", "--record", f"{self.record}"]
+        market = ["examples.negotiation.market", "--record", f"{self.record}"]
         self.begin("market", *market, "--scenario", f"{scenario}")
         self.serve()
-        portal = [sys.executable, "-m", "examples.negotiation.portal"]
-        self.begin("portal", *portal, OUTLAST_URL=self.url, OUTLAST_TOKEN=self.tokens["portal"])
+        self.begin("portal", "examples.negotiation.portal", OUTLAST_URL=self.url, OUTLAST_TOKEN=self.tokens["portal"])
         inbox = str(self.first_line("portal")["url"])
         for name in ("worker-a", "worker-b"):
             self.worker(name, inbox)
