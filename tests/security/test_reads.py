@@ -1,0 +1,74 @@
+"""Whoever only looks changes nothing: no link that a mail scanner follows decides, and none is given out (S9)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import outlast
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows import KINDS
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.runtime.watch import until
+from outlast.service.ids import effect_id
+from tests.security.flows import payments
+from tests.security.test_matrix import NOBODYS, TABLE, address
+
+READS = [row for row in TABLE if row["method"] == "GET"]
+
+
+@pytest.mark.req("GATE-2")
+def test_no_read_writes_anything(tmp_path: Path) -> None:
+    """Every GET of the application, and HEAD and OPTIONS of every path: not one commit, and the approval is pending."""
+
+    async def story() -> None:
+        store = await open_store(f"sqlite:{tmp_path}/outlast.db")
+        actor = Actor("ana", frozenset({"finance"}), ("finance",))
+        ops = Operations(store, tenant="default", actor=actor, workflows={"payment": payments})
+        async with InProcessRuntime(store, [payments]):
+            given = {"order": "reads", "cents": 1, "within_ms": 3_600_000, "quorum": 1}
+            run = (await ops.start("payment", given)).run
+
+            async def asked() -> str | None:
+                return next((row.id for row in await ops.approvals_of(run)), None)
+
+            approval = str(await until(store, asked, within_s=30))
+        hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
+        ids = {**NOBODYS, "run": run, "approval": approval, "name": "payment", "webhook": hook,
+               "effect": effect_id(run, 1, "x")}  # fmt: skip
+        written: list[Any] = []
+        for name in ("commit", "submit", "take", "purge"):
+            setattr(store, name, lambda *args, _name=name, **more: written.append((_name, args)))
+        local = httpx.ASGITransport(app=outlast.asgi(store, [payments]), client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
+            for row in TABLE:
+                path = address(row["path"], ids)
+                for method in ("HEAD", "OPTIONS", *(["GET"] if row in READS else [])):
+                    try:
+                        query = {"decision": "approve", "reason": "x", "token": "x"}
+                        answer = await asyncio.wait_for(client.request(method, path, params=query), 2)
+                    except TimeoutError:
+                        assert "events" in path, f"{method} {path}"  # a stream goes on
+                        continue
+                    assert answer.status_code < 500 and not written, f"{method} {path}: {answer.text} {written}"
+            await client.post(f"/v1/runs/{run}/cancel", json={"reason": "x"})
+            assert written, "a write would have been seen"
+        seen = await ops.approval(approval)
+        assert seen.status is ApprovalStatus.PENDING
+        del store.commit, store.submit, store.take, store.purge
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_no_link_decides_and_no_row_could_hold_one() -> None:
+    """There is no token for a link, in any row or any address: who decides shows a credential of his or her own."""
+    columns = {column for kind in KINDS for column in kind.row._fields}
+    assert not {column for column in columns if "link" in column}
+    assert all("{token" not in row["path"] and "link" not in row["path"] for row in TABLE)
+    assert [row["method"] for row in TABLE if "decision" in row["path"]] == ["POST"]
