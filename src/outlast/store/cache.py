@@ -2,9 +2,10 @@
 
 from itertools import islice
 
-from outlast.core.rows import KINDS, Key, Kind, Row
+from outlast.core.rows import KINDS, RUN, Key, Kind, Row
 
-ROWS_MAX = 20_000  # of one kind; at most 1 KB each
+RUNS_MAX = 20_000  # that this process holds; at most 1 KB each
+ROWS_MAX = 2_000  # of any other kind: most of what a service writes, answers and approvals, is never wanted again
 
 
 class Cache:
@@ -23,8 +24,8 @@ class Cache:
         rows = self._rows[kind.name]
         rows.pop(key, None)
         rows[key] = row
-        if len(rows) > ROWS_MAX:
-            for old in list(islice(rows, ROWS_MAX // 2)):
+        if len(rows) > (most := RUNS_MAX if kind is RUN else ROWS_MAX):
+            for old in list(islice(rows, most // 2)):
                 del rows[old]
 
     def drop(self, kind: Kind, key: Key) -> None:
