@@ -1,5 +1,8 @@
 """Many runs of ten steps, walked by one worker process or several: steps a second, and what a step costs."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 from bench.engines import Engine, Place, Setup
 from bench.figures import Figures, Goal, Size
 from bench.usage import Usage, tree
@@ -18,11 +21,14 @@ SHOWN = (
 WRITERS = ("writer", "postgres")  # the threads that speak with a store
 
 
-def measure_steps(work: str, size: Size, setup: Setup) -> Figures:
-    """All runs are started first; then the workers walk them to their end. The control is taken before and after."""
+def measure_steps(
+    work: str, size: Size, setup: Setup, around: Callable[[Place], AbstractContextManager[object]] = nullcontext
+) -> Figures:
+    """All runs are started first; then the workers walk them to their end. The control is taken before and after.
+    `around`: what else is there meanwhile."""
     engine, runs = setup.engine, size.of(1_000, 300, 20)
     pause = size.of(50, 30, 5) / 100
-    with engine.place() as place:
+    with engine.place() as place, around(place):
         before = engine.control(place, pause)
         used, server = walk(engine, place, work, runs, setup.workers)
         after = engine.control(place, pause)

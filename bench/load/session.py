@@ -67,6 +67,7 @@ class Sizes(NamedTuple):
     idle: int
     wrk: Plan
     open: Plan
+    """A quarter of it: how long requests take where the machine is not full."""
     runs: int
     everything: int
     stay: int
@@ -79,7 +80,7 @@ class Sizes(NamedTuple):
         if size is Size.TINY:
             return cls(4, Plan(25, 25, 1), Plan(25, 25, 1), 16, 4, 10, 0.3)
         return cls(
-            size.of(100, 40), Plan(200, 300, size.of(185, 20)), Plan(200, 300, size.of(45, 10)), 480, 20,
+            size.of(100, 40), Plan(200, 300, size.of(185, 20)), Plan(50, 75, size.of(45, 10)), 480, 20,
             size.of(2_000, 500),
         )  # fmt: skip
 

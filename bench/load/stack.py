@@ -55,6 +55,14 @@ def serving(store: str, log: Path, *, worker: bool) -> Iterator[Service]:
 
 
 @contextmanager
+def dispatching(store: str, log: Path) -> Iterator[None]:
+    """`outlast dispatcher` over a store, which may send to this machine."""
+    allowed = {"OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true", "OUTLAST_WEBHOOKS__ALLOW_HTTP": "true"}
+    with log.open("a") as file, _command(file, {**os.environ, **allowed}, "--store", store, "-q", "dispatcher"):
+        yield
+
+
+@contextmanager
 def _command(log: IO[str], env: dict[str, str], *args: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "outlast", *args]
     process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=log)

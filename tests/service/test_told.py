@@ -1,0 +1,80 @@
+"""Whoever listens hears each event once, however it is found: told by this process, by a look, or by the sweep."""
+
+import json
+import socket
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from outlast.service.live import Live
+from outlast.service.process import listen
+from outlast.service.sweep import RECENT, Sweep
+from tests.service.conftest import Running, Service
+from tests.service.test_streams import stream
+
+OLD = RECENT + 40
+
+
+def heard_until_over(events: Any, runs: set[str]) -> dict[str, list[int]]:
+    """The numbers of the events of each run, until all of these have ended."""
+    found: dict[str, list[int]] = defaultdict(list)
+    left = set(runs)
+    while left:
+        each = next(events)
+        if "data" in each:
+            event = json.loads(each["data"])
+            found[event["subject"]].append(int(event["sequence"]))
+            if each["event"].endswith("completed"):
+                left.discard(event["subject"])
+    return found
+
+
+@pytest.mark.req("RUN-7")
+def test_each_event_comes_once_to_who_listens_to_one_run_and_to_who_listens_to_all(service: Service) -> None:
+    waiting = [service.start("wish", text="?") for _ in range(8)]
+    with stream(service, "/v1/events") as everything:
+        begun = {
+            run: service.until(f"/v1/runs/{run}", lambda v: v["status"] == "waiting")["version"] for run in waiting
+        }
+        with stream(service, f"/v1/runs/{waiting[0]}/events") as one:
+            next(one)
+            for run in waiting:
+                service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
+            found = heard_until_over(everything, set(waiting))
+            own = [int(each["id"]) for each in one if "id" in each]
+    for run in waiting:
+        numbers = found[run]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1)), "in order, each once"
+        assert numbers[0] <= begun[run] + 1, "all since it was listened to"
+    assert own == list(range(2, own[-1] + 1))
+
+
+@pytest.mark.req("RUN-7")
+@pytest.mark.parametrize("way", ["told", "swept"])
+def test_a_run_older_than_many_is_heard_of(folder_url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told at once where this process moves it; by the sweep where another one does."""
+
+    async def blind(self: Sweep) -> list[Any]:
+        return []
+
+    if way == "told":
+        monkeypatch.setattr(Sweep, "moved", blind)
+    else:
+        monkeypatch.setattr(Live, "_hear", lambda *args: None)
+    with Running(folder_url) as service:
+        oldest = service.start("wish", text="?")
+        for _ in range(OLD):
+            service.start("wish", text="?")
+        service.until("/v1/runs?status=waiting&limit=500", lambda body: len(body["runs"]) == OLD + 1)
+        with stream(service, "/v1/events") as everything:
+            service.post(f"/v1/runs/{oldest}/signals/said", {"payload": {"text": "hi"}})
+            found = heard_until_over(everything, {oldest})
+    assert set(found) == {oldest}, "nothing of what was there before"
+    assert found[oldest] == list(range(found[oldest][0], found[oldest][-1] + 1))
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """asyncio turns Nagle's delay off only where the socket's protocol is named: 40 ms for each answer otherwise."""
+    with listen("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
