@@ -22,7 +22,7 @@ from outlast.service.process import Process, listen, url_of
 from tests.service import flows
 
 PATIENCE_S = 30.0
-ALL = (flows.refunds, flows.jobs, flows.wishes)
+ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls)
 
 
 @dataclass

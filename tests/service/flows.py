@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast.flow import Perhaps
 
 
 class Refund(BaseModel):
@@ -69,3 +70,23 @@ class Said(BaseModel):
 async def hear(ctx: Context[Wish]) -> None:
     said = await ctx.receive("said", Said)
     ctx.state.text = said.text
+
+
+class Call(BaseModel):
+    order: str
+    said: str = ""
+
+
+calls = Workflow("call", state=Call)
+
+
+@activity(key="service-ring/{order}", scope="run", undo=NoUndo("it rang"))
+async def ring(order: str) -> str:
+    raise Perhaps("the line broke")
+
+
+@calls.node(start=True)
+async def dial(ctx: Context[Call]) -> None:
+    if ctx.state.order == "broken":
+        raise RuntimeError("no line")
+    ctx.state.said = await ctx.do(ring, ctx.state.order)

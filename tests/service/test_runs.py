@@ -122,7 +122,7 @@ def test_what_can_be_started_says_what_it_takes(service: Service) -> None:
     assert body["topology"]["nodes"]["review"]["to"] == ["pay"] and body["start"] == "review"
     assert service.get("/v1/workflows/none").json()["code"] == "OUT-401"
     names = [each["workflow"] for each in service.get("/v1/workflows").json()["workflows"]]
-    assert names == ["job", "refund", "wish"]
+    assert names == ["call", "job", "refund", "wish"]
 
 
 def test_workers_versions_and_the_board(service: Service) -> None:

@@ -1,0 +1,98 @@
+"""What operators answer over HTTP: attention, doubts, holds; of what was shown, and once."""
+
+from typing import Any
+
+import pytest
+
+from outlast.core.machine import EffectStatus, Reason, RunStatus
+from tests.service.conftest import Running, Service
+
+
+def flagged(service: Service, order: str) -> str:
+    """A run that needs a person."""
+    run = service.start("call", order=order)
+    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    return run
+
+
+def doubt(service: Service, order: str) -> tuple[str, Any]:
+    """A run whose call may or may not have happened, and that call."""
+    run = flagged(service, order)
+    (effect,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
+    assert effect["status"] == EffectStatus.UNCERTAIN
+    return run, effect
+
+
+@pytest.mark.req("GATE-5")
+def test_attention_is_answered_as_it_was_seen(service: Service) -> None:
+    run = flagged(service, "broken")
+    (item,) = [each for each in service.get("/v1/attention").json()["attention"] if each["run"] == run]
+    assert (item["reason"], item["node"]) == (Reason.EXCEPTION, "dial")
+    path, ask = f"/v1/attention/{run}/resolve", {"choice": "fail", "reason": "no use"}
+    stale = service.post(path, ask, if_match='"v1"')
+    assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+    assert service.get(f"/v1/runs/{run}").json()["asked"] == [], "nothing was done"
+    wrong = service.post(path, {**ask, "choice": "continue", "by": "PT1H"})
+    assert wrong.status_code == 422
+    tag = service.get(f"/v1/runs/{run}").headers["etag"]
+    assert service.post(path, ask, if_match=tag).status_code == 200
+    assert service.ended(run)["status"] == RunStatus.FAILED
+
+
+@pytest.mark.req("EFF-2")
+def test_a_doubt_is_settled_as_it_was_seen_and_once(service: Service) -> None:
+    run, effect = doubt(service, "A-1")
+    path = f"/v1/effects/{effect['id']}/resolve"
+    happened = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
+    stale = service.post(path, happened, if_match='"v99"')
+    assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+    assert service.post(path, {**happened, "external_id": ""}).status_code == 422
+    assert service.post(path, {**happened, "outcome": "give_up"}).status_code == 422, "an id of what did not happen"
+    settled = service.post(path, happened)
+    assert (settled.status_code, settled.json()["external_id"]) == (200, "R-1")
+    assert service.post(path, happened).status_code == 409
+    assert service.ended(run)["outcome"]["said"] == "rang"
+    listed = service.get(f"/v1/effects?run={run}").json()["effects"]
+    assert [each["id"] for each in listed] == [effect["id"]]
+
+
+def test_a_signal_is_left_for_the_run_that_was_seen(service: Service) -> None:
+    run = service.start("wish", text="?")
+    stale = service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}}, if_match='"v99"')
+    assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+
+
+def test_a_hold_holds_and_lets_go(folder_url: str) -> None:
+    """A worker reads the holds when it begins, and then at each heartbeat."""
+    ask = {"what": "activity", "name": "ring"}
+    with Running(folder_url, worker=False) as quiet:
+        assert quiet.post("/v1/holds", {**ask, "reason": "strike"}).status_code == 201
+        run = quiet.start("call", order="held")
+    with Running(folder_url) as service:
+        service.until(f"/v1/runs/{run}", lambda body: any(w["kind"] == "hold" for w in body["waiting_for"]))
+        (found,) = service.get("/v1/holds").json()["holds"]
+        assert (found["held"], found["runs"], found["reason"]) == ("activity ring", 1, "strike")
+        assert service.post("/v1/holds/release", ask).json()["runs"] == 1
+        assert service.get("/v1/holds").json()["holds"] == []
+        service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+
+
+def test_a_run_that_is_served_is_not_moved(service: Service) -> None:
+    run = service.start("wish", text="?")
+    refused = service.post(f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 1})
+    assert refused.status_code == 409
+    nobody = service.post(f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 9})
+    assert (nobody.status_code, nobody.json()["refusal"]) == (404, "unserved")
+    stale = service.post(f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 9}, if_match='"v99"')
+    assert stale.status_code == 412
+
+
+def test_what_a_run_began_with(service: Service) -> None:
+    run = service.start("job", rounds=3)
+    service.ended(run)
+    assert service.get(f"/v1/runs/{run}/input").json() == {"run": run, "input": {"rounds": 3, "done": 0}}
+
+
+def test_who_asks(service: Service) -> None:
+    me = service.get("/v1/me").json()
+    assert (me["name"], me["tenant"], me["every_role"], me["person"]) == ("local:ana", "default", True, True)
