@@ -1,0 +1,86 @@
+"""What is stored: its owner alone reads it, and nothing in it ever becomes code (S26, S30)."""
+
+import asyncio
+import json
+import pickle
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from outlast.runtime.export import export
+from outlast.runtime.fsck.look import Fsck
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.runtime.serve import worker_of
+from tests.security.flows import ears
+
+
+class Bomb:
+    """Makes a file as it is loaded."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> object:
+        return Path.touch, (self.file,)
+
+
+def test_a_store_is_its_owners_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = await open_store(f"sqlite:{tmp_path}/outlast.db")
+        await Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears}).start("ear", {})
+        modes = readable_by(tmp_path)
+        await store.close()
+        assert len(modes) >= 3 and set(modes.values()) == {0o600}, modes
+
+    asyncio.run(story())
+
+
+def readable_by(folder: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("form", ["pickle", "constructor", "reference"])
+@pytest.mark.parametrize("column", ["snapshot", "body"])
+def test_nothing_that_is_stored_becomes_code(tmp_path: Path, form: str, column: str) -> None:
+    """A bomb in a run's rows: looked at, walked, exported and checked, it is data, or an error."""
+    pwned = tmp_path / "pwned"
+    bomb = pickle.dumps(Bomb(pwned))
+    lc = {"lc": 1, "type": "constructor", "id": ["pathlib", "Path", "touch"], "kwargs": {"self": str(pwned)}}
+    forms = {"pickle": bomb, "constructor": json.dumps(lc).encode(), "reference": b'{"$ref": "file:///etc/passwd"}'}
+    file = tmp_path / "outlast.db"
+
+    async def plant() -> str:
+        store = await open_store(f"sqlite:{file}")
+        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears})
+        run = (await ops.start("ear", {})).run
+        await store.close()
+        return run
+
+    async def look(run: str) -> None:
+        store = await open_store(f"sqlite:{file}")
+        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears})
+        looks = [ops.whole_history(run), ops.explain(run), export(ops, run), Fsck(store, chain=True).look()]
+        await asyncio.gather(*looks, return_exceptions=True)
+        worker = worker_of(store, [ears])
+        task = asyncio.create_task(worker.run())
+        for _ in range(200):
+            if (await ops.run(run)).epoch and not (await ops.run(run)).owner:
+                break
+            await asyncio.sleep(0.02)
+        worker.drain()
+        await asyncio.gather(task, return_exceptions=True)
+        await store.close()
+
+    run = asyncio.run(plant())
+    with sqlite3.connect(file) as db:
+        changed = db.execute(f"UPDATE event SET {column} = ? WHERE run = ?", (forms[form], run)).rowcount
+    db.close()
+    assert changed == 1
+    asyncio.run(look(run))
+    assert not pwned.exists()
+    pickle.loads(bomb)
+    assert pwned.exists(), "it is one"
