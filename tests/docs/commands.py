@@ -23,8 +23,10 @@ from tests.docs import desk
 from tests.docs.pages import ROOT, Block, blocks, program
 from tests.docs.terminal import WITHIN_S, environment, free_port
 
+PORTS = ("7168", "9464", "9465")
 STAYS = re.compile(r"outlast .*?\b(worker|serve|dispatcher|dev)\b(?! --help)")
-BEGUN = re.compile(r"\bserves\b|/v1 ")
+BEGUN = re.compile(r"\bserves\b|/v1 |tells webhooks")
+VARIABLE = re.compile(r"([A-Z_]+)=(\S*) ")
 SEAL = re.compile(r"\b[0-9a-f]{64}\b")
 Words = list[tuple[str, str]]
 """What stands in a command of the page, as a pattern, and what stands there in fact."""
@@ -41,7 +43,7 @@ def typed(page: Path) -> Iterator[tuple[Block, str]]:
 
 def play(page: Path, folder: Path, words: Words) -> int:
     """Run everything; answers how much that was."""
-    words = [*words, (r"\b7168\b", free_port())]
+    words = [*words, *((rf"\b{port}\b", free_port()) for port in PORTS)]
     env = environment() | {"PYTHONPATH": os.pathsep.join(str(part) for part in (ROOT / "src", ROOT))}
     count = 0
     for block, command in typed(page):
@@ -50,10 +52,14 @@ def play(page: Path, folder: Path, words: Words) -> int:
         count += 1
         for pattern, instead in words:
             command = re.sub(pattern, instead, command)
+        variables = {}
+        while given := VARIABLE.match(command):
+            variables[given[1]] = given[2]
+            command = command[given.end() :]
         if STAYS.match(command):
-            _begins(command, folder, env, block)
+            _begins(command, folder, env | variables, block)
             continue
-        said = _ends(command, folder, env, block)
+        said = _ends(command, folder, env | variables, block)
         if seal := SEAL.search(said):
             words.append(("DIGEST", seal[0]))
     return count

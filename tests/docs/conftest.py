@@ -35,9 +35,11 @@ def receiver(folder: Path) -> dict[str, str]:
     """The page about webhooks: a store with runs, and somebody who listens."""
     desk.make(folder)
     (folder / "outlast.toml").write_text("[webhooks]\nallow_private = true\nallow_http = true\n", encoding="utf-8")
+    (folder / "gateway").write_text("a secret", encoding="utf-8")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return {"https://example.com/hooks": f"http://127.0.0.1:{server.server_port}/hooks"}
+    url = f"http://127.0.0.1:{server.server_port}/hooks"
+    return {"https://example.com/hooks": url, "/run/secrets/gateway": "gateway"}
 
 
 BEGIN: dict[str, Callable[[Path], dict[str, str]]] = {"webhooks.md": receiver}
