@@ -29,7 +29,7 @@ def subscription(**given: object) -> Subscription:
     """An active one."""
     row = deliveries.subscribe(
         "t", "wh_1", url="https://example.com/", secret="whsec_a", name="", types=(), workflows=(),
-        from_start=False, since=T0, by="ann", now=NOW,
+        headers={}, from_start=False, since=T0, by="ann", now=NOW,
     )  # fmt: skip
     return row._replace(**given)  # type: ignore[arg-type]
 
