@@ -30,7 +30,14 @@ TOGETHER = (
 )
 APART = ("tests/models/test_models.py", "tests/testing/test_every_crash.py")  # long, and no test shares anything
 LONG = (
-    *("tests/docs/", "tests/chaos/", "tests/e2e/", "tests/testing/test_every_crash.py", "tests/models/"),
+    *(
+        "tests/docs/",
+        "tests/chaos/",
+        "tests/security/test_canaries.py",
+        "tests/e2e/",
+        "tests/testing/test_every_crash.py",
+        "tests/models/",
+    ),
     *("tests/crash/", "tests/bench/", "tests/conformance/", "tests/postgres/", "tests/service/test_fuzz.py"),
     *("tests/examples/test_samples.py", "tests/testing/", "tests/outbox/", "tests/security/test_matrix.py"),
 )  # these begin first, so that no process is left alone with one of them at the end
