@@ -31,10 +31,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits of a second where production has a minute: the conditions are the same."""
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short waits between attempts. An attempt has its ten seconds: a busy machine makes no second one of it."""
     monkeypatch.setattr(deliveries, "DELIVERY_FIRST_WAIT", 20)
     monkeypatch.setattr(deliveries, "DELIVERY_BACKOFF_CEILING", 100)
+
+
+@pytest.fixture
+def quick(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short attempts too, for receivers that do not answer in time."""
     monkeypatch.setattr(post, "DELIVERY_TIMEOUT", 500)
     monkeypatch.setattr(
         post.Poster.__init__, "__kwdefaults__", {**(post.Poster.__init__.__kwdefaults__ or {}), "timeout_ms": 500}

@@ -34,7 +34,7 @@ from tests.outbox.helpers import (
     working,
 )
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 async def cursor_of(ops: Operations, run: str, subscription: str) -> Cursor | None:
