@@ -3,16 +3,18 @@
 import asyncio
 import json
 import time
+import warnings
 from typing import Any
 
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.runtime.clocks import SystemClock, VirtualClock
-from outlast.service.identity import AuthSettings, Principal, authenticator
+from outlast.service.identity import AuthSettings, Principal, authenticator, keys
 from outlast.service.identity.keys import COOLDOWN_MS, LIFETIME_MS, REFRESH_MS
 from tests.security.issuer import (
     EC_KEY,
@@ -46,8 +48,11 @@ def refusal(issuer: Issuer, text: str, **given: Any) -> str:
 
 @pytest.mark.req("GATE-2")
 def test_a_good_token_is_its_caller(issuer: Issuer) -> None:
-    found = read(issuer, token())
-    assert found == Principal("acme", "ana", frozenset({"approver", "finance"}), ("approver", "finance"), True)
+    ends = int(time.time()) + 300
+    found = read(issuer, token(exp=ends))
+    until_ms = (ends + issuer.settings().leeway_s) * 1000
+    roles = frozenset({"approver", "finance"})
+    assert found == Principal("acme", "ana", roles, ("approver", "finance"), True, until_ms)
     actor = found.actor()
     assert (actor.name, actor.claims, actor.person) == ("ana", ("approver", "finance"), True)
     issuer.keys = [public("e", EC_KEY)]
@@ -77,7 +82,8 @@ def test_only_people_are_people(issuer: Issuer) -> None:
     "wrong",
     [
         {"tenant": None}, {"tenant": "../etc"}, {"tenant": "*"}, {"tenant": ""}, {"tenant": ["acme"]}, {"tenant": 7},
-        {"sub": "a\nb"}, {"sub": "local:ana"}, {"sub": " ana"}, {"sub": "x" * 201}, {"sub": "\u202eana"},
+        {"sub": "a\nb"}, {"sub": "local:ana"}, {"sub": "Local:ana"}, {"sub": " ana"}, {"sub": "x" * 201},
+        {"sub": "\u202eana"},
         {"roles": [f"r{n}" for n in range(300)]},
     ],
     ids=str,
@@ -128,6 +134,7 @@ def forged() -> dict[str, str]:
         "a claim twice": raw(HEAD, json.dumps(claims()).encode()[:-1] + b', "tenant": "globex"}'),
         "a header twice": raw(b'{"alg":"RS256","kid":"k1","kid":"k0"}', json.dumps(claims()).encode()),
         "a claim twice, nested": raw(HEAD, json.dumps(claims()).encode()[:-1] + b', "x": {"a": 1, "a": 2}}'),
+        "no number": raw(HEAD, json.dumps(claims(x=float("nan"))).encode()),
         "no object": raw(HEAD, b"[]"),
         "too deep": raw(HEAD, b'{"x":' + b"[" * 2400 + b"]" * 2400 + b"}"),
         "changed after signing": token().replace(".", ".e30", 1),
@@ -222,6 +229,61 @@ def test_what_is_missing_is_named_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         authenticator(AuthSettings(issuer="i", roles_claim=""), SystemClock())
     assert [name for name, _ in caught.value.problems] == ["auth.audience", "auth.jwks_url", "auth.roles_claim"]
+
+
+def test_a_weak_key_proves_nothing(issuer: Issuer) -> None:
+    weak = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    issuer.keys.append(public("weak", weak))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyJWT's own, where it signs
+        text = token(weak, kid="weak")
+    assert refusal(issuer, text) == "invalid"
+
+
+def test_of_two_keys_of_one_name_the_first_counts(issuer: Issuer) -> None:
+    issuer.keys.append(public("k0", RSA_KEYS[1]))
+    assert read(issuer, token()).name == "ana"
+    assert refusal(issuer, token(RSA_KEYS[1])) == "invalid"
+
+
+@pytest.mark.parametrize("odd", [{"kid": 0}, {"use": "enc"}, {"key_ops": ["encrypt"]}, {"key_ops": "verify"}], ids=str)
+def test_a_key_for_something_else_is_none(issuer: Issuer, odd: dict[str, Any]) -> None:
+    issuer.keys.append({**public("0", RSA_KEYS[1]), **odd})
+    assert refusal(issuer, token(RSA_KEYS[1], kid="0")) == "invalid"
+
+
+def test_no_algorithm_is_no_setting(issuer: Issuer) -> None:
+    with pytest.raises(InvalidInput, match="none is named"):
+        authenticator(issuer.settings(algorithms=()), SystemClock())
+
+
+def test_an_issuer_that_never_ends_its_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte after byte, each in time: the whole has a time too."""
+    monkeypatch.setattr(keys, "FETCH_S", 0.3)
+
+    async def story() -> None:
+        left = asyncio.Event()
+
+        async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+            try:
+                while True:
+                    writer.write(b" ")
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+            except ConnectionError:
+                left.set()
+
+        server = await asyncio.start_server(dribble, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        settings = AuthSettings(issuer="i", audience="a", jwks_url=f"http://127.0.0.1:{port}/")
+        with pytest.raises(Unverifiable):
+            async with asyncio.timeout(30):
+                await authenticator(settings, SystemClock()).authenticate(f"Bearer {token()}", "192.0.2.1")
+        await left.wait()
+        server.close()
+
+    asyncio.run(story())
 
 
 # --- rotation ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.clocks import VirtualClock
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
-from outlast.service.identity.credentials import Credentials
+from outlast.service.identity.credentials import KNOWN_MS, Credentials
 from outlast.service.identity.failures import ADDRESSES_MAX, LOCK_MAX_MS, LOCK_MS, MOST, WITHIN_MS, Failures
 from outlast.service.identity.static import StaticTokens, read_line, read_lines
 
@@ -123,6 +123,60 @@ def test_whoever_guesses_is_locked_out_and_nobody_else() -> None:
         assert (await credentials.authenticate(f"Bearer {ANA}", "192.0.2.1")).name == "ana@corp"
 
     asyncio.run(story())
+
+
+async def locked_out(credentials: Credentials) -> None:
+    for _ in range(MOST):
+        await fail(credentials, "192.0.2.1")
+
+
+def test_who_was_at_work_is_remembered_so_long_and_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one heard of longest ago is forgotten first; ten minutes after it was good a credential is as any other."""
+    monkeypatch.setattr("outlast.service.identity.credentials.KNOWN_MAX", 2)
+    made = [new_token(name, tenant="acme", roles=["viewer"], person=True) for name in ("one", "two", "three")]
+    clock = VirtualClock()
+
+    async def story() -> None:
+        credentials = door(clock, "\n".join(line for _, line in made))
+        for n in (0, 1, 0, 2):
+            await credentials.authenticate(f"Bearer {made[n][0]}", "192.0.2.1")
+        await locked_out(credentials)
+        assert (await credentials.authenticate(f"Bearer {made[0][0]}", "192.0.2.1")).name == "one"
+        assert await fail(credentials, "192.0.2.1", made[1][0]) is TooManyFailures
+        assert (await credentials.authenticate(f"Bearer {made[2][0]}", "192.0.2.1")).name == "three"
+        await clock.advance(KNOWN_MS)
+        await locked_out(credentials)
+        assert await fail(credentials, "192.0.2.1", made[0][0]) is TooManyFailures
+
+    asyncio.run(story())
+
+
+def test_a_credential_that_has_become_bad_is_as_any_other() -> None:
+    clock = VirtualClock()
+    until = datetime.fromtimestamp(clock.wall() / 1000 // 86_400 * 86_400 + 86_400, UTC)
+    token, line = new_token("ana", tenant="acme", roles=[], person=True, until=until)
+
+    async def story() -> None:
+        credentials = door(clock, line)
+        await clock.advance(int(until.timestamp() * 1000) - clock.wall() - 1000)
+        await credentials.authenticate(f"Bearer {token}", "192.0.2.1")
+        await clock.advance(1000)
+        assert await fail(credentials, "192.0.2.1", token) is Unauthenticated
+        await locked_out(credentials)
+        assert await fail(credentials, "192.0.2.1", token) is TooManyFailures
+
+    asyncio.run(story())
+
+
+def test_who_guesses_on_is_not_forgotten_for_the_many_who_guess_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlast.service.identity.failures.ADDRESSES_MAX", 5)
+    failures = Failures(VirtualClock())
+    for n in range(MOST):
+        failures.note("192.0.2.1")
+        for each in range(4):
+            failures.note(f"198.51.100.{4 * n + each}")
+    with pytest.raises(TooManyFailures):
+        failures.check("192.0.2.1")
 
 
 def test_an_expired_token_and_a_missing_one_are_no_guesses() -> None:
