@@ -55,7 +55,7 @@ class Failures:
             record.since, record.count = now, 0
         record.count += 1
         if record.count >= MOST:
-            record.locked_until = now + min(LOCK_MS << min(record.locks, 10), LOCK_MAX_MS)
+            record.locked_until = now + min(LOCK_MS << record.locks, LOCK_MAX_MS)
             record.locks += 1
             record.since, record.count = record.locked_until, 0
         while len(self._records) > ADDRESSES_MAX:
