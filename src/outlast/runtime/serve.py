@@ -105,7 +105,7 @@ class Serving:
                 try:
                     if await self._store.load(META, GENERATION) != generation:
                         return False
-                    if self._stopping:  # told while the store was asked: a new worker would never hear of it
+                    if self._told():  # while the store was asked: a new worker would never hear of it
                         break
                     self.worker = self._make()
                     outage.over()
@@ -116,6 +116,9 @@ class Serving:
                     outage.met("cannot begin anew", error)
                     await self._clock.sleep(STORE_RETRY)
         return not self.worker.estranged
+
+    def _told(self) -> bool:
+        return self._stopping  # read anew after every await, which a type checker cannot know
 
 
 def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, Any]:
