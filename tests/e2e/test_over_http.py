@@ -53,9 +53,10 @@ def test_the_auction_is_killed_in_round_3_taken_over_and_nobody_is_invited_twice
     asked = [e for e in entries if isinstance(e, Arrived) and e.kind == "invitations"]
     assert set(Counter((e.run_id, e.supplier, e.round) for e in asked).values()) == {1}
     assert set(Counter(e.n for e in entries if isinstance(e, Executed)).values()) == {1}
-    outcomes = Counter(e["outcome"] for e in told.effects)
-    assert outcomes["refused declined"] == 1 and outcomes["executed (the receiver was asked)"] >= 1
-    assert sum(outcomes.values()) - 1 == sum(n for words, n in outcomes.items() if words.startswith("executed"))
+    outcomes = [e["outcome"] for e in told.effects]  # with what a slow machine adds: «asked again»
+    assert sum(words.startswith("refused declined") for words in outcomes) == 1
+    assert any(words.startswith("executed (the receiver was asked)") for words in outcomes)
+    assert sum(words.startswith("executed") for words in outcomes) == len(outcomes) - 1
     assert told.results["count"] == len(told.results["results"]) == 0, "this workflow produces no rows"
 
 
