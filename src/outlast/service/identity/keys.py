@@ -41,7 +41,7 @@ class IssuerKeys:
     async def find(self, kid: str) -> PyJWK | None:
         """The key of this id; None where the issuer has none. Raises Unverifiable: its keys cannot be had."""
         if self._age() >= REFRESH_MS or kid not in self._keys:
-            await self._freshen(kid)
+            await self._freshen()
         if self._age() >= LIFETIME_MS:
             raise Unverifiable(
                 "credentials cannot be checked now",
@@ -53,12 +53,10 @@ class IssuerKeys:
     def _age(self) -> int:
         return LIFETIME_MS if self._fetched_at is None else self._clock.boot() - self._fetched_at
 
-    async def _freshen(self, kid: str) -> None:
+    async def _freshen(self) -> None:
         async with self._one:
-            if self._age() < REFRESH_MS and kid in self._keys:
-                return  # somebody else fetched it meanwhile
             if self._tried_at is not None and self._clock.boot() - self._tried_at < COOLDOWN_MS:
-                return
+                return  # somebody else has just fetched them, or tried to
             self._tried_at = self._clock.boot()
             try:
                 async with asyncio.timeout(FETCH_S):
