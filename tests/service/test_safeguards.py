@@ -15,7 +15,6 @@ from outlast.service.body import Bounds
 from outlast.service.cursors import Cursors
 from outlast.service.house import House
 from outlast.service.identity import Principal, listen, permissions
-from outlast.service.live import Live
 from outlast.service.routes import approvals
 from tests.service.conftest import ALL, Running, Service
 
@@ -364,11 +363,8 @@ def test_without_the_first_look_what_was_there_before_is_told_as_news(
         own.ended(own.start("job", rounds=2))
 
         async def heard() -> list[str]:
-            watcher = Live(own.house.store)
-            ear, _ = await watcher.listen_to_all("default", "")
-            moved = await watcher._tenants["default"].moved()
-            watcher.leave(ear)
-            watcher.close()
-            return [row.run for row in moved]
+            all_runs = sweep.Sweep(own.house.store, "default")
+            await all_runs.begin()
+            return [row.run for row in await all_runs.moved()]
 
         assert (own.call(heard()) == []) is guarded

@@ -67,7 +67,11 @@ def folder(tmp_path: Path) -> Path:
 def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
     with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as process:
         said = banner(process)
-        assert said["serves"] == ["refund@1", "job@1", "wish@1"] and said["dispatcher"] and not said["authentication"]
+        assert (
+            said["serves"] == ["refund@1", "job@1", "wish@1", "call@1"]
+            and said["dispatcher"]
+            and not said["authentication"]
+        )
         with httpx.Client(base_url=said["url"], timeout=PATIENCE_S) as client:
             started = client.post("/v1/workflows/job/runs", json={"input": {"rounds": 3}})
             run = started.json()["run"]

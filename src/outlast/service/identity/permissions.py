@@ -46,14 +46,14 @@ class Permissions:
             )
         if operation_id in self.people_only and not principal.person:
             raise Forbidden(
-                f"{principal.name} may not do {operation_id}",
+                f"{principal.name} may not {operation_id.replace('_', ' ')}",
                 "the credential belongs to a program, and only people decide, whatever roles it holds",
                 "let a person do it, with a credential of his or her own",
                 refusal="not_a_person",
             )
         if not any(role in principal.roles for role in allowed):
             raise Forbidden(
-                f"{principal.name} may not do {operation_id}",
+                f"{principal.name} may not {operation_id.replace('_', ' ')}",
                 f"it takes one of the roles {', '.join(sorted(allowed))}",
                 "ask whoever gives out the credentials for one of them",
                 refusal="role",
