@@ -95,6 +95,7 @@ def test_where_there_is_nothing_yet(outlast: Terminal) -> None:
     assert outlast("-o", "json", "webhooks", "ls").json["webhooks"] == []
     nothing = outlast("webhooks", "deliveries")
     assert nothing.code == 0 and "accepted at its first attempt" in nothing.out
+    assert outlast("webhooks", "deliveries", "--status", "dead").out == "no delivery is dead\n"
     assert outlast("-o", "json", "webhooks", "deliveries").json["deliveries"] == []
 
 
@@ -141,6 +142,8 @@ def test_what_is_not_so_now_is_a_conflict(outlast: Terminal) -> None:
         outlast.start(run="r2")
         early = outlast("webhooks", "redeliver", f"{name}:r2:1")
         assert early.code == CONFLICT and "has not been told" in early.err and "outlast dispatcher" in early.err
+        before = outlast("webhooks", "redeliver", f"{name}:r1:1")
+        assert before.code == CONFLICT and "before the webhook began" in before.err and "--from-start" in before.err
         assert outlast("webhooks", "enable", name, env=ALLOWED).code == CONFLICT
         assert outlast("webhooks", "disable", name, "--reason", "off").code == 0
         for words in (("disable", name, "--reason", "off"), ("rotate", name), ("test", name)):

@@ -154,7 +154,8 @@ async def deliveries(desk: Desk, screen: Screen, webhook: str, status: str | Non
     if screen.listing("deliveries", views, cursor=further):
         return OK
     if not views:
-        screen.line("every event that was sent was accepted at its first attempt")
+        none = "every event that was sent was accepted at its first attempt"
+        screen.line(f"no delivery is {wanted.value}" if wanted else none)
         return OK
     table = [
         (v["delivery"], v["status"], str(v["attempts"]), v["error"], v["next_at"] or "-", v["type"]) for v in views

@@ -222,11 +222,7 @@ class Webhooks:
             cursor = await self._store.load(CURSOR, (self._tenant, run, name))
             before = await self._store.load(DELIVERY, (self._tenant, run, name, seq))
             if not isinstance(cursor, Cursor) or cursor.seq < seq:
-                raise Conflict(
-                    f"webhook {name} has not been told of event {seq} of {run} yet",
-                    "it is sent in the order of its run",
-                    "a dispatcher does that: outlast dispatcher",
-                )
+                raise _untold(subscription, event)
             assert before is None or isinstance(before, Delivery)
             if before is not None and before.status is DeliveryStatus.OWED:
                 raise Conflict(f"{delivery} will be sent again anyway", "it has not been given up")
@@ -356,3 +352,19 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
     if bad := [each for each in wanted if not NAME.fullmatch(each)]:
         raise InvalidInput("some names can be no workflow's", problems=[("workflows", each) for each in bad])
     return wanted
+
+
+def _untold(subscription: Subscription, event: Event) -> Conflict:
+    """It was never told of this event: not yet, or not ever."""
+    what = f"event {event.seq} of {event.run}"
+    if event.at < subscription.since:
+        return Conflict(
+            f"webhook {subscription.subscription} is not told of {what}",
+            "it happened before the webhook began",
+            "a webhook of everything: outlast webhooks add URL --from-start",
+        )
+    return Conflict(
+        f"webhook {subscription.subscription} has not been told of {what} yet",
+        "it is sent in the order of its run",
+        "a dispatcher does that: outlast dispatcher",
+    )
