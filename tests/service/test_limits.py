@@ -1,11 +1,13 @@
 """Bodies, headers, addresses and patience have limits, and every error has one form (S17, S18, S31)."""
 
+import contextlib
 import json
 import logging
 import socket
 import time
 from typing import Any
 
+import httpx
 import pytest
 
 from outlast.errors import BadRequest
@@ -66,8 +68,9 @@ def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
     assert service.get("/v1/runs", headers=many).json()["refusal"] == "headers_too_large"
     answer = service.client.post(START, content=b"{}", headers={"Content-Type": "text/plain"})
     assert (answer.status_code, answer.json()["refusal"]) == (415, "media_type")
-    huge = service.client.get("/healthz", headers={"x": "y" * 100_000})
-    assert huge.status_code in (400, 431)
+    with contextlib.suppress(httpx.ReadError, httpx.WriteError):  # it closes with bytes unread: a reset may overtake it
+        huge = service.client.get("/healthz", headers={"x": "y" * 100_000})
+        assert huge.status_code in (400, 431)
     wrong = service.client.put("/v1/runs")
     assert (wrong.status_code, wrong.json()["refusal"], "GET" in wrong.headers["allow"]) == (405, "method", True)
     assert service.get("/nothing").json()["refusal"] == "no_such_path"
