@@ -34,11 +34,16 @@ def _own_names() -> Iterator[None]:
     other rooms' tests declared is gone while it runs."""
     before = {name: dict(places) for name, places in ACTIVITIES._by_name.items()}
     for places in ACTIVITIES._by_name.values():
-        for place in [p for p, a in places.items() if not a.__module__.startswith("tests.engine")]:
+        for place in [p for p, a in places.items() if not _is_ours(a)]:
             del places[place]
     yield
     ACTIVITIES._by_name.clear()
     ACTIVITIES._by_name.update(before)
+
+
+def _is_ours(activity: Any) -> bool:
+    """Declared by a module of this room, and not within a function of it that another room's test has called."""
+    return activity.__module__.startswith("tests.engine") and "<locals>" not in activity.fn.__qualname__
 
 
 @pytest.hookimpl(tryfirst=True)
