@@ -18,7 +18,8 @@ from outlast.service.body import Bounds
 from outlast.service.house import House
 from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.live import Live
-from outlast.service.process import Process, listen, url_of
+from outlast.service.process import Process
+from outlast.service.sockets import listen, url_of
 from tests.service import flows
 
 PATIENCE_S = 30.0

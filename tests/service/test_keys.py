@@ -22,7 +22,7 @@ from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.care import purge
 from outlast.service.idempotency import IN_FLIGHT, once
-from outlast.service.process import listen, url_of
+from outlast.service.sockets import listen, url_of
 from tests.postgres import server
 from tests.service import flows
 from tests.service.conftest import Running, Service

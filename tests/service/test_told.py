@@ -9,7 +9,7 @@ import pytest
 
 from outlast.service import sweep
 from outlast.service.live import Live
-from outlast.service.process import listen
+from outlast.service.sockets import listen
 from outlast.service.sweep import RECENT, Sweep
 from tests.service.conftest import Running, Service
 from tests.service.test_streams import stream

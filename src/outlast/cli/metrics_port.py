@@ -30,8 +30,8 @@ async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters
         return
     metrics = Metrics(store, counters)  # says which extra is missing
     try:
-        from outlast.service.process import listen, url_of
         from outlast.service.scrape import Scrape, check_bind
+        from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         raise InvalidInput(
             "metrics need the extra `service`", f"{error.name} is not installed", "uv add 'outlast[service]'"

@@ -144,7 +144,8 @@ async def _serve(
     try:
         from outlast.service.house import House
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
-        from outlast.service.process import Part, Process, listen, url_of
+        from outlast.service.process import Part, Process
+        from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise

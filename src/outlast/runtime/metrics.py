@@ -31,6 +31,8 @@ from outlast.telemetry.names import (
     Meter,
 )
 
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the exposition."""
 FRESH: Final = 5 * SECOND
 """Gauges are at most this old; where the store takes long to count, twenty times as long as it took."""
 COUNTING_SHARE: Final = 20

@@ -1,7 +1,7 @@
 """Versions over HTTP: `ETag` says what the caller has seen, `If-Match` that it has not changed since."""
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Header
 
@@ -50,8 +50,3 @@ def stale(what: str, version: int) -> Precondition:
         "look again, then decide about that",
         refusal="stale",
     )
-
-
-def tagged(version: int) -> dict[str, Any]:
-    """The header of an answer that shows this version."""
-    return {"ETag": etag(version)}

@@ -9,9 +9,10 @@ from typing import Any, Final, Protocol
 
 import uvicorn
 
-from outlast.errors import InvalidInput, StoreError
+from outlast.errors import StoreError
 from outlast.service.app import create
 from outlast.service.house import House
+from outlast.service.sockets import Server
 
 BACKLOG: Final = 2_048
 GRACE_S: Final = 10
@@ -28,29 +29,6 @@ class Part(Protocol):
 
     async def run(self) -> Any:
         """Return once drained."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """The socket to serve on. Raises InvalidInput with a sentence where the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((host, port))
-    except OSError as error:
-        made.close()
-        raise InvalidInput(
-            f"{host}:{port} cannot be listened on", error.strerror or str(error), "stop what is there, or --port 0"
-        ) from None
-    made.set_inheritable(True)
-    return made
-
-
-def url_of(listening: socket.socket) -> str:
-    """Where the service is reached from this machine."""
-    host, port = listening.getsockname()[:2]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{shown}:{port}"
 
 
 class Process:
@@ -112,17 +90,17 @@ class Process:
         return list(results)
 
 
-class _Server(uvicorn.Server):
-    """Says when it answers. Signals are the command's: it drains the worker too."""
+class _Server(Server):
+    """Says when it answers."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.answers = asyncio.Event()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve without taking any signal."""
+        """Serve."""
         try:
-            await self._serve(sockets)
+            await super().serve(sockets)
         finally:
             self.answers.set()
 

@@ -10,10 +10,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from outlast.errors import InvalidInput
-from outlast.runtime.metrics import Metrics
+from outlast.runtime.metrics import MEDIA_TYPE, Metrics
 from outlast.service.identity.settings import is_loopback
+from outlast.service.sockets import Server
 
-PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 HEAD_BYTES_MAX = 16 * 1024
 BACKLOG = 20
 
@@ -37,7 +37,7 @@ class Scrape:
         self._listening = listening
         listening.listen(BACKLOG)  # whoever asks from now on is answered, once `run` has begun
         self._token = token
-        self._server = _Server(
+        self._server = Server(
             uvicorn.Config(
                 Starlette(routes=[Route("/metrics", self._answer)]),
                 http="h11",
@@ -66,12 +66,4 @@ class Scrape:
             given = request.headers.get("authorization", "").partition(" ")[2].strip()
             if not hmac.compare_digest(given.encode(), self._token.encode()):
                 return PlainTextResponse("a bearer token is asked for\n", 401, {"www-authenticate": "Bearer"})
-        return Response(await self._metrics.text(), media_type=PLAIN)
-
-
-class _Server(uvicorn.Server):
-    """Takes no signal: the command drains it."""
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve."""
-        await self._serve(sockets)
+        return Response(await self._metrics.text(), media_type=MEDIA_TYPE)

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from outlast.errors import OutlastError
+from outlast.runtime.metrics import MEDIA_TYPE
 from outlast.service import shapes
 from outlast.service.door import Door
 from outlast.service.house import In
@@ -42,7 +43,7 @@ async def readyz(house: In, response: Response) -> dict[str, Any]:
 )  # fmt: skip
 async def get_metrics(house: In) -> Response:
     """Counters of this process, and gauges counted from the rows of the store."""
-    return Response(await house.metrics().text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(await house.metrics().text(), media_type=MEDIA_TYPE)
 
 
 async def _store(house: In) -> str:
