@@ -77,12 +77,12 @@ def json_formatter() -> logging.Formatter:
     formatter: logging.Formatter = structlog.stdlib.ProcessorFormatter(
         processors=[
             _fields,
+            structlog.processors.format_exc_info,
+            _leave_out_secrets,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
-            structlog.processors.format_exc_info,
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            _leave_out_secrets,
             structlog.processors.JSONRenderer(serializer=_dumps),
         ]
     )
