@@ -1,6 +1,7 @@
 """The first minutes: help, an empty folder, stores that cannot be opened, and mistakes of the one who types."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -238,6 +239,23 @@ def test_a_reader_that_has_gone_is_no_fault(outlast: Terminal, command: list[str
     )  # fmt: skip
     os.close(write)
     assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_ctrl_c_while_the_command_line_is_being_loaded_shows_no_traceback() -> None:
+    code = """
+import os, signal, sys
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "outlast.cli.screen":
+            raise AssertionError("the command ran")
+        if name == "outlast.cli.failure":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+from outlast.cli import main
+main()
+"""
+    found = subprocess.run([sys.executable, "-c", code, "runs", "ls"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_pipe_of_the_authors_that_breaks_is_told(outlast: Terminal) -> None:

@@ -146,3 +146,60 @@ def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
         assert "flows.py changed: begun anew" in err and "Traceback" not in err
+
+
+def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path) -> None:
+    with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as first:
+        port = banner(first)["url"].rpartition(":")[2]
+        for args, code, said in (
+            (("--port", port), 2, "cannot be listened on"),
+            (("--store", "sqlite:nowhere/o.db"), 7, "does not exist"),
+            (("--url", "http://127.0.0.1:1"), 2, "works on the store itself"),
+        ):
+            with outlast(folder, "dev", "flows.py", *args) as process:
+                _, err = process.communicate(timeout=PATIENCE_S)
+                assert (process.returncode, said in err) == (code, True), err
+
+
+def test_dev_hands_on_what_the_line_says_and_keeps_its_port(folder: Path) -> None:
+    with outlast(folder, "dev", "flows.py", "--port", "0", "-o", "ndjson", "--tenant", "acme") as process:
+        first = banner(process)["url"]
+        assert httpx.get(f"{first}/v1/me").json()["tenant"] == "acme"
+        with (folder / "flows.py").open("a", encoding="utf-8") as code:
+            print("def broken(:", file=code)
+        assert process.stderr is not None
+        until = iter(process.stderr.readline, "")
+        assert any("SyntaxError" in line for line in until) and any("save a file" in line for line in until)
+        (folder / "flows.py").write_text(FLOWS.read_text(encoding="utf-8"), encoding="utf-8")
+        assert banner(process)["url"] == first
+
+
+SLOW = """
+import threading
+from pydantic import BaseModel
+from outlast import Context, NoUndo, Workflow, activity
+class Nap(BaseModel):
+    n: int
+naps = Workflow("nap", state=Nap)
+@activity(key="nap/{n}", undo=NoUndo("it was only a nap"))
+def nap(n: int) -> None:
+    print("asleep", flush=True)
+    threading.Event().wait(3600)
+@naps.node(start=True)
+async def sleep(ctx: Context[Nap]) -> None:
+    await ctx.do(nap, ctx.state.n)
+"""
+
+
+@pytest.mark.parametrize("command", ["serve", "dev"])
+def test_the_first_ctrl_c_says_what_it_waits_for_and_the_second_leaves(folder: Path, command: str) -> None:
+    (folder / "slow.py").write_text(SLOW, encoding="utf-8")
+    with outlast(folder, "-o", "ndjson", command, "slow.py", "--port", "0") as process:
+        url = banner(process)["url"]
+        httpx.post(f"{url}/v1/workflows/nap/runs", json={"input": {"n": 1}}).raise_for_status()
+        assert process.stdout is not None and process.stderr is not None
+        assert any(line == "asleep\n" for line in iter(process.stdout.readline, ""))
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert any("once more to leave at once" in line for line in iter(process.stderr.readline, ""))
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130

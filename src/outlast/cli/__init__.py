@@ -1,10 +1,26 @@
 """The command line: `outlast`. Commands are loaded when they are called; they act and read through Operations alone."""
 
-from outlast.cli.root import cli
+import signal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlast.cli.root import cli
 
 __all__ = ["cli", "main"]
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. A Ctrl-C before there is anything to stop ends it without a word."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from outlast.cli.root import cli
+
+    signal.signal(signal.SIGINT, handler)
     cli(prog_name="outlast")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "cli":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from outlast.cli.root import cli
+
+    return cli

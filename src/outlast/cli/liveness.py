@@ -1,6 +1,6 @@
 """The liveness durations as options, shared by the worker and by what explains them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -29,7 +29,7 @@ def liveness_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def liveness_of(given: dict[str, int | None]) -> Liveness:
+def liveness_of(given: Mapping[str, int | None]) -> Liveness:
     """The durations given, the defaults for the rest; a short window brings its own rhythm along.
 
     Raises click.UsageError for durations that contradict each other.

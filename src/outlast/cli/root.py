@@ -13,7 +13,7 @@ from outlast.cli.settings import Group, complete
 LAZY: dict[str, tuple[str, str]] = {
     "demo": ("outlast.cli.demo:demo", "Play an auction that is killed, taken over, approved and awarded."),
     "init": ("outlast.cli.init:init", "Write a first workflow of 25 lines."),
-    "dev": ("outlast.cli.serve:dev", "Serve a file while you write it; every change begins anew, runs go on."),
+    "dev": ("outlast.cli.dev:dev", "Serve a file while you write it; every change begins anew, runs go on."),
     "serve": ("outlast.cli.serve:serve", "Serve HTTP, walk runs and send webhooks, until stopped."),
     "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
     "run": ("outlast.cli.run:run", "Start a run."),

@@ -1,18 +1,15 @@
-"""`outlast serve`: HTTP, a worker and a dispatcher in one process; `outlast dev`: the same, anew at each change."""
+"""`outlast serve`: HTTP, a worker and a dispatcher in one process."""
 
-import asyncio
-import logging
-import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.liveness import liveness_of, liveness_options
-from outlast.cli.modules import load_workflows, split
+from outlast.cli.loop import run
+from outlast.cli.modules import load_workflows
 from outlast.cli.notify import notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import local_actor, operations, settings_now
@@ -30,8 +27,6 @@ from outlast.runtime.serve import Serving, eyes, worker_of
 from outlast.runtime.settings import load
 from outlast.runtime.webhooks import dispatching, reach_of
 from outlast.telemetry import Counters
-
-DEV_LEASE_MS = 4_000  # a worker that is killed while you try things is replaced soon
 
 
 @click.command(cls=Command)
@@ -63,67 +58,21 @@ def serve(
     ends streams, answers what is under way, gives runs back and stops.
     """
     settings = settings_now()
-    live = liveness_of(durations)
     log_to_stderr()
     served = load_workflows(module) if module else []
     again = f"outlast serve {module or ''}".rstrip()
-    code = asyncio.run(
-        _serve(
-            settings, served, live, host=host, port=port, worker=bool(served) and not no_worker,
-            dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
-        )
+    code = run_service(
+        settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
+        dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
     )  # fmt: skip
     click.get_current_context().exit(code)
 
 
-@click.command(cls=Command)
-@click.argument("module", metavar="FILE")
-@click.option("--port", type=click.IntRange(0, 65_535), default=7168, help="The port; 0: one that is free [7168].")
-@click.option("--once", is_flag=True, hidden=True, help="The process that serves until the code changes.")
-def dev(module: str, port: int, once: bool) -> None:
-    """Serve FILE on this machine while you write it: every change of the code begins anew, and runs go on.
-
-    Runs stand in the store, so a change, a crash and Ctrl-C leave them where they are.
-    """
-    settings = settings_now()
-    log_to_stderr()
-    if once:
-        live = liveness_of({"heartbeat_window": DEV_LEASE_MS})
-        again = f"outlast dev {module}"
-        served = load_workflows(module)
-        code = asyncio.run(_serve(settings, served, live, host="127.0.0.1", port=port, again=again, watched=True))
-        click.get_current_context().exit(code)
-    load_workflows(module)  # a mistake is told before anything is watched
-    click.get_current_context().exit(_watch(settings, module, port))
-
-
-def _watch(settings: Settings, module: str, port: int) -> int:
-    """Run the serving process anew at each change of a Python file beside the module."""
-    try:
-        from watchfiles import PythonFilter, run_process
-    except ModuleNotFoundError:
-        raise _extra("watchfiles") from None
-    logging.getLogger("watchfiles").setLevel(logging.ERROR)  # it warns of Ctrl-C
-    path = Path(split(module)[0])
-    folder = path.resolve().parent if path.suffix == ".py" else Path.cwd()
-    os.environ["OUTLAST_STORE"] = settings.store  # it may have a password, which every process list would show (S29)
-    command = [sys.executable, "-m", "outlast", "dev", module, "--port", str(port), "--once"]
-
-    def changed(changes: set[Any]) -> None:
-        names = sorted({Path(name).name for _, name in changes})
-        click.echo(inert(f"{', '.join(names)} changed: begun anew"), err=True)
-
-    run_process(
-        folder, target=_spelt(command), target_type="command", callback=changed, watch_filter=PythonFilter(),
-        debounce=200, sigint_timeout=15,
-    )  # fmt: skip
-    return OK
-
-
-def _spelt(command: Sequence[str]) -> str:
-    import shlex
-
-    return shlex.join(command)
+def run_service(
+    settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **more: Any
+) -> int:
+    """Serve until stopped; answers the exit code. `more`: as `_serve` has it."""
+    return run(_serve(settings, served, liveness_of(durations), **more))
 
 
 async def _serve(
@@ -149,7 +98,7 @@ async def _serve(
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise
-        raise _extra(error.name or "") from None
+        raise extra(error.name or "") from None
     said = load()
     auth = said.auth
     check_bind(host, authenticates=auth.any)
@@ -222,7 +171,8 @@ def _banner(
     sys.stdout.flush()
 
 
-def _extra(name: str) -> InvalidInput:
+def extra(name: str) -> InvalidInput:
+    """What is said where the service's libraries are not installed."""
     return InvalidInput(
         "the service needs the extra `service`", f"{name} is not installed", "uv add 'outlast[service]'"
     )

@@ -45,6 +45,16 @@ def settings_now() -> Settings:
     return settings
 
 
+def the_store_itself(settings: Settings) -> None:
+    """Raise InvalidInput where a service is named instead."""
+    if settings.url:
+        raise InvalidInput(
+            "this command works on the store itself",
+            f"{settings.url} is a service, which does not do this for others",
+            "run it where the store can be reached, with --store sqlite:… or postgresql://…",
+        )
+
+
 @asynccontextmanager
 async def operations(
     settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = ()
@@ -53,12 +63,7 @@ async def operations(
 
     Raises StoreUnusable: reading never makes a store, so a mistyped name is told. InvalidInput: a service is named.
     """
-    if settings.url:
-        raise InvalidInput(
-            "this command works on the store itself",
-            f"{settings.url} is a service, which does not do this for others",
-            "run it where the store can be reached, with --store sqlite:… or postgresql://…",
-        )
+    the_store_itself(settings)
     configure()
     new = not is_there(settings.store)
     if new and not make:

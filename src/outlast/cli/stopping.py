@@ -4,22 +4,36 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from typing import Final
+
+import click
 
 from outlast.cli.failure import INTERRUPTED
 
+SLOW_S: Final = 1.0  # from then on a person wants to know what it is doing
 
-def at_ctrl_c(stop: Callable[[], None], *, watched: bool = False) -> None:
+
+def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = False) -> None:
     """Call `stop` at the first SIGINT or SIGTERM; leave at the second: what still runs is taken over by others.
 
-    `watched`: by a process that hands on the Ctrl-C which the terminal gave to both, and that ends this one in time.
+    Where stopping takes a while a line says so, unless `stop` `says` it. `watched`: by a process that hands on the
+    Ctrl-C which the terminal gave to both, that tells people, and that ends this one in time.
     """
     stops: list[None] = []
+    loop = asyncio.get_running_loop()
 
     def told() -> None:
         stops.append(None)
         if len(stops) > 1 and not watched:
             os._exit(INTERRUPTED)
+        if not says and not watched:
+            loop.call_later(SLOW_S, slowly)
         stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told)
+        loop.add_signal_handler(number, told)
+
+
+def slowly() -> None:
+    """Say what is waited for, and how not to wait."""
+    click.echo("stopping: what is under way ends first; once more to leave at once, which is safe too", err=True)

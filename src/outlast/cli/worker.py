@@ -82,7 +82,7 @@ async def _serve(
             _say(f"stopping: {serving.worker.held} runs are given back; once more to leave at once")
             serving.drain()
 
-        at_ctrl_c(stop)
+        at_ctrl_c(stop, says=True)
         async with metrics_at(metrics_port, bound.store, counters) as metrics:
             _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
             if await nobody_sends(bound.store):
