@@ -30,6 +30,8 @@ REQUIREMENTS = {
     "a_decision_and_its_note_are_one": "GATE-9",
     "an_event_is_noted_in_the_commit_that_writes_it": "OUT-1",
     "what_is_told_is_forgotten_whole_or_not_at_all": "OUT-2",
+    "a_stored_answer_is_kept_for_a_week": "RUN-4",
+    "a_worker_long_gone_is_forgotten": "REC-3",
     "a_cursor_has_one_holder": "OUT-2",
 }
 

@@ -42,7 +42,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
         ids = {**NOBODYS, "run": run, "approval": approval, "name": "payment", "webhook": hook,
                "effect": effect_id(run, 1, "x")}  # fmt: skip
         written: list[Any] = []
-        for name in ("commit", "submit", "take", "purge"):
+        for name in ("commit", "submit", "take", "purge", "forget"):
             setattr(store, name, lambda *args, _name=name, **more: written.append((_name, args)))
         local = httpx.ASGITransport(app=outlast.asgi(store, [payments]), client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
@@ -60,7 +60,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
             assert written, "a write would have been seen"
         seen = await ops.approval(approval)
         assert seen.status is ApprovalStatus.PENDING
-        del store.commit, store.submit, store.take, store.purge
+        del store.commit, store.submit, store.take, store.purge, store.forget
         await store.close()
 
     asyncio.run(story())

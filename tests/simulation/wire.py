@@ -40,6 +40,7 @@ class Wire:
         self.migrate = self._inner.migrate
         self.close = self._inner.close
         self.purge = self._inner.purge
+        self.forget = self._inner.forget
 
     def snapshot(self, run: tuple[str, str]) -> RunRows:
         """All rows of a run at this moment, past every fault."""

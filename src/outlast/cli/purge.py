@@ -22,8 +22,7 @@ async def purge_command(ops: Operations, screen: Screen, older: int | None, yes:
     """Forget the runs of all tenants that ended longer ago than this, with their ledgers and histories.
 
     What is of scope tenant and the keys of starts and signals stay: an order paid on day 1 is not paid again on day
-    31. Stored answers to requests with an Idempotency-Key go after a week. Runs that have not ended are never touched.
-    Done in small transactions, beside workers.
+    31. Runs that have not ended are never touched. Done in small transactions, beside workers.
     """
     older_ms = older or KEPT
     question = f"forget every run that ended more than {span(older_ms)} ago, of all tenants?"

@@ -73,6 +73,8 @@ DELIVERY_SIGN: Final = 10 * SECOND  # how often a dispatcher says that it lives,
 DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # after so long without a sign nobody sends
 DELIVERY_LOOK: Final = 250  # how soon another process's events are noticed while there are subscriptions
 ANSWERS_KEPT: Final = 7 * DAY  # the stored answer of an Idempotency-Key; what a start or a signal stands for stays
+WORKERS_KEPT: Final = 7 * DAY  # real; the row of a worker that is closed, since its lease ran out
+FORGET_EVERY: Final = 10 * MINUTE  # real; how often a worker looks for what has been kept for long enough
 SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for so long
 
 

@@ -294,7 +294,7 @@ class Request(NamedTuple):
     actor: str
     operation: str
     digest: str  # of what was asked
-    status: int  # HTTP; 0 = in flight
+    status: int  # HTTP; 0 = in flight, -1 = refused, so that the key is free
     headers: str  # JSON
     body: bytes
     at: int

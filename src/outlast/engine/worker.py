@@ -24,6 +24,7 @@ from outlast.core.verbs import claim, hand_back, moved
 from outlast.engine import slots, topologies
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
+from outlast.engine.forgetting import Forgetting
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat, closed
 from outlast.engine.holder import Holder
@@ -107,6 +108,7 @@ class WorkerProcess:
         self.counters = watch.counters if watch is not None else Counters()
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
+        self._forgetting = Forgetting(store, clock)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = Surroundings(
             clock=clock,
@@ -313,7 +315,7 @@ class WorkerProcess:
                 await self._clock.sleep(self.live.heartbeat_every)
 
     async def _keep_house(self) -> None:
-        """Every heartbeat: lost claims are given back, free slots are handed on."""
+        """Every heartbeat: lost claims are given back, free slots are handed on, what is old is forgotten."""
         while True:
             await self._clock.sleep(self.live.heartbeat_every)
             try:
@@ -332,6 +334,7 @@ class WorkerProcess:
                 if self._orphans.lanes:
                     self._wake.set()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
+                await self._forgetting.look()
                 self._outage.over()
             except StoreError as error:
                 self._outage.met("cannot reach its store", error)

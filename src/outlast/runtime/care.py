@@ -6,6 +6,7 @@ from typing import NamedTuple
 from outlast.core.budget import CHECKPOINTS_KEPT, LEDGER_KEPT
 from outlast.core.rows import RUN, Key, Run, is_over
 from outlast.engine import restore
+from outlast.engine.forgetting import AT_ONCE
 from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
@@ -42,14 +43,17 @@ async def recover(ops: Operations) -> Recovered:
 async def purge(ops: Operations, *, older_ms: int = KEPT) -> Purged:
     """Forget runs that ended longer ago than this, in small transactions; keys of scope `tenant` and start keys stay.
 
-    An unfinished run is never touched, however old it is.
+    An unfinished run is never touched, however old it is. What workers forget by themselves goes with it.
     """
     before = (await ops.store.now()).business - older_ms
     runs = 0
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    while n := await ops.store.purge(before, PURGED_AT_ONCE):
+    while True:
+        n = await ops.store.purge(before, PURGED_AT_ONCE)
         runs += n
+        if not n and not await ops.store.forget(AT_ONCE):
+            break
         await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
         begun = loop.time()
     return Purged(runs, before)

@@ -1,4 +1,4 @@
-"""Asked twice, done once: the stored answer of an `Idempotency-Key`, in a row of the store, for a week at least.
+"""Asked twice, done once: the stored answer of an `Idempotency-Key`, in a row of the store, for a week.
 
 What a key stands for is the caller, the operation, its address and its body. Only what was done is stored: a refusal
 wrote nothing, so the key is free again. A process that dies with a request under way leaves it `in flight`; after
@@ -27,8 +27,8 @@ from outlast.store.port import Store
 
 IN_FLIGHT: Final = 60 * SECOND
 """How long a request may be under way before another one of the same key is let through."""
-FREE: Final = 0
-"""`at` of a key whose request was refused: it stands for nothing."""
+FREE: Final = -1
+"""`status` of a key whose request was refused: it stands for nothing."""
 KEPT: Final = ("location", "etag", "content-type", "content-location")
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")
 DONE: Final = range(200, 400)
@@ -53,7 +53,7 @@ async def once(
         await store.commit(Commit((Put(REQUEST, row, 0),), label=f"{operation} begin"))
     except Stale:
         before = await store.load(REQUEST, (principal.tenant, name))
-        if not isinstance(before, Row):  # purged in between
+        if not isinstance(before, Row):  # forgotten in between
             raise _in_flight() from None
         if (stored := _stored(before, stamp, now)) is not None:
             return stored
@@ -70,13 +70,13 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
         response = await inner(request)
     except StoreError as error:
         if error.landed is False:
-            await _leave(store, row._replace(at=FREE))
+            await _leave(store, row._replace(status=FREE))
         raise  # perhaps it was done: the key stays taken for as long as a dead process's
     except Exception:  # whatever was refused wrote nothing, and the caller is told why
-        await _leave(store, row._replace(at=FREE))
+        await _leave(store, row._replace(status=FREE))
         raise
     if response.status_code not in DONE:
-        await _leave(store, row._replace(at=FREE))
+        await _leave(store, row._replace(status=FREE))
         return response
     kept = {name: value for name, value in response.headers.items() if name in KEPT}
     body = zlib.compress(bytes(response.body))
@@ -98,7 +98,7 @@ async def _leave(store: Store, row: Row) -> None:
 
 def _stored(before: Row, stamp: str, now: int) -> Response | None:
     """The answer that was given before; None where the request may be done now. Raises KeyRefused."""
-    if before.status == 0 and before.at == FREE:
+    if before.status == FREE:
         return None
     if before.digest != stamp:
         raise KeyRefused(

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from outlast.core.budget import ANSWERS_KEPT
+from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, TOKEN, Run, is_due
+from outlast.core.rows import KINDS, META, REQUEST, RUN, STORE, TOKEN, WORKER, Run, is_due
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.session import Session
@@ -39,11 +39,21 @@ def set_mapping(
 
 def purge(session: Session, batch: Batch, before: int, n: int) -> int:
     """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
-    kept for long enough; old answers to requests; and old receipts."""
+    kept for long enough; and old receipts."""
     over = session.db.execute(sql.OVER, (before, n)).fetchall()
     for kind in OF_A_RUN:
         session.db.executemany(SQL[kind.name].forget, over)
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
-    session.db.execute(sql.OLD_REQUESTS, (batch.now.business - ANSWERS_KEPT,))
     session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
     return len(over)
+
+
+def forget(session: Session, batch: Batch, n: int) -> int:
+    """Delete at most `n` answers to requests, and `n` rows of workers, that have been kept for long enough."""
+    now = batch.now
+    answers = session.db.execute(sql.OLD_REQUESTS, (now.business - ANSWERS_KEPT, n)).fetchall()
+    gone = (STORE, LeaseStatus.CLOSED.value, now.real - WORKERS_KEPT, n)
+    workers = session.db.execute(sql.OLD_WORKERS, gone).fetchall()
+    session.db.executemany(SQL[REQUEST.name].delete, answers)
+    session.db.executemany(SQL[WORKER.name].delete, workers)
+    return len(answers) + len(workers)

@@ -128,6 +128,10 @@ class FaultyStore:
         """See the port."""
         return await self._call("purge", None, lambda: self._inner.purge(before, n))
 
+    async def forget(self, n: int) -> int:
+        """See the port."""
+        return await self._call("forget", None, lambda: self._inner.forget(n))
+
     async def _call(self, name: str, commit: Commit | None, call: Callable[[], Awaitable[T]]) -> T:
         fault = self._schedule(name, commit)
         if fault is Fault.BEFORE:

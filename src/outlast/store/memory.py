@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import RLock
 
-from outlast.core.budget import ANSWERS_KEPT
+from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.deliveries import OUTLETS, tenants_of
@@ -24,6 +24,7 @@ from outlast.core.rows import (
     TOKEN,
     UNTOLD,
     USAGE,
+    WORKER,
     WRITER,
     Effect,
     Event,
@@ -33,6 +34,7 @@ from outlast.core.rows import (
     Row,
     Run,
     Usage,
+    Worker,
     Writer,
     check_effect,
     check_run,
@@ -199,13 +201,30 @@ class MemoryStore:
                     if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN):
                         shelf.drop(kind, run[:2])
             self._forget_shared(n)
-            for row in shelf.under(REQUEST, ()):
-                if isinstance(row, Request) and row.at < self._core.now().business - ANSWERS_KEPT:
-                    shelf.drop(REQUEST, row[:2])
             for row in shelf.under(WRITER, ()):
                 if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:
                     shelf.drop(WRITER, row[:2])
         return len(over[:n])
+
+    async def forget(self, n: int) -> int:
+        """See the port."""
+        shelf = self._core.shelf
+        with self._core.lock:
+            self._receipt()
+            now = self._core.now()
+            owners = {row.owner for row in shelf.under(RUN, ()) if isinstance(row, Run)}
+            answers = [r for r in shelf.under(REQUEST, ()) if isinstance(r, Request)]
+            answers = sorted((r for r in answers if r.at < now.business - ANSWERS_KEPT), key=lambda r: r.at)[:n]
+            workers = [
+                w for w in shelf.under(WORKER, ())
+                if isinstance(w, Worker) and w.status is LeaseStatus.CLOSED
+                and w.lease_until < now.real - WORKERS_KEPT and w.id not in owners
+            ][:n]  # fmt: skip
+            for answer in answers:
+                shelf.drop(REQUEST, answer[:2])
+            for worker in workers:
+                shelf.drop(WORKER, worker[:2])
+        return len(answers) + len(workers)
 
     def _forget_shared(self, n: int) -> None:
         """Shared effects that have been kept for as long as they say, and whose runs are forgotten (S-18)."""

@@ -156,9 +156,13 @@ class Store(Protocol):
     async def purge(self, before: int, n: int) -> int:
         """Forget at most `n` runs that ended before a business instant, and all their rows but tokens; at most `n`
         effects that a tenant's runs share, once they have been kept for `keep_ms` since they were settled, by the
-        store's clock, and no run that they concern is left (S-18); answers to requests once they have been kept for
-        ANSWERS_KEPT; and the receipts of writers that began before it and are closed (a missing receipt proves
-        nothing, S-9). Answers how many runs."""
+        store's clock, and no run that they concern is left (S-18); and the receipts of writers that began before it
+        and are closed (a missing receipt proves nothing, S-9). Answers how many runs."""
+
+    async def forget(self, n: int) -> int:
+        """Forget, by the store's clock, what nobody needs to ask for: at most `n` answers to requests that have been
+        kept for ANSWERS_KEPT, the oldest first, and at most `n` rows of workers that are closed, whose lease ran out
+        WORKERS_KEPT ago, and who own no run. Answers how many rows."""
 
     async def migrate(self) -> None:
         """Bring the schema to this version, one numbered step after the other."""

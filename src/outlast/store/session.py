@@ -8,7 +8,7 @@ from outlast.core import points
 from outlast.core.commit import IDENTITY
 from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Key, Kind, Row, Run, Writer
+from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Kind, Row, Run, Writer
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -221,7 +221,7 @@ class Session:
                 raise _Mismatch
             count += len(changes)
         if batch.told:
-            self.db.executemany(sql.TOLD, batch.told)
+            self.db.executemany(SQL[UNTOLD.name].delete, batch.told)
         return count + len(batch.told)
 
     def _only_moves(self, key: Key, run: Run) -> bool:

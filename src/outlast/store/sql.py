@@ -16,8 +16,8 @@ from outlast.core.rows import (
     KINDS,
     REQUEST,
     RUN,
-    UNTOLD,
     USAGE,
+    WORKER,
     Kind,
     Row,
     Run,
@@ -39,7 +39,8 @@ class Sql(NamedTuple):
     insert: str  # parameters: the row
     update: str  # parameters: columns after the key, then the key, then the version replaced
     select: str  # parameters: the key
-    forget: str  # parameters: tenant, run
+    forget: str  # of a whole run; parameters: tenant, run
+    delete: str  # parameters: the key
 
 
 def _and(names: Sequence[str]) -> str:
@@ -58,6 +59,7 @@ def _sql(kind: Kind) -> Sql:
         f"UPDATE {kind.name} SET {sets} WHERE {_and(key)}{versioned}",
         f"SELECT {columns} FROM {kind.name} WHERE {_and(key)}",
         f"DELETE FROM {kind.name} WHERE {_and(('tenant', 'run'))}",
+        f"DELETE FROM {kind.name} WHERE {_and(key)}",
     )
 
 
@@ -185,15 +187,19 @@ FORGET_SHARED: Final = (
     f"WHERE run = '' AND keep_ms > 0 AND settled_at > 0 AND settled_at + keep_ms <= {MARK} AND NOT EXISTS "
     f"(SELECT 1 FROM {USAGE.name} u WHERE u.tenant = e.tenant AND u.key = e.key) LIMIT {MARK})"
 )
-# Stored answers to requests that nobody repeats any more. Parameter: business instant.
-OLD_REQUESTS: Final = f"DELETE FROM {REQUEST.name} WHERE at < {MARK}"
+# Stored answers to requests that nobody repeats any more. Parameters: business instant, limit.
+OLD_REQUESTS: Final = f"SELECT tenant, key FROM {REQUEST.name} WHERE at < {MARK} ORDER BY at LIMIT {MARK}"
+# Workers that are gone, and whose runs went over. The conditions on the owner repeat the index's own. Parameters:
+# tenant, the status of a closed worker, real instant, limit.
+OLD_WORKERS: Final = (
+    f"SELECT tenant, id FROM {WORKER.name} w WHERE {_and(('tenant', 'status'))} AND lease_until < {MARK} "
+    f"AND NOT EXISTS (SELECT 1 FROM {RUN.name} WHERE owner = w.id AND owner <> '' AND owner <> 'ended') LIMIT {MARK}"
+)
 # The cursors of a subscription that owe something, the earliest first. Parameters: tenant, subscription, limit.
 OWING: Final = (
     f"SELECT {SQL[CURSOR.name].columns} FROM {CURSOR.name} WHERE {_and(('tenant', 'subscription'))} "
     f"AND due_at IS NOT NULL ORDER BY due_at, run LIMIT {MARK}"
 )
-# Parameters: the key.
-TOLD: Final = f"DELETE FROM {UNTOLD.name} WHERE {_and(UNTOLD.row._fields[: UNTOLD.key])}"
 # Parameters: batch, tenant, id, the status of a living writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
 

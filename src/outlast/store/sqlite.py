@@ -75,6 +75,11 @@ class SqliteStore(Desk):
         count: int = await self._alone(lambda s: s.alone(lambda s, b: chores.purge(s, b, before, n), "purge"), "purge")
         return count
 
+    async def forget(self, n: int) -> int:
+        """See the port."""
+        count: int = await self._alone(lambda s: s.alone(lambda s, b: chores.forget(s, b, n), "forget"), "forget")
+        return count
+
     # --- reading -------------------------------------------------------------------------
     async def load(self, kind: Kind, key: Key) -> Row | None:
         """See the port."""

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from outlast.core.budget import ANSWERS_KEPT
+from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, STORE, WRITER, Run, Writer, is_due
+from outlast.core.rows import META, REQUEST, STORE, WORKER, WRITER, Run, Writer, is_due
 from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -18,6 +18,7 @@ from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
 from outlast.store.ticker import mapping_row, successor
 
+_PASSING: Final = " FOR UPDATE SKIP LOCKED"  # two that forget at once share the work, and wait for nobody
 FACTS: Final = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "max_connections")
 
 
@@ -68,14 +69,25 @@ async def set_mapping(
 
 async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int) -> int:
     """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
-    kept for long enough; old answers to requests; and old receipts."""
+    kept for long enough; and old receipts."""
     over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n, timeout=CHORE_S)]
     for kind in OF_A_RUN:
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
-    await db.execute(numbered(sql.OLD_REQUESTS), batch.now.business - ANSWERS_KEPT, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
     return len(over)
+
+
+async def forget(db: "asyncpg.Connection[Any]", batch: Batch, n: int) -> int:
+    """Delete at most `n` answers to requests, and `n` rows of workers, that have been kept for long enough; rows that
+    somebody writes to at this moment are left for the next time."""
+    now = batch.now
+    answers = await db.fetch(numbered(sql.OLD_REQUESTS) + _PASSING, now.business - ANSWERS_KEPT, n, timeout=CHORE_S)
+    gone = (STORE, LeaseStatus.CLOSED.value, now.real - WORKERS_KEPT, n)
+    workers = await db.fetch(numbered(sql.OLD_WORKERS) + _PASSING, *gone, timeout=CHORE_S)
+    for kind, found in ((REQUEST, answers), (WORKER, workers)):
+        await db.executemany(numbered(SQL[kind.name].delete), [tuple(each) for each in found], timeout=CHORE_S)
+    return len(answers) + len(workers)
 
 
 async def facts(db: "asyncpg.Connection[Any]", address: Address) -> dict[str, str | int]:

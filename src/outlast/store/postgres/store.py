@@ -162,6 +162,13 @@ class PostgresStore(Desk):
         )
         return count
 
+    async def forget(self, n: int) -> int:
+        """See the port."""
+        count: int = await self._alone(
+            lambda s: s.alone(lambda db, batch: chores.forget(db, batch, n), "forget"), "forget"
+        )
+        return count
+
     @asynccontextmanager
     async def transaction(self, timeout_ms: int, *, serializable: bool = False) -> AsyncIterator[OpenTransaction]:
         """See `Transactions` of the port."""

@@ -1,6 +1,8 @@
 """Promises about what all runs of a tenant share: whose rows a run is given, and how long they are kept (S-18)."""
 
-from outlast.core.budget import ANSWERS_KEPT, MINUTE
+import asyncio
+
+from outlast.core.budget import ANSWERS_KEPT
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, REQUEST, RUN, TOKEN, USAGE, Effect, Request, Usage
@@ -91,16 +93,24 @@ async def what_is_shared_outlives_its_runs(s: Subject) -> None:
 
 
 async def a_stored_answer_is_kept_for_a_week(s: Subject) -> None:
-    """`purge` forgets answers to requests after ANSWERS_KEPT by the store's clock, whatever else it is asked for."""
+    """`forget` takes answers to requests after ANSWERS_KEPT by the store's clock, the oldest first, at most n; no
+    younger one, and none that was given anew meanwhile."""
     a, b = await two(s)
-    row = Request(TENANT, "key", 1, "ana", "hold", "digest", 201, "{}", b"answer", T0)
-    await a.commit(Commit((Put(REQUEST, row, 0),)))
+    rows = [Request(TENANT, f"key-{i}", 1, "ana", "hold", "digest", 201, "{}", b"answer", T0 + i) for i in range(5)]
+    for row in rows:
+        await a.commit(Commit((Put(REQUEST, row, 0),)))
     s.clock.time = T0 + ANSWERS_KEPT
-    await b.purge(T0 + ANSWERS_KEPT, 10)
-    assert await a.load(REQUEST, (TENANT, "key")) == row
-    s.clock.time = T0 + ANSWERS_KEPT + MINUTE
-    await b.purge(0, 10)
-    assert await a.load(REQUEST, (TENANT, "key")) is None
+    assert await b.forget(10) == 0
+    assert await b.purge(T0 + ANSWERS_KEPT, 10) == 0
+    assert await a.rows(REQUEST, (TENANT,)) == tuple(rows)
+    s.clock.time = T0 + ANSWERS_KEPT + 4
+    anew = rows[1]._replace(version=2, at=T0 + ANSWERS_KEPT)
+    await a.commit(Commit((Put(REQUEST, anew, 1),)))
+    assert await b.forget(2) == 2
+    assert await a.rows(REQUEST, (TENANT,)) == (anew, *rows[3:])
+    assert sorted(await asyncio.gather(a.forget(2), b.forget(2))) == [0, 1]
+    assert await a.forget(2) == 0
+    assert await a.rows(REQUEST, (TENANT,)) == (anew, rows[4])
 
 
 async def _keys(store: Store) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from outlast.core.budget import MINUTE, WORKERS_KEPT
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, STORE, WORKER, WRITER, Writer
@@ -11,6 +12,7 @@ from outlast.testing.conformance.subject import (
     T0,
     Subject,
     claim_by,
+    ended,
     held,
     moved,
     note_row,
@@ -20,6 +22,7 @@ from outlast.testing.conformance.subject import (
     put_run,
     puts,
     refused,
+    refused_for,
     run_row,
     start,
     the_run,
@@ -158,6 +161,26 @@ async def old_receipts_are_forgotten(s: Subject) -> None:
     await b.purge(T0 + 1, 10)
     assert await b.load(WRITER, (STORE, a.writer)) is None
     await b.commit(start(run_row()))
+
+
+async def a_worker_long_gone_is_forgotten(s: Subject) -> None:
+    """`forget` takes the rows of workers that are closed and whose lease ran out WORKERS_KEPT ago; none that lives,
+    however late it is, none that owns a run, and a forgotten one can renew as little as a closed one."""
+    a, b = await two(s)
+    mine = await held(a)
+    owner = worker_row(mine.owner)._replace(status=LeaseStatus.CLOSED)
+    late, gone = worker_row("late"), worker_row("gone")._replace(status=LeaseStatus.CLOSED)
+    await a.commit(Commit(puts(owner, late, gone)))
+    s.clock.time = gone.lease_until + WORKERS_KEPT
+    assert await b.forget(10) == 0
+    s.clock.time += 1
+    assert await b.forget(10) == 1
+    assert {row[1] for row in await a.rows(WORKER, (STORE,))} == {mine.owner, "late"}
+    again = gone._replace(version=2, status=LeaseStatus.ALIVE, lease_until=s.clock.time + MINUTE)
+    await refused_for("version", a.urgent(Commit((Put(WORKER, again, 1),))))
+    await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
+    assert await b.forget(10) == 1
+    assert [row[1] for row in await a.rows(WORKER, (STORE,))] == ["late"]
 
 
 async def migrating_again_changes_nothing(s: Subject) -> None:

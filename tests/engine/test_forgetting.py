@@ -1,0 +1,100 @@
+"""A worker forgets by itself what a store need not keep any longer, a little at a time (RUN-4)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from outlast.core.budget import ANSWERS_KEPT, FORGET_EVERY, WORKERS_KEPT
+from outlast.core.commit import Commit, Put
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import REQUEST, STORE, WORKER, Request, Worker
+from outlast.engine.forgetting import AT_ONCE
+from tests.engine.process import Process
+from tests.engine.world import MINUTE, SECOND, Receiver, World, ordering, write
+
+BEAT = 5 * SECOND
+
+
+def flow() -> Any:
+    return ordering(write(Receiver()), "a")
+
+
+async def answered(world: World, key: str, ago_ms: int, status: int = 201) -> None:
+    row = Request("t", key, 1, "ana", "hold", "digest", status, "{}", b"", world.time.wall() - ago_ms)
+    await world.store.commit(Commit((Put(REQUEST, row, 0),)))
+
+
+def keys(world: World) -> list[str]:
+    return [row.key for row in world.core.shelf.under(REQUEST, ()) if isinstance(row, Request)]
+
+
+def counting(process: Process, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What each look of this process forgets."""
+    forgotten: list[int] = []
+    store = process.worker._store
+    before: Callable[[int], Any] = store.forget
+
+    async def forget(n: int) -> int:
+        forgotten.append(await before(n))
+        return forgotten[-1]
+
+    monkeypatch.setattr(store, "forget", forget)
+    return forgotten
+
+
+@pytest.mark.req("RUN-4")
+async def test_what_was_promised_for_a_week_goes_after_it_and_nobody_has_to_ask(world: World) -> None:
+    async def story() -> None:
+        await answered(world, "young", 0)
+        await answered(world, "refused", 0, status=-1)
+        await answered(world, "under way", 0, status=0)
+        await answered(world, "almost", ANSWERS_KEPT - FORGET_EVERY)
+        await answered(world, "old", ANSWERS_KEPT + 1)
+        world.worker(flow())
+        await world.pass_(BEAT + SECOND)
+        assert keys(world) == ["almost", "refused", "under way", "young"]
+        await world.pass_(FORGET_EVERY + BEAT)
+        assert keys(world) == ["refused", "under way", "young"]
+        await world.off_duty()
+        await world.pass_(ANSWERS_KEPT - FORGET_EVERY - MINUTE)
+        world.worker(flow())
+        await world.pass_(BEAT + SECOND)
+        assert keys(world) == ["refused", "under way", "young"], "nothing that is still promised"
+        await world.pass_(FORGET_EVERY + BEAT)
+        assert keys(world) == []
+
+    await world.live(story)
+
+
+@pytest.mark.req("RUN-4")
+async def test_a_look_is_bounded_and_rare_where_there_is_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        for i in range(2 * AT_ONCE + 1):
+            await answered(world, f"old-{i:03}", ANSWERS_KEPT + MINUTE)
+        forgotten = counting(world.worker(flow()), monkeypatch)
+        await world.pass_(BEAT + SECOND)
+        assert forgotten == [AT_ONCE]
+        await world.pass_(2 * BEAT)
+        assert forgotten == [AT_ONCE, AT_ONCE, 1]
+        await world.pass_(FORGET_EVERY - 2 * BEAT)
+        assert len(forgotten) == 3, "no further look, however often its heart beats"
+        await world.pass_(3 * BEAT)
+        assert forgotten == [AT_ONCE, AT_ONCE, 1, 0]
+
+    await world.live(story)
+
+
+@pytest.mark.req("REC-3")
+async def test_a_service_that_is_started_anew_for_months_has_few_rows_of_workers(world: World) -> None:
+    async def story() -> None:
+        now = world.time.wall()
+        for i in range(300):
+            lease = now - WORKERS_KEPT - MINUTE
+            row = Worker(STORE, f"gone-{i}", 1, LeaseStatus.CLOSED, lease, "flow@1", "", lease, lease, "")
+            await world.store.commit(Commit((Put(WORKER, row, 0),)))
+        one = world.worker(flow())
+        await world.pass_(2 * BEAT + SECOND)
+        assert [row.id for row in world.core.shelf.under(WORKER, ()) if isinstance(row, Worker)] == [one.worker.id]
+
+    await world.live(story)
