@@ -93,6 +93,47 @@ def test_a_slow_body_is_cut_and_others_are_served(folder_url: str) -> None:
         slow.close()
 
 
+def connect(service: Service) -> socket.socket:
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def answer_of(there: socket.socket) -> bytes:
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):  # it closes with bytes unread: a reset may overtake the answer
+        while data := there.recv(65536):
+            answer += data
+    return answer
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x"])
+def test_a_head_that_does_not_come_ends_the_connection(folder_url: str, sent: bytes) -> None:
+    with Running(folder_url, bounds=Bounds(head_s=0.3), worker=False) as service, connect(service) as slow:
+        slow.sendall(sent)
+        assert answer_of(slow).startswith(b"HTTP/1.1 400 ")
+        with connect(service) as quick:
+            quick.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert answer_of(quick).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_without_end_is_cut(service: Service) -> None:
+    with connect(service) as there:
+        there.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        sent = 0
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while sent < 64_000_000:
+                sent += there.send(b"X-More: " + b"y" * 992 + b"\r\n")
+        assert sent < 64_000_000, "it is all taken"
+        assert answer_of(there)[:13] in (b"", b"HTTP/1.1 400 ")
+
+
+def test_what_asks_for_another_protocol_is_answered_and_let_go(service: Service) -> None:
+    with connect(service) as there:
+        there.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        answer = answer_of(there)
+        assert answer.startswith(b"HTTP/1.1 200 ") and b"connection: close" in answer.lower()
+
+
 def test_a_fault_has_an_id_and_nothing_else(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     house = service.house
     read = house.store.run_rows

@@ -20,6 +20,7 @@ class Bounds:
 
     body_bytes: int = KIB * KIB
     body_s: float = 30.0
+    head_s: float = 30.0
     header_bytes: int = 16 * KIB
     headers: int = 100
     url_bytes: int = 8 * KIB

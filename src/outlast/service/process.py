@@ -12,6 +12,7 @@ import uvicorn
 from outlast.errors import StoreError
 from outlast.service.app import create
 from outlast.service.house import House
+from outlast.service.protocol import bounded
 from outlast.service.sockets import Server
 
 BACKLOG: Final = 2_048
@@ -41,7 +42,7 @@ class Process:
         self._parts = parts
         config = uvicorn.Config(
             create(house),
-            http="h11",  # bounds what it reads of a head before anybody has asked who sends it
+            http=bounded(house.bounds),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -50,7 +51,6 @@ class Process:
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
-            h11_max_incomplete_event_size=house.bounds.header_bytes + house.bounds.url_bytes,
             **options,
         )
         self._server = _Server(config)
