@@ -22,6 +22,7 @@ REQUIREMENTS = {
     "the_replaced_holder_writes_nothing": "RUN-3",
     "tenants_do_not_meet": "RUN-5",
     "no_run_is_taken_twice": "REC-5",
+    "a_backlog_keeps_nobody_waiting": "RUN-5",
     "an_overdue_slice_can_be_taken": "REC-1",
     "runs_of_a_closed_owner_are_taken_by_name": "REC-1",
     "a_closed_worker_never_renews": "REC-3",

@@ -210,9 +210,9 @@ class Wire:
             self.reads_fail -= 1
             raise Unavailable("the store is away")
 
-    async def take(self, lanes: Sequence[str], n: int, step: Any, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+    async def take(self, lanes: Sequence[str], n: int, step: Any, **kwargs: Any) -> tuple[Run, ...]:
         await self._turn()
-        taken = await self._inner.take(lanes, n, step, owners=owners)
+        taken = await self._inner.take(lanes, n, step, **kwargs)
         self._fire(self._after, "take" if taken else "took nothing")
         if taken and self.lose_takes:
             self.lose_takes = False

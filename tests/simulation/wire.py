@@ -133,10 +133,10 @@ class Wire:
         self.ground.core.landing = self.proc
         return self._inner.urgent_sync(commit)
 
-    async def take(self, lanes: Sequence[str], n: int, step: Any, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+    async def take(self, lanes: Sequence[str], n: int, step: Any, **kwargs: Any) -> tuple[Run, ...]:
         self._reachable()
         self.ground.core.landing = self.proc
-        taken = await self._inner.take(lanes, n, step, owners=owners)
+        taken = await self._inner.take(lanes, n, step, **kwargs)
         await self._on_the_way_back(lost=True)
         return taken
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Facts
 from typing import Any
@@ -254,7 +255,8 @@ class WorkerProcess:
         try:
             most = min(free, TAKE_OVER_MAX if owners else TAKE_MAX)
             n = most + len(self._declined)  # what is declined takes nobody's place
-            runs = await self._store.take(lanes, n, step, owners=owners)
+            held = Counter(tenant for tenant, _ in self._holders)
+            runs = await self._store.take(lanes, n, step, owners=owners, held=held)
             rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
         finally:
             self._taking -= 1

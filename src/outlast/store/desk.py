@@ -13,6 +13,7 @@ from outlast.core.commit import Chain, Commit, Done, Post, Put
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
+from outlast.store.fair import NOTHING, Held
 from outlast.store.port import Moved, Step
 from outlast.store.tickets import Take, Task, Ticket
 
@@ -108,9 +109,11 @@ class Desk(ABC):
                 raise Unavailable("the store's writer does not answer") from error
             return future.result()
 
-    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+    ) -> tuple[Run, ...]:
         """See the port."""
-        taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners))
+        taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners, held))
         if self._ears:
             self._tell([(row.tenant, row.run, row.seq) for row in taken])
         return taken

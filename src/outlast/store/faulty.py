@@ -10,6 +10,7 @@ from outlast.core.outgoing import Cursor
 from outlast.core.rows import Key, Kind, Row, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
+from outlast.store.fair import NOTHING, Held
 from outlast.store.port import Page, RunRows, Step, Store
 
 T = TypeVar("T")
@@ -116,9 +117,11 @@ class FaultyStore:
             raise Uncertain("it may have landed; nobody was told")
         return done
 
-    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+    ) -> tuple[Run, ...]:
         """See the port."""
-        return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners))
+        return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners, held=held))
 
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """See the port."""

@@ -7,6 +7,7 @@ from outlast.core.rows import RUN, Run
 from outlast.errors import Corrupt, Rejected, Stale, StoreError
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
+from outlast.store.fair import chosen
 from outlast.store.tickets import Take, Ticket
 
 
@@ -38,21 +39,18 @@ def most_of(take: Take, batch: Batch) -> int:
 
 
 def candidates(take: Take, batch: Batch, found: Iterable[Run]) -> list[Run]:
-    """At most `take.n` runs as the earlier commits of the batch leave them.
-
-    The oldest due first, or, where owners are named, theirs in the order of the owners.
-    """
+    """At most `take.n` runs as the earlier commits of the batch leave them: the due ones as `chosen` says, or, where
+    owners are named, theirs in the order of the owners."""
     changed = batch.changes[RUN.name]
     runs = [left.row for left in changed.values() if isinstance(left.row, Run)]
     runs += [run for run in found if run[:2] not in changed]
     if take.owners:
         runs = [run for run in runs if run.owner in take.owners]
         runs.sort(key=lambda run: (take.owners.index(run.owner), run.tenant, run.run))
-    else:
-        real, lanes = batch.now.real, take.lanes
-        runs = [run for run in runs if run.due_at is not None and run.due_at <= real and run.lane in lanes]
-        runs.sort(key=lambda run: (run.due_at or 0, run.tenant, run.run))
-    return runs[: take.n]
+        return runs[: take.n]
+    real, lanes = batch.now.real, take.lanes
+    due = [run for run in runs if run.due_at is not None and run.due_at <= real and run.lane in lanes]
+    return chosen(due, take.n, take.held)
 
 
 def taken(moves: Sequence[tuple[Run, Commit | None]], batch: Batch) -> tuple[Run, ...]:

@@ -44,6 +44,7 @@ from outlast.core.rows import (
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
+from outlast.store.fair import NOTHING, Fair, Held, answered, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, Step, gather_rows
 from outlast.store.shelf import Shelf
@@ -88,6 +89,7 @@ class MemoryStore:
         self.writer = writer
         self._core = core
         self._closed = False
+        self._fair = Fair()
         with core.lock:
             if core.shelf.get(WRITER, (STORE, writer)) is not None:
                 raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start")
@@ -120,12 +122,14 @@ class MemoryStore:
         """See the port."""
         return self._land(commit, None)
 
-    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+    ) -> tuple[Run, ...]:
         """See the port."""
         taken: list[Run] = []
         with self._core.lock:
             now, mapping = self._core.now(), self._core.mapping()
-            for run in self._candidates(lanes, n, owners, now.real):
+            for run in self._candidates(lanes, n, owners, held, now.real):
                 commit = step(run, now, mapping)
                 if commit is None:
                     continue
@@ -140,12 +144,12 @@ class MemoryStore:
                 taken.append(left)
         return tuple(taken)
 
-    def _candidates(self, lanes: Sequence[str], n: int, owners: Sequence[str], real: int) -> list[Run]:
+    def _candidates(self, lanes: Sequence[str], n: int, owners: Sequence[str], held: Held, real: int) -> list[Run]:
         shelf = self._core.shelf
         if owners:
             return [run for owner in owners for run in shelf.owned(owner)][:n]
-        due = [run for lane in lanes for run in shelf.due(lane, real, n)]
-        return sorted(due, key=lambda run: (run.due_at or 0, run.tenant, run.run))[:n]
+        due = answered(self._fair.looks(lanes, n, real, held), lambda ask: shelf.due(ask, real))
+        return chosen(due, n, held)
 
     def _land(self, commit: Commit, chain: Chain | None) -> Done:
         core = self._core

@@ -31,6 +31,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.errors import Corrupt
+from outlast.store.fair import NOTHING, Held
 
 R = TypeVar("R", bound=Row)
 Step = Callable[[Run, Instant, Mapping], Commit | None]
@@ -87,9 +88,14 @@ class Store(Protocol):
     def urgent_sync(self, commit: Commit) -> Done:
         """The same for a thread without a loop, the heartbeat's for instance: returns when it has landed."""
 
-    async def take(self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
-        """Move at most `n` runs of these lanes by `step`: the due ones, oldest due first, or, where `owners` are
-        named, the runs they own. No run is taken twice, whoever else is taking. Answers the rows as left."""
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+    ) -> tuple[Run, ...]:
+        """Move at most `n` runs of these lanes by `step`: the due ones, or, where `owners` are named, the runs they
+        own. No run is taken twice, whoever else is taking. Answers the rows as left.
+
+        Oldest due first; where more are due than `n`, each tenant in turn (`store/fair.py`), those first of whom the
+        taker holds fewest."""
 
     async def load(self, kind: Kind, key: Key) -> Row | None:
         """One row; strongly consistent."""

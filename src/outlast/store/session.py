@@ -1,5 +1,6 @@
 """Lands batches on a SQLite file: one transaction for all that is pending, a receipt in each (S-7, S-9)."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -14,6 +15,7 @@ from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.cache import Cache
 from outlast.store.database import Database, error_name
+from outlast.store.fair import Ask, Fair, answered
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.sql import DECODE, SQL
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
@@ -54,6 +56,7 @@ class Session:
         self._writer = writer
         self._db: sqlite3.Connection | None = None
         self._cache = Cache()
+        self._fair = Fair()
         self._seen = -1  # data_version when the cache was last known to be true
         self._batches = 0
         self._laid_out = False
@@ -177,13 +180,21 @@ class Session:
     def _candidates(self, take: Take, batch: Batch) -> list[Run]:
         """The runs to move, as earlier commits of the batch leave them."""
         real, most = batch.now.real, most_of(take, batch)
-        found: list[tuple[object, ...]] = []
-        for owner in take.owners:
-            found += self.db.execute(sql.OWNED, (owner, most)).fetchall()
         if not take.owners:
-            for lane in take.lanes:
-                found += self.db.execute(sql.DUE, (lane, real, most)).fetchall()
-        return candidates(take, batch, map(self._run_of, found))
+            looks = self._fair.looks(take.lanes, most, real, take.held)
+            return candidates(take, batch, answered(looks, lambda ask: self._due(ask, real)))
+        found: list[Run] = []
+        for owner in take.owners:
+            found += map(self._run_of, self.db.execute(sql.OWNED, (owner, most)))
+        return candidates(take, batch, found)
+
+    def _due(self, ask: Ask, real: int) -> list[Run]:
+        if not ask.but:
+            values = self.db.execute(sql.DUE, (ask.lane, real, ask.most))
+        else:
+            but = json.dumps(sorted(ask.but))
+            values = self.db.execute(sql.DUE_BUT, (ask.lane, real, ask.since, but, ask.most))
+        return list(map(self._run_of, values))
 
     def _run_of(self, values: tuple[object, ...]) -> Run:
         """A run as just selected, remembered like any other read."""

@@ -1,10 +1,12 @@
 """Rows in dictionaries, found by key, by prefix of a key, and, for runs, by lane and due time, owner and queue."""
 
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final
 
 from outlast.core.machine import ENDED
 from outlast.core.rows import KINDS, RUN, Key, Kind, Row, Run, key_of
+from outlast.store.fair import Ask
 
 SLACK: Final = 1_000  # superseded entries of a heap that are not worth rebuilding it for
 
@@ -54,14 +56,18 @@ class Shelf:
             found = [item for group in groups.values() for item in group.items()]
         return [row for key, row in sorted(found) if key[: len(prefix)] == prefix]
 
-    def due(self, lane: str, real: int, n: int) -> list[Run]:
-        """At most `n` runs of a lane that are due, oldest due first."""
-        heap = self._due.get(lane, [])
+    def due(self, ask: Ask, real: int) -> list[Run]:
+        """The runs that are asked for."""
+        heap = self._due.get(ask.lane, [])
+        if ask.but:
+            others = sorted({e for e in heap if ask.since <= e[0] <= real and e[1][0] not in ask.but})
+            armed = (self._armed_run(ask.lane, entry) for entry in others)
+            return list(islice((run for run in armed if run is not None), ask.most))
         found: list[Run] = []
         taken: list[tuple[int, Key]] = []
-        while heap and heap[0][0] <= real and len(found) < n:
+        while heap and heap[0][0] <= real and len(found) < ask.most:
             entry = heappop(heap)
-            run = self._armed_run(lane, entry)
+            run = self._armed_run(ask.lane, entry)
             if run is not None and (not taken or taken[-1] != entry):
                 found.append(run)
                 taken.append(entry)

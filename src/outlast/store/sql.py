@@ -154,6 +154,12 @@ def census(kind: Kind, columns: Sequence[str], filled: str) -> str:
 _RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
 # Parameters: lane, real time, limit.
 DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at, tenant, run LIMIT {MARK}"
+NONE_OF: Final = f"tenant NOT IN (SELECT value FROM json_each({MARK}))"  # a dialect may have a better word
+# The same of all tenants but some. Parameters: lane, real time, the real time to begin at, the tenants, limit.
+DUE_BUT: Final = (
+    f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} AND due_at >= {MARK} AND {NONE_OF} "
+    f"ORDER BY due_at, tenant, run LIMIT {MARK}"
+)
 NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
 # Parameters: owner, limit. The two conditions repeat the index's own, so that it is used.
 OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND owner <> '' AND owner <> 'ended' ORDER BY tenant, run LIMIT {MARK}"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.rows import Run
 from outlast.errors import Rejected
+from outlast.store.fair import NOTHING, Held
 from outlast.store.port import Step
 
 AnyFuture = asyncio.Future[Any] | Future[Any]
@@ -21,6 +22,7 @@ class Take(NamedTuple):
     n: int
     step: Step
     owners: Sequence[str]
+    held: Held = NOTHING
     label: str = "take"
 
 

@@ -117,14 +117,14 @@ async def _work(
 def _name_claims(store: SqliteStore, trace: Trace) -> None:
     take = store.take
 
-    async def named(lanes: Sequence[str], n: int, step: Any, *, owners: Sequence[str] = ()) -> tuple[Run, ...]:
+    async def named(lanes: Sequence[str], n: int, step: Any, **more: Any) -> tuple[Run, ...]:
         def telling(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
             commit: Commit | None = step(run, now, mapping)
             if commit is not None:
                 trace.claiming(commit.label)
             return commit
 
-        return await take(lanes, n, telling, owners=owners)
+        return await take(lanes, n, telling, **more)
 
     store.take = named  # type: ignore[method-assign]
 

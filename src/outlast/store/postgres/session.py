@@ -14,6 +14,7 @@ from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WORKER, WRITER, K
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
+from outlast.store.fair import Fair
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.postgres import statements
 from outlast.store.postgres.arrays import arrays
@@ -66,6 +67,7 @@ class Session:
         self._session: tuple[Any, ...] = ()  # who the connection is to the server
         self._batches = 0
         self._known = Known()
+        self._fair = Fair()
 
     async def db(self) -> "asyncpg.Connection[Any]":
         """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
@@ -298,12 +300,10 @@ class Session:
         self, db: "asyncpg.Connection[Any]", take: Take, batch: Batch, rows: dict[tuple[str, Key], Row]
     ) -> object:
         most = most_of(take, batch)
-        found: list[Run] = []
-        asked: list[tuple[str, Key]] = [(sql.OWNED, (owner,)) for owner in take.owners]
-        if not asked:
-            asked = [(sql.DUE, (lane, batch.now.real)) for lane in take.lanes]
-        for statement, values in asked:
-            found += [sql.run_of(tuple(r)) for r in await db.fetch(statements.locked(statement), *values, most)]
+        if take.owners:
+            found = [run for owner in take.owners for run in await self._runs(db, sql.OWNED, owner, most)]
+        else:
+            found = await self._due(db, take, most, batch.now.real)
         try:
             moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates(take, batch, found)]
         except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
@@ -317,6 +317,25 @@ class Session:
         left = taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
         self._known.serve(run.owner for run in left if run.owner not in UNHELD)
         return left
+
+    async def _due(self, db: "asyncpg.Connection[Any]", take: Take, most: int, real: int) -> list[Run]:
+        """What the looks of store/fair.py find."""
+        looks = self._fair.looks(take.lanes, most, real, take.held)
+        try:
+            ask = next(looks)
+            while True:
+                if ask.but:
+                    values = (ask.lane, real, ask.since, sorted(ask.but), ask.most)
+                    ask = looks.send(await self._runs(db, statements.DUE_BUT, *values))
+                else:
+                    ask = looks.send(await self._runs(db, sql.DUE, ask.lane, real, ask.most))
+        except StopIteration as over:
+            found: list[Run] = over.value
+            return found
+
+    async def _runs(self, db: "asyncpg.Connection[Any]", statement: str, *values: object) -> list[Run]:
+        """Those that nobody else is taking, held from here on."""
+        return [sql.run_of(tuple(r)) for r in await db.fetch(statements.locked(statement), *values)]
 
     # --- applying ------------------------------------------------------------------------
     async def _write(

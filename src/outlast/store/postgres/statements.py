@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.deliveries import OUTLETS
 from outlast.core.rows import KINDS, META, RUN, UNTOLD, WRITER, Key, Kind
+from outlast.store import sql
 from outlast.store.postgres.arrays import arrays, parameters
 from outlast.store.sql import MARK
 
@@ -87,6 +88,9 @@ CONFIRM: Final = (
 )
 # Ends a session, and answers as long as it is there. Parameters: SESSION's.
 END: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
+
+
+DUE_BUT: Final = sql.DUE_BUT.replace(sql.NONE_OF, f"tenant <> ALL ({MARK}::text[])")
 
 
 class Form(NamedTuple):

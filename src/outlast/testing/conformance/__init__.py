@@ -9,7 +9,7 @@ from inspect import getmembers, iscoroutinefunction
 from types import ModuleType
 from typing import Final
 
-from outlast.testing.conformance import commits, mailbox, ownership, reading, sharing, telling, time, writers
+from outlast.testing.conformance import commits, fairness, mailbox, ownership, reading, sharing, telling, time, writers
 from outlast.testing.conformance.subject import HandClock, Promise, Subject
 
 __all__ = ["PROMISES", "HandClock", "Promise", "Subject"]
@@ -23,6 +23,6 @@ def _promises(module: ModuleType) -> list[Promise]:
 
 PROMISES: Final[tuple[Promise, ...]] = tuple(
     promise
-    for module in (commits, mailbox, ownership, reading, sharing, telling, time, writers)
+    for module in (commits, fairness, mailbox, ownership, reading, sharing, telling, time, writers)
     for promise in _promises(module)
 )
