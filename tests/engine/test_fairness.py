@@ -1,0 +1,100 @@
+"""Another tenant's backlog: whose runs a worker walks next, and with how many of its places (S35)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from outlast.engine import commands
+from outlast.engine.worker import WorkerProcess
+from outlast.flow import Context, Workflow
+from outlast.runtime.clocks import SystemClock
+from outlast.store.memory import MemoryCore, MemoryStore
+from outlast.store.port import Store
+from outlast.store.sqlite import open_without_sync
+from tests.engine.world import State, World, one_node
+
+Ctx = Context[State]
+BACKLOG = 5_000
+PLACES = 10
+
+
+@asynccontextmanager
+async def opened(name: str, folder: Path) -> AsyncIterator[Store]:
+    clock = SystemClock()
+    store: Store = MemoryStore(MemoryCore(clock), "people")
+    if name == "sqlite":
+        store = await open_without_sync(folder / "store.db", writer="people", clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def starts(store: Store, flow: Workflow[State], tenant: str, count: int) -> None:
+    for at in range(0, count, 500):
+        names = [f"r{n}" for n in range(at, min(at + 500, count))]
+        await asyncio.gather(
+            *(commands.start(store, flow, {}, tenant=tenant, actor="me", run=name) for name in names)
+        )  # fmt: skip
+
+
+@pytest.mark.req("RUN-5")
+@pytest.mark.parametrize("name", ["memory", "sqlite"])
+def test_behind_thousands_of_another_tenant_a_run_is_walked_among_the_first(name: str, tmp_path: Path) -> None:
+    """In the order of time it would be the last."""
+    walked: list[str] = []
+    seen = asyncio.Event()
+
+    async def body(ctx: Ctx) -> None:
+        walked.append(ctx.tenant)
+        if ctx.tenant == "globex":
+            seen.set()
+
+    async def live() -> None:
+        flow = one_node(body)
+        async with opened(name, tmp_path) as store:
+            await starts(store, flow, "acme", BACKLOG)
+            await starts(store, flow, "globex", 1)
+            worker = WorkerProcess(
+                store, [flow], worker="wk", clock=SystemClock(), chance=lambda: 0.5, concurrency=PLACES
+            )
+            serving = asyncio.create_task(worker.run())
+            await asyncio.wait([serving, asyncio.create_task(seen.wait())], return_when=asyncio.FIRST_COMPLETED)
+            worker.drain()
+            await serving
+
+    asyncio.run(live())
+    assert walked.index("globex") < PLACES, Counter(walked)
+
+
+@pytest.mark.req("RUN-5")
+async def test_a_place_that_becomes_free_goes_to_whoever_holds_fewest(world: World) -> None:
+    """Of four places that one tenant holds, the other has the next, and in the end half; none is taken away."""
+    gates: dict[tuple[str, str], asyncio.Event] = {}
+
+    async def body(ctx: Ctx) -> None:
+        gate = gates[ctx.tenant, ctx.run_id] = asyncio.Event()
+        await gate.wait()
+        del gates[ctx.tenant, ctx.run_id]
+
+    flow = one_node(body)
+    for n in range(20):
+        await world.start(flow, f"a{n:02}", tenant="acme")
+    world.worker(flow, concurrency=4)
+    await world.settle()
+    assert list(gates) == [("acme", f"a{n:02}") for n in range(4)]
+    for n in range(5):
+        await world.start(flow, f"g{n}", tenant="globex")
+    await world.settle()
+    assert len(gates) == 4 and {tenant for tenant, _ in gates} == {"acme"}
+    held = []
+    for _ in range(6):
+        gates[min(gates)].set()
+        await world.settle()
+        held.append(Counter(tenant for tenant, _ in gates)["globex"])
+    assert held[:2] == [1, 2] and len(gates) == 4
+    assert held[2:] == [2, 2, 2, 2], "what one gives back, one takes"

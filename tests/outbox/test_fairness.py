@@ -1,0 +1,47 @@
+"""Another tenant's events that nobody was told of yet: how many of them are looked at before one's own (S35)."""
+
+import asyncio
+
+import pytest
+
+from outlast.core.outgoing import Cursor
+from outlast.core.rows import CURSOR, UNTOLD
+from outlast.outbox import finding
+from outlast.outbox.address import DEVELOPMENT
+from outlast.runtime.dispatch import dispatch
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from tests.outbox.helpers import ROUNDS, TENANT, Receiver, a_store, dispatching, until
+
+pytestmark = pytest.mark.usefixtures("soon")
+BACKLOG = 300
+OTHER = "globex"
+
+
+@pytest.mark.req("OUT-1", "RUN-5")
+def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One event is owed after the first round, though another tenant's hundreds stand before it; all are told."""
+    monkeypatch.setattr(finding, "AT_ONCE", 20)
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            other = Operations(ops.store, tenant=OTHER, actor=Actor("local:bob", frozenset({"admin"})),
+                               workflows={"rounds": ROUNDS})  # fmt: skip
+            other.webhooks.reach = DEVELOPMENT
+            for each in (ops, other):
+                await each.webhooks.add(receiver.url)
+            await asyncio.gather(*(ops.start("rounds", {"left": 1}, run_id=f"r{n}") for n in range(BACKLOG)))
+            await other.start("rounds", {"left": 1}, run_id="theirs")
+            idle = dispatch(ops.store, reach=DEVELOPMENT)
+            idle._stopping = True  # it finds, and sends nothing
+            await idle._look()
+            assert len(await ops.store.rows(UNTOLD, (TENANT,))) == BACKLOG - 20
+            assert not await ops.store.rows(UNTOLD, (OTHER,))
+            (cursor,) = await ops.store.rows(CURSOR, (OTHER,))
+            assert isinstance(cursor, Cursor) and cursor.due_at is not None
+            async with dispatching(ops.store):
+                await until(lambda: len(receiver.accepted) == BACKLOG + 1, within=60)
+        told = [got.place[0] for got in receiver.accepted]
+        assert told.index("theirs") < BACKLOG // 2, "it did not wait for the end of the others"
+
+    asyncio.run(live())
