@@ -1,0 +1,105 @@
+"""Another tenant's id takes the very path of one that nobody has: the clock tells no more than the answer does (S3).
+
+Not measured in time, which a busy machine blurs: what is asked of the store, call by call.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import outlast
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
+from outlast.runtime.watch import until
+from outlast.service.identity import Anonymous
+from outlast.service.ids import effect_id
+from outlast.store.port import Store
+from tests.security.flows import payments
+from tests.security.test_matrix import BODIES, NOBODYS, TABLE, address, told
+
+OF_AN_ID = [row for row in TABLE if re.search("{(run|approval|effect|webhook|delivery)}", row["path"])]
+ASKED = ("load", "load_many", "rows", "in_order", "count", "run_rows", "page", "tally", "owing", "census", "queued",
+         "owned", "now", "commit", "submit", "urgent")  # fmt: skip
+
+
+class Ear:
+    """What is asked of a store, in order, from `with` to its end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.heard: list[tuple[str, str]] = []
+
+    def __enter__(self) -> "Ear":
+        for name in ASKED:
+            setattr(self._store, name, self._listening(name, getattr(self._store, name)))
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for name in ASKED:
+            delattr(self._store, name)
+
+    def _listening(self, name: str, inner: Any) -> Any:
+        def heard(*args: Any, **more: Any) -> Any:
+            self.heard.append((name, f"{args} {more}"))
+            return inner(*args, **more)
+
+        return heard
+
+
+async def theirs(store: Store) -> dict[str, str]:
+    """Ids of acme: a run that waits, its approval, an effect, a webhook and what was sent to it."""
+    actor = Actor("ana", frozenset({"finance"}), ("finance",))
+    ops = Operations(store, tenant="acme", actor=actor, workflows={"payment": payments})
+    async with InProcessRuntime(store, [payments]):
+        run = (await ops.start("payment", {"order": "path", "cents": 1, "within_ms": 3_600_000, "quorum": 1})).run
+
+        async def asked() -> str | None:
+            return next((row.id for row in await ops.approvals_of(run)), None)
+
+        approval = str(await until(store, asked, within_s=30))
+    hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
+    return {"run": run, "approval": approval, "name": "said", "effect": effect_id(run, 1, "pay"), "webhook": hook,
+            "delivery": f"{hook}:{run}:1"}  # fmt: skip
+
+
+@pytest.mark.req("RUN-5", "GATE-2")
+def test_anothers_id_is_looked_for_as_one_that_nobody_has(tmp_path: Path) -> None:
+    """Every route that takes an id: the same calls of the store, each in the asker's own tenant, and one answer."""
+
+    async def story() -> None:
+        store = await open_store(f"sqlite:{tmp_path}/outlast.db")
+        there = await theirs(store)
+        nowhere = {**NOBODYS, "name": "said", "effect": effect_id(NOBODYS["run"], 1, "pay"),
+                   "delivery": f"{NOBODYS['webhook']}:{NOBODYS['run']}:1"}  # fmt: skip
+        app = outlast.asgi(store, [payments], authenticator=Anonymous("local:eve", tenant="globex"))
+        local = httpx.ASGITransport(app=app, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
+            for row in OF_AN_ID:
+                for accept in ("application/json", "text/event-stream"):
+                    found = [await _asked(client, store, row, accept, ids) for ids in (there, nowhere)]
+                    assert found[0] == found[1], row["operation"]
+                    status, _, heard = found[0]
+                    assert status == 404 and heard, (row["operation"], found[0])
+                    assert not any("acme" in what for _, what in heard), (row["operation"], heard)
+        await store.close()
+
+    asyncio.run(story())
+
+
+async def _asked(
+    client: httpx.AsyncClient, store: Store, row: dict[str, str], accept: str, ids: dict[str, str]
+) -> tuple[int, str, list[tuple[str, str]]]:
+    body = BODIES.get(row["operation"])
+    given = {"json": body} if body is not None else {}
+    headers = {"Accept": accept, "If-Match": '"v1"'}
+    names = sorted(ids.values(), key=len, reverse=True)
+    with Ear(store) as ear:
+        answer = await client.request(row["method"], address(row["path"], ids), headers=headers, **given)
+    heard = [(name, told(what, *names)) for name, what in ear.heard]
+    return answer.status_code, told(answer.text, *names), heard
