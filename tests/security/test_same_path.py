@@ -96,7 +96,7 @@ async def _asked(
     client: httpx.AsyncClient, store: Store, row: dict[str, str], accept: str, ids: dict[str, str]
 ) -> tuple[int, str, list[tuple[str, str]]]:
     body = BODIES.get(row["operation"])
-    given = {"json": body} if body is not None else {}
+    given: dict[str, Any] = {"json": body} if body is not None else {}
     headers = {"Accept": accept, "If-Match": '"v1"'}
     names = sorted(ids.values(), key=len, reverse=True)
     with Ear(store) as ear:
