@@ -59,6 +59,8 @@ READS: list[tuple[str, int]] = [
     ("approvals ls", 0),
     ("approvals ls --all", 0),
     ("approvals ls --all --limit 1", 0),
+    ("approvals ls --mine", 0),
+    ("approvals ls --overdue", 0),
     ("approvals show {approval}", 0),
     ("approvals show ap_9", 3),
     ("attention ls", 0),

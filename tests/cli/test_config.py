@@ -50,6 +50,7 @@ def test_every_mistake_is_named_at_once(outlast: Terminal) -> None:
     answer = outlast("runs", "ls", env={"OUTLAST_WORKER__CONCURRENCY": "many", "OUTLAST_SERVE__PORT": "70000"})
     assert answer.code == 2
     assert "worker.concurrency" in answer.err and "serve.port" in answer.err and "Traceback" not in answer.err
+    assert "(environment OUTLAST_SERVE__PORT)" in answer.err, "it says where"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,7 @@ def test_a_mistake_in_a_file_is_named(outlast: Terminal, tmp_path: Path, name: s
     (tmp_path / name).write_text(text)
     answer = outlast("runs", "ls")
     assert answer.code == 2 and word in answer.err and "Traceback" not in answer.err
+    assert name in answer.err, "it says where"
 
 
 def test_a_file_that_is_not_there_is_named(outlast: Terminal) -> None:
@@ -82,6 +84,13 @@ def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None
     assert "45s" in outlast("explain", "lease", env=env).out
 
 
+def test_durations_that_nobody_says_are_shown_as_they_count(outlast: Terminal) -> None:
+    assert outlast("config", "show").row("liveness.heartbeat_window") == "liveness.heartbeat_window 15s default"
+    answer = outlast("config", "show", env={"OUTLAST_LIVENESS__HEARTBEAT_WINDOW": "6s"})
+    assert "6s environment" in answer.row("liveness.heartbeat_window"), answer.out
+    assert answer.row("liveness.heartbeat_every") == "liveness.heartbeat_every 2s default"
+
+
 def test_doctor_names_what_is_wrong_and_what_to_do(outlast: Terminal) -> None:
     outlast.start()
     answer = outlast("doctor")
@@ -95,5 +104,16 @@ def test_doctor_is_content_where_all_is_well(outlast: Terminal) -> None:
     outlast.start()
     outlast.worker()
     answer = outlast("-o", "json", "doctor")
-    wrong = [each for each in answer.json["findings"] if each["fix"] and each["what"] != "sqlite"]
+    wrong = [each for each in answer.json["findings"] if each["fix"]]
     assert wrong == []
+
+
+def test_doctor_says_what_to_know_of_an_old_sqlite_and_is_content(
+    outlast: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.40.1")
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 40, 1))
+    outlast.start()
+    outlast.worker()
+    answer = outlast("doctor")
+    assert answer.code == 0 and "! sqlite" in answer.out and "never check-point this file" in answer.out

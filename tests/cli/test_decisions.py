@@ -57,6 +57,15 @@ def test_without_the_role_nothing_is_decided(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("GATE-2")
+def test_the_list_of_mine_is_what_i_may_decide(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    assert approval in outlast("approvals", "ls", "--mine", "--role", "finance").out
+    assert outlast("approvals", "ls", "--mine", "--role", "sales").out == "no such approval\n"
+    assert outlast("approvals", "ls", "--overdue").out == "no such approval\n"
+
+
+@pytest.mark.req("GATE-2")
 def test_with_the_role_it_is_decided_and_recorded(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()

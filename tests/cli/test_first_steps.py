@@ -33,6 +33,11 @@ def test_every_command_has_help(outlast: Terminal, command: list[str]) -> None:
     assert "The global options" in answer.out or "Commands:" in answer.out
 
 
+@pytest.mark.parametrize("group", ["runs", "webhooks", "approvals"])
+def test_no_line_of_help_is_cut(outlast: Terminal, group: str) -> None:
+    assert "..." not in outlast(group, "--help").out.partition("Commands:")[2]
+
+
 def test_help_loads_no_command_no_engine_and_no_table() -> None:
     code = (
         "import sys\nfrom outlast.cli import cli\n"

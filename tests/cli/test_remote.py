@@ -143,7 +143,7 @@ def test_a_token_is_who_you_are_and_is_never_printed(outlast: Terminal, tmp_path
     }
     url = serve(outlast, OUTLAST_AUTH__TOKENS="\n".join(each["line"] for each in made.values()))
     nobody = Far(outlast, url)("runs", "ls")
-    assert nobody.code == 6 and nobody.err.startswith("OUT-411  ")
+    assert nobody.code == 6 and nobody.err.startswith("OUT-411  ") and "→ set OUTLAST_TOKEN" in nobody.err
     ana = Far(outlast, url, made["ana"]["token"])
     approval = ana.start("r1")
     vic = Far(outlast, url, made["vic"]["token"])

@@ -65,7 +65,7 @@ def test_pages(outlast: Terminal) -> None:
         cursor = page["cursor"]
     assert sorted(seen) == [f"r{n}" for n in range(5)] and cursor == ""
     first = outlast("runs", "ls", "--limit", "2")
-    assert "2 of 5 runs" in first.err and "further runs → outlast runs ls --cursor " in first.err
+    assert "2 of 5 runs" in first.err and "further runs → the same with --cursor " in first.err
     assert outlast("runs", "ls", "--cursor", "nonsense").code == 2
 
 

@@ -26,6 +26,14 @@ def test_it_says_what_it_serves_and_for_how_long(outlast: Terminal) -> None:
     assert "attempt timeout" in lines[2] and "= 600 s" in lines[2]
 
 
+def test_what_was_in_memory_is_not_called_safe(outlast: Terminal) -> None:
+    process = outlast.spawn("worker", MODULE, "--store", "memory:")
+    assert process.stdout is not None and "store memory:" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and "what it held is gone" in err and "safe" not in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_stops_with_a_sentence(outlast: Terminal, number: signal.Signals) -> None:
     process = outlast.worker()

@@ -40,6 +40,9 @@ def test_forwarded_headers_come_from_listed_proxies_only() -> None:
     assert proxy_options(("10.0.0.2",)) == {"proxy_headers": True, "forwarded_allow_ips": ["10.0.0.2"]}
     with pytest.raises(InvalidInput, match="not everybody"):
         proxy_options(("10.0.0.2", "*"))
+    assert proxy_options(("10.0.0.0/8", "fd00::/8"))["proxy_headers"]
+    with pytest.raises(InvalidInput, match="no address of a proxy"):
+        proxy_options(("10.0.0.2", "lb.internal"))
 
 
 def scope(method: str = "POST", **headers: str) -> dict[str, Any]:

@@ -28,23 +28,29 @@ def approvals() -> None:
 
 @approvals.command("ls")
 @click.option("--all", "every", is_flag=True, help="Those decided, expired and withdrawn too.")
+@click.option("--mine", is_flag=True, help="Only those that you may decide.")
+@click.option("--overdue", is_flag=True, help="Only those that nobody decided in time.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
 @on_desk
-async def ls(desk: Desk, screen: Screen, every: bool, limit: int, cursor: str) -> int:
+async def ls(
+    desk: Desk, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
+) -> int:  # fmt: skip
     """List what waits for a decision, newest first."""
-    status = "" if every else ApprovalStatus.PENDING.value
-    views, further = await desk.approvals(status=status, cursor=cursor, limit=limit)
+    status = "" if every or overdue else ApprovalStatus.PENDING.value
+    views, further = await desk.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
         nothing = "nothing waits for a decision → outlast approvals ls --all"
-        screen.line("nobody has been asked yet" if every else nothing)
+        none = "nobody has been asked yet" if every else nothing
+        screen.line("no such approval" if mine or overdue else none)
+        screen.further("approvals", further)
         return OK
-    columns = ("APPROVAL", "ASKS", "RISK", "RUN", "WHO", "ASKED", "LEFT") + (("STATUS", "BY") if every else ())
+    decided = ("STATUS", "BY") if every or overdue else ()
+    columns = ("APPROVAL", "ASKS", "RISK", "RUN", "WHO", "ASKED", "LEFT", *decided)
     screen.table(columns, [_row(screen, view)[: len(columns)] for view in views])
-    if further:
-        screen.advice(f"further approvals → outlast approvals ls --cursor {further}")
+    screen.further("approvals", further)
     screen.advice("→ outlast approvals show APPROVAL")
     return OK
 

@@ -42,8 +42,7 @@ def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: 
         _group(screen, Reason(reason), list(items))
     if views:
         screen.advice(f"{runs} run{'' if runs == 1 else 's'} need{'s' if runs == 1 else ''} a person")
-    if cursor:
-        screen.advice(f"further runs → outlast attention ls --cursor {cursor}")
+    screen.further("runs", cursor)
 
 
 def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:

@@ -6,12 +6,16 @@ import click
 from pydantic import SecretStr
 
 from outlast.cli.failure import OK
+from outlast.cli.liveness import liveness_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import ELSEWHERE, Group
-from outlast.runtime.settings import said, unknown
+from outlast.core.budget import Liveness
+from outlast.runtime.settings import Value, said, unknown
+from outlast.runtime.spans import milliseconds, span
 from outlast.telemetry.redact import redacted
 
+LIVENESS = "liveness."
 HIDDEN = "••••••"
 
 
@@ -26,7 +30,9 @@ def show() -> None:
     settings = settings_now()
     screen = Screen(settings)
     given = {name: getattr(settings, name) for name in ELSEWHERE if name in settings.given}
-    values = [{**each._asdict(), "value": _shown(each.value)} for each in said(given)]
+    every = list(said(given))
+    unsaid = _liveness(every)
+    values = [{**each._asdict(), "value": unsaid.get(each.name, _shown(each.value))} for each in every]
     astray = unknown()
     if not screen.listing("settings", values, unknown=astray):
         rows = [(v["name"], _text(v["value"]), v["source"]) for v in values]
@@ -34,6 +40,18 @@ def show() -> None:
         for name in astray:
             screen.advice(f"{name} names no setting, and counts for nothing")
     click.get_current_context().exit(OK)
+
+
+def _liveness(every: list[Value]) -> dict[str, str]:
+    """The durations that nobody says, as a worker takes them."""
+    durations = {each.name: each.value for each in every if each.name.startswith(LIVENESS)}
+    told = {name.removeprefix(LIVENESS): milliseconds(value) for name, value in durations.items() if value}
+    try:
+        counts = liveness_of(told)
+    except click.UsageError:  # they contradict each other, which a worker says at its start
+        counts = Liveness()
+    unsaid = [name for name, value in durations.items() if not value]
+    return {name: span(getattr(counts, name.removeprefix(LIVENESS))) for name in unsaid}
 
 
 def _shown(value: Any) -> Any:

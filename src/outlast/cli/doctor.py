@@ -18,7 +18,7 @@ async def doctor(ops: Operations, screen: Screen) -> int:
     ill = any(each.fix for each in findings)
     if not screen.listing("findings", [each._asdict() for each in findings], well=not ill):
         for each in findings:
-            screen.line(f" {'✗' if each.fix else '✓'} {each.what:<18} {each.found}")
-            if each.fix:
-                screen.line(f"   {'':<18} → {each.fix}")
+            screen.line(f" {'✗' if each.fix else '!' if each.note else '✓'} {each.what:<18} {each.found}")
+            if told := each.fix or each.note:
+                screen.line(f"   {'':<18} → {told}")
     return RUN_FAILED if ill else OK

@@ -63,8 +63,7 @@ async def ls(
         screen.line("no such effect" if filtered else "nothing was done to the world yet → outlast runs ls")
         return OK
     print_effects(screen, views, across=True, now_real=await desk.now_real())
-    if further:
-        screen.advice(f"further effects → the same with --cursor {further}")
+    screen.further("effects", further)
     screen.advice("→ outlast effects show RUN KEY")
     return OK
 

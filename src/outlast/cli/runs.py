@@ -68,6 +68,7 @@ async def ls(
     screen.table(("RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"), [_row(screen, view) for view in views])
     for line in _footer(page):
         screen.advice(line)
+    screen.further("runs", page.cursor)
     return OK
 
 
@@ -99,8 +100,6 @@ def _footer(page: RunPage) -> list[str]:
     waiting = [v for v in unserved if v["run"] in page.due or any(w["kind"] == "worker" for w in v["waiting_for"])]
     stranded = Counter(v["lane"] for v in waiting)
     lines += [f"no worker serves {lane} ({n}) → outlast worker MODULE" for lane, n in stranded.items()]
-    if page.cursor:
-        lines.append(f"further runs → outlast runs ls --cursor {page.cursor}")
     return lines
 
 

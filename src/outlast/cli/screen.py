@@ -57,6 +57,11 @@ class Screen:
         if not self.quiet:
             click.echo(inert(text), err=True)
 
+    def further(self, what: str, cursor: str) -> None:
+        """How to see what comes behind this page, where there is more: the filters have to be said again."""
+        if cursor:
+            self.advice(f"further {what} → the same with --cursor {cursor}")
+
     def pairs(self, pairs: Iterable[tuple[str, Sequence[str]]]) -> None:
         """A name and the lines there are to say of it, one below the other; nothing where there are none."""
         for name, (first, *rest) in ((name, lines) for name, lines in pairs if lines):
@@ -96,6 +101,11 @@ class Screen:
         if not instant:
             return ""
         return instant if self._settings.utc else span(max(0, ms_of(instant) - self.now_ms))
+
+    def ahead(self, instant: str | None) -> str:
+        """«in 12s», or with --utc the instant."""
+        text = self.left(instant)
+        return f"in {text}" if text and not self._settings.utc else text
 
     def clock(self, instant: str) -> str:
         """The time of day here, or with --utc the instant."""

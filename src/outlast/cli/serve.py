@@ -14,7 +14,7 @@ from outlast.cli.notify import notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import local_actor, operations, settings_now
 from outlast.cli.settings import Command, Settings
-from outlast.cli.stopping import at_ctrl_c
+from outlast.cli.stopping import at_ctrl_c, stopped
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.budget import Liveness
@@ -125,7 +125,7 @@ async def _serve(
     if serving is not None and answers and answers[0] is False:
         click.echo(inert(f"The store was restored, or is another one. Start anew: {again}{where}"), err=True)
         return CONFLICT
-    click.echo(inert(f"Stopped. Every run is safe in {bound.store.url} and goes on with: {again}{where}"), err=True)
+    click.echo(inert(stopped(bound.store.url, f"{again}{where}")), err=True)
     return OK
 
 

@@ -7,6 +7,7 @@ import click
 from pydantic import SecretStr
 
 TABLE, JSON, NDJSON = "table", "json", "ndjson"
+SENTENCE = 1_000  # characters: none is cut
 ELSEWHERE = ("store", "url", "tenant", "output", "utc")  # options that the environment and files may say too
 
 
@@ -123,6 +124,12 @@ class Group(click.Group):
     """A command of commands, which all take the global options."""
 
     command_class = Command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command with its first sentence, whole."""
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(SENTENCE)) for name, each in listed if each])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its own parameters, then the global ones."""

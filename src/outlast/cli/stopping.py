@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from outlast.cli.failure import INTERRUPTED
+from outlast.runtime.open import MEMORY
 
 SLOW_S: Final = 1.0  # from then on a person wants to know what it is doing
 
@@ -32,6 +33,13 @@ def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = F
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told)
+
+
+def stopped(store: str, again: str) -> str:
+    """The last line of a process that served a store: where the runs are, and what takes them on."""
+    if store == MEMORY:
+        return f"Stopped. Its store was this process's memory: what it held is gone. Anew: {again}"
+    return f"Stopped. Every run is safe in {store} and goes on with: {again}"
 
 
 def slowly() -> None:

@@ -39,7 +39,8 @@ async def tail(desk: Desk, screen: Screen, run: str, after: int) -> int:
                 else:
                     print_event(screen, text)
     except asyncio.CancelledError:
-        screen.advice(f"\nstopped after event {seen}; go on with: outlast runs tail {run} --after {seen}")
+        screen.advice("")  # the line that shows ^C ends
+        screen.advice(f"stopped after event {seen}; go on with: outlast runs tail {run} --after {seen}")
         raise
     view = await desk.run(run)
     reason = f": {view['reason']}" if view.get("reason") else ""

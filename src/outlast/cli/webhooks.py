@@ -158,11 +158,11 @@ async def deliveries(desk: Desk, screen: Screen, webhook: str, status: str | Non
         screen.line(f"no delivery is {wanted.value}" if wanted else none)
         return OK
     table = [
-        (v["delivery"], v["status"], str(v["attempts"]), v["error"], v["next_at"] or "-", v["type"]) for v in views
+        (v["delivery"], v["status"], str(v["attempts"]), v["error"], screen.ahead(v["next_at"]) or "-", v["type"])
+        for v in views
     ]
     screen.table(("DELIVERY", "STATUS", "ATTEMPTS", "WHY", "NEXT", "TYPE"), table)
-    if further:
-        screen.advice(f"further deliveries → the same with --cursor {further}")
+    screen.further("deliveries", further)
     if dead := [view for view in views if view["status"] == DeliveryStatus.DEAD]:
         again = "outlast webhooks redeliver"
         screen.advice(f"→ {again} {dead[0]['delivery']} · {again} {dead[0]['webhook']}")

@@ -15,7 +15,7 @@ from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import Command, Settings
-from outlast.cli.stopping import at_ctrl_c
+from outlast.cli.stopping import at_ctrl_c, stopped
 from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
@@ -93,7 +93,7 @@ async def _serve(
                 _say(counted)
         again = f"outlast worker {module}{settings.where()}"
         if same_store:
-            _say(f"Stopped. Every run is safe in {bound.store.url} and goes on with: {again}")
+            _say(stopped(bound.store.url, again))
             return OK
     _say(f"The store was restored, or is another one. Its runs are safe; start this worker again: {again}")
     return CONFLICT

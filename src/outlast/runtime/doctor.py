@@ -25,6 +25,8 @@ class Finding(NamedTuple):
     what: str
     found: str
     fix: str = ""
+    note: str = ""
+    """What to know of it, though nothing has to be done."""
 
 
 async def examine(ops: Operations) -> list[Finding]:
@@ -41,7 +43,7 @@ def _store(facts: dict[str, str | int]) -> list[Finding]:
             weak = value in BEHIND if name.startswith("synchronous") else name == "fsync" and value == "off"
             findings.append(Finding(name, value, "set it back: an acknowledged commit may be lost" if weak else ""))
     if advice := str(facts.get("sqlite_advice", "")):
-        findings.append(Finding("sqlite", str(facts["sqlite"]), advice))
+        findings.append(Finding("sqlite", str(facts["sqlite"]), note=advice))
     log = int(facts.get("wal_bytes", 0))
     if log > WAL_BYTES_MAX:
         findings.append(Finding("log", f"{log} bytes", "somebody reads for very long: end that process"))

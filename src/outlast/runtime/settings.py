@@ -210,8 +210,10 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
     try:
         return Settings(**dict(given or {}))
     except ValidationError as error:
-        problems = [(_dotted(each["loc"]), each["msg"]) for each in error.errors(include_url=False)]
-        raise InvalidInput("the settings cannot be used", problems=problems, fix="outlast config show") from error
+        problems = [_problem(each, dict(given or {})) for each in error.errors(include_url=False)]
+        raise InvalidInput(
+            "the settings cannot be used", problems=problems, fix="correct it where it stands"
+        ) from error
     except (SettingsError, ValueError) as error:
         raise InvalidInput(
             "the settings cannot be read", str(error), "mend the file or the variable it names"
@@ -250,6 +252,23 @@ def _toml(kind: type[TomlConfigSettingsSource], cls: type[BaseSettings], name: s
         return kind(cls, Path(name))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(f"{name}: {error}") from error
+
+
+def _problem(error: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, str]:
+    """The setting, and what is wrong with it and where it is said."""
+    name = _dotted(error["loc"])
+    text = "names no setting" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
+    place = _sayer(name, given) or _sayer(name.rpartition(".")[0], given)  # of a list, it is said as a whole
+    return name, f"{text} ({place})" if place else text
+
+
+def _sayer(name: str, given: Mapping[str, Any]) -> str:
+    """Who says a setting; '' where nobody does."""
+    places = [
+        ("command line", dict(given)),
+        *((place, dict(_leaves(source()))) for place, source in _sources(Settings)),
+    ]
+    return next((_place(place, name) for place, values in places if name in values), "")
 
 
 def _place(source: str, name: str) -> str:

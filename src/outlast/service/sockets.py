@@ -17,7 +17,9 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise InvalidInput(
-            f"{host}:{port} cannot be listened on", error.strerror or str(error), "stop what is there, or --port 0"
+            f"{host}:{port} cannot be listened on",
+            error.strerror or str(error),
+            "stop what is there, or take another port; 0 is one that is free",
         ) from None
     made.set_inheritable(True)
     return made

@@ -8,11 +8,12 @@ from outlast.cli.desk.local_runs import LocalRuns
 from outlast.cli.desk.local_webhooks import LocalWebhooks
 from outlast.cli.desk.port import AnsweredPage, Verb, View
 from outlast.core.events import iso
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.rows import Approval, Run
 from outlast.engine.holds import What
 from outlast.flow.people import Rule
+from outlast.runtime import inbox
 from outlast.runtime import versions as of_store
 from outlast.runtime.answering import answer_entry, entry_of
 from outlast.runtime.answers import away_view, entry_view
@@ -24,9 +25,14 @@ class Local(LocalRuns):
     """A desk over `Operations`."""
 
     # --- approvals -----------------------------------------------------------------------------
-    async def approvals(self, *, status: str, cursor: str, limit: int) -> tuple[list[View], str]:
+    async def approvals(
+        self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
         """One page."""
-        rows, further = await self.ops.approvals(status=status, cursor=cursor, limit=limit)
+        only = ApprovalStatus(status) if status else None
+        rows, further = await inbox.approvals(
+            self.ops, status=only, mine=mine, overdue=overdue, cursor=cursor, limit=limit
+        )
         return [listed_approval(self.ops, row) for row in rows], further
 
     async def approval(self, approval: str) -> View:

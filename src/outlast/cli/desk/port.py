@@ -177,8 +177,10 @@ class Desk(Protocol):
         """Give it more time."""
 
     # --- approvals -----------------------------------------------------------------------------
-    async def approvals(self, *, status: str, cursor: str, limit: int) -> tuple[list[View], str]:
-        """One page, newest first, and the cursor of the next."""
+    async def approvals(
+        self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
+        """One page, newest first, and the cursor of the next. `mine`: those that this caller may decide."""
 
     async def approval(self, approval: str) -> View:
         """One, with `you_may_decide`."""

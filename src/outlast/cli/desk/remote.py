@@ -18,9 +18,11 @@ class Remote(RemoteRuns):
     """A desk over HTTP."""
 
     # --- approvals -----------------------------------------------------------------------------
-    async def approvals(self, *, status: str, cursor: str, limit: int) -> tuple[list[View], str]:
+    async def approvals(
+        self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
         """One page."""
-        page = await self.wire.get("/approvals", status=status, cursor=cursor, limit=limit)
+        page = await self.wire.get("/approvals", status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
         return page["approvals"], page["next_cursor"]
 
     async def approval(self, approval: str) -> View:

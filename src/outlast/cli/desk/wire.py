@@ -133,6 +133,8 @@ def error_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> errors.Outl
     """The error that a problem tells: its class by its code, its three lines as they are."""
     kind = _by_code().get(str(body["code"]), errors.OutlastError)
     what, why, fix = (str(body.get(name, "")) for name in ("title", "detail", "hint"))
+    if kind is errors.Unauthenticated:
+        fix = "set OUTLAST_TOKEN, or OUTLAST_TOKEN_FILE to the file that holds it"
     if int(body.get("status", 0)) >= 500 and body.get("request_id"):
         why = f"{why}\nrequest_id {body['request_id']}".strip()
     error: errors.OutlastError

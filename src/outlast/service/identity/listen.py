@@ -1,5 +1,6 @@
 """Where a service may be reached: addresses it binds to, names it answers to, pages that may speak to it (S15, S34)."""
 
+from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,12 +27,20 @@ def check_bind(host: str, *, authenticates: bool) -> None:
 def proxy_options(proxies: tuple[str, ...]) -> dict[str, Any]:
     """What uvicorn is told of X-Forwarded-*: believed from these peers, from nobody where none is listed.
 
-    Left alone, uvicorn believes 127.0.0.1 and what FORWARDED_ALLOW_IPS says. Raises InvalidInput for `*`.
+    Left alone, uvicorn believes 127.0.0.1 and what FORWARDED_ALLOW_IPS says. Raises InvalidInput for `*`, and for what
+    is no address: nobody would be believed, and nobody told.
     """
     if "*" in proxies:
         raise InvalidInput(
             "not everybody can be a proxy", "whoever connects could name any address as his", "list their addresses"
         )
+    for proxy in proxies:
+        try:
+            ip_network(proxy, strict=False)
+        except ValueError:
+            raise InvalidInput(
+                f"{proxy!r} is no address of a proxy", "serve.proxies lists addresses and networks", "e.g. 10.0.0.2"
+            ) from None
     return {"proxy_headers": bool(proxies), "forwarded_allow_ips": list(proxies)}
 
 

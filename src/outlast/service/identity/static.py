@@ -93,7 +93,9 @@ def read_line(line: str) -> StaticToken:
         raise InvalidInput(f"the name {why}")
     if len(given) != len(rest) or set(given) - PARTS:
         raise InvalidInput(f"behind the name stand {', '.join(sorted(PARTS))}, each once")
-    check_name("tenant", given.get("tenant"))
+    if "tenant" not in given:
+        raise InvalidInput("tenant=… has to stand there")
+    check_name("tenant", given["tenant"])
     roles = frozenset(check_name("role", role) for role in given.get("roles", "").split(",") if role)
     if given.get("person") not in ("yes", "no"):
         raise InvalidInput("person=yes or person=no has to stand there")
