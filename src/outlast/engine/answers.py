@@ -5,6 +5,7 @@ from typing import Literal
 
 from outlast.core import compensation, people
 from outlast.core.budget import SECOND
+from outlast.core.commit import Expect
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
@@ -13,9 +14,11 @@ from outlast.core.rows import EFFECT, Effect, Run, is_over
 from outlast.engine.commands import (
     RACES_MAX,
     approvals_of,
+    as_seen,
     busy,
     cancel,
     check_reason,
+    check_seen,
     find_run,
     over,
     withdraw_late,
@@ -28,10 +31,12 @@ EXHAUSTED = Reason.RETRIES_EXHAUSTED
 ENDS = (Choice.CANCEL, Choice.FAIL)
 
 
-async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str) -> None:
-    """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer."""
+async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None) -> None:
+    """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer, or
+    where the run is no longer as it was `seen` (moved)."""
     check_reason(reason)
     for _ in range(RACES_MAX):
+        await check_seen(store, seen)
         row = await _unfinished(store, tenant, run)
         reasons = attention_of(row)
         if not reasons:
@@ -47,7 +52,7 @@ async def go_on(store: Store, *, tenant: str, run: str, actor: str, reason: str)
         refused = await _refused(store, row, [a for a in reasons if a.reason is EXHAUSTED])
         commit = people.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
         try:
-            await store.commit(commit)
+            await store.commit(as_seen(commit, seen))
             return
         except Ended:
             raise over(run) from None
@@ -67,20 +72,22 @@ async def answer(
     text: str,
     key: str = "",
     by_ms: int = 0,
+    seen: Expect | None = None,
 ) -> None:
     """A person's choice for one reason of a run's attention. Raises NotFound, InvalidInput, Conflict (ended, not
-    flagged so, not offered, answered before)."""
+    flagged so, not offered, answered before; moved, where the run is no longer as it was `seen`)."""
     check_reason(text)
     if choice is Choice.EXTEND and by_ms <= 0:
         raise InvalidInput("an extension needs a length", f"{by_ms} ms is none", "say by how much")
     for _ in range(RACES_MAX):
+        await check_seen(store, seen)
         row = await _unfinished(store, tenant, run)
         entries = _entries(row, reason, choice, key)
         if choice is Choice.CANCEL:
-            await cancel(store, tenant=tenant, run=run, actor=actor, reason=text.strip() or reason.value)
+            await cancel(store, tenant=tenant, run=run, actor=actor, reason=text.strip() or reason.value, seen=seen)
             return
         if reason is Reason.UNDO_FAILED:
-            await _answer_undo(store, row, entries, choice, actor=actor, text=text)
+            await _answer_undo(store, row, entries, choice, actor=actor, text=text, seen=seen)
             return
         commit = people.answer(
             row,
@@ -96,7 +103,7 @@ async def answer(
             recorded=[(a.visit, a.key, a.digest) for a in entries] if choice is Choice.USE_RECORDED else (),
         )
         try:
-            await store.commit(commit)
+            await store.commit(as_seen(commit, seen))
             break
         except Ended:
             raise over(run) from None
@@ -109,7 +116,7 @@ async def answer(
 
 
 async def _answer_undo(
-    store: Store, run: Run, entries: list[Attention], choice: Choice, *, actor: str, text: str
+    store: Store, run: Run, entries: list[Attention], choice: Choice, *, actor: str, text: str, seen: Expect | None
 ) -> None:
     """An undo that failed is called again, or was done by hand; once. Raises Conflict (answered before, too early)."""
     if choice is Choice.DONE_BY_HAND and not text.strip():
@@ -123,12 +130,14 @@ async def _answer_undo(
         raise _answered_before(undo)
     now = await store.now()
     try:
-        await store.commit(compensation.answer_undo(run, undo, original, choice, actor=actor, text=text, now=now))
+        commit = compensation.answer_undo(run, undo, original, choice, actor=actor, text=text, now=now)
+        await store.commit(as_seen(commit, seen))
     except Ended:
         raise over(run.run) from None
     except Stale as stale:
         if stale.reason == "quiet":
             raise await _too_early(store, undo, "to call it again") from None
+        await check_seen(store, seen)
         raise _answered_before(undo) from None
 
 
@@ -247,9 +256,12 @@ async def resolve_effect(
     reason: str,
     response: bytes | None = None,
     external_id: str = "",
+    seen: Expect | None = None,
 ) -> None:
-    """A person's answer on an uncertain effect, once. Raises Conflict (settled, resolved before, too early)."""
+    """A person's answer on an uncertain effect, once. Raises Conflict (settled, resolved before, too early; moved,
+    where the effect, or its run, is no longer as it was `seen`)."""
     check_reason(reason)
+    await check_seen(store, seen)
     if effect.undoes:
         raise Conflict(
             f"{effect.key} is the undo of another effect",
@@ -262,7 +274,7 @@ async def resolve_effect(
         effect, verb, by=actor, reason=reason, now=await store.now(), response=response, external_id=external_id
     )
     try:
-        await store.commit(commit)
+        await store.commit(as_seen(commit, seen))
         if effect.by_run:
             await tell_waiting(store, effect)
     except Ended:
@@ -270,6 +282,7 @@ async def resolve_effect(
     except Stale as stale:
         if stale.reason == "quiet":
             raise await _too_early(store, effect, "to say that it did not happen") from None
+        await check_seen(store, seen)
         raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None
 
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 from outlast.core import people
 from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
-from outlast.core.commit import Commit
+from outlast.core.commit import Commit, Expect
 from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Run, Token
+from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Key, Kind, Run, Token, version_of
 from outlast.core.verbs import start as start_verb
 from outlast.engine.slots import limits_of
 from outlast.engine.state import first_snapshot
@@ -122,11 +122,43 @@ def busy(run: str) -> Conflict:
     return Conflict(f"run {run} moved too often meanwhile", "other writers were faster each time", "try again")
 
 
+def moved(kind: Kind, key: Key, version: int) -> Conflict:
+    """What somebody acts on has changed since he saw it."""
+    what = f"{kind.name} {key[-1]}"
+    return Conflict(
+        f"{what} has changed since you saw it", f"it is at version {version} now", "look again", refusal="moved"
+    )
+
+
+async def check_seen(store: Store, seen: Expect | None) -> None:
+    """Raise Conflict (`moved`) where a row is no longer at the version that somebody has seen; None: nobody says."""
+    if seen is None:
+        return
+    row = await store.load(seen.kind, seen.key)
+    if row is not None and (version := version_of(seen.kind, row)) != seen.version:
+        raise moved(seen.kind, seen.key, version)
+
+
+def as_seen(commit: Commit, seen: Expect | None) -> Commit:
+    """It lands only while that row is as somebody has seen it: judged by the store, in the act's own transaction."""
+    return commit if seen is None else commit._replace(expects=(*commit.expects, seen))
+
+
 async def signal(
-    store: Store, *, tenant: str, run: str, name: str, payload: dict[str, Any], actor: str, signal_id: str = ""
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    name: str,
+    payload: dict[str, Any],
+    actor: str,
+    signal_id: str = "",
+    seen: Expect | None = None,
 ) -> bool:
-    """Leave a signal; False when this `signal_id` was left before. Raises NotFound, Conflict (ended), NotStorable."""
+    """Leave a signal; False when this `signal_id` was left before. Raises NotFound, Conflict (ended; moved, where the
+    run is no longer as it was `seen`), NotStorable."""
     check_name("signal", name)
+    await check_seen(store, seen)
     data = canonical(payload)
     if len(data) > NOTE_BYTES_MAX:
         raise LimitExceeded(
@@ -146,26 +178,30 @@ async def signal(
         signal_id=signal_id,
     )
     try:
-        await store.commit(commit)
+        await store.commit(as_seen(commit, seen))
     except Ended:
         raise over(run) from None
     except Stale as stale:
-        if stale.reason == "missing":
+        if stale.reason == "missing" or seen is not None:
             await find_run(store, tenant, run)
+        if not signal_id or await store.load(TOKEN, (tenant, run, f"signal/{signal_id}")) is None:
+            await check_seen(store, seen)
         return False
     return True
 
 
-async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str) -> None:
-    """Ask that the run end. From here on no approval of it can be decided. Raises NotFound, Conflict (ended)."""
+async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None) -> None:
+    """Ask that the run end. From here on no approval of it can be decided. Raises NotFound, Conflict (ended, moved)."""
     if not reason.strip():
         raise InvalidInput("a cancel needs a reason", "people will read it in the run's history", "say why")
     check_reason(reason)
     for _ in range(RACES_MAX):
+        await check_seen(store, seen)
         row = await find_run(store, tenant, run)
         asked = await approvals_of(store, tenant, run)
         try:
-            await store.commit(people.cancel(row, asked, actor=actor, reason=reason, now=await store.now()))
+            commit = people.cancel(row, asked, actor=actor, reason=reason, now=await store.now())
+            await store.commit(as_seen(commit, seen))
             break
         except Ended:
             raise over(run) from None

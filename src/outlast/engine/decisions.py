@@ -76,26 +76,30 @@ async def decide(
     raise busy(row.run)
 
 
-async def claim(store: Store, approval: Approval, *, by: str) -> Approval:
-    """Say "I look at it". Raises Conflict: it is decided, expired or withdrawn."""
-    return await _change(store, approval, lambda row: people.look(row, by=by))
+async def claim(store: Store, approval: Approval, *, by: str, version: int = 0) -> Approval:
+    """Say "I look at it". Raises Conflict: it is decided, expired or withdrawn, or not at the `version` seen."""
+    return await _change(store, approval, lambda row: people.look(row, by=by), version)
 
 
-async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str) -> Approval:
-    """Let others decide; recorded with old, new and why. Raises Conflict, InvalidInput (no reason)."""
+async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str, version: int = 0) -> Approval:
+    """Let others decide; recorded with old, new and why. Raises as `claim`, and InvalidInput (no reason)."""
     if not reason.strip():
         raise InvalidInput("handing an approval to others needs a reason", "people will read it", "say why")
     check_reason(reason)
-    return await _change(store, approval, lambda row: people.reassign(row, who=who, by=by, reason=reason))
+    return await _change(store, approval, lambda row: people.reassign(row, who=who, by=by, reason=reason), version)
 
 
-async def _change(store: Store, approval: Approval, make: Any) -> Approval:
+async def _change(store: Store, approval: Approval, make: Any, version: int) -> Approval:
     row = approval
+    if version not in (0, row.version):
+        raise _moved(row)
     for _ in range(RACES_MAX):
         if row.status is not ApprovalStatus.PENDING:
             raise _decided(row)
         if (left := await _landed(store, row, make(row))) is None:
             return await find_approval(store, row.tenant, row.id)
+        if version:
+            raise _moved(left)
         if left.who != row.who:
             raise Conflict(f"approval {row.id} was handed to others meanwhile", f"to {left.who}", refusal="moved")
         row = left

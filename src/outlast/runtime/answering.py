@@ -37,13 +37,14 @@ def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Atten
 
 
 async def answer_entry(
-    ops: Operations, run: Run, entry: Attention, choice: Choice, text: str, by: timedelta | None
+    ops: Operations, run: Run, entry: Attention, choice: Choice, text: str, by: timedelta | None, version: int = 0
 ) -> None:
-    """Make a choice for this entry of a run's attention. Raises what `Operations.answer` and `resolve_effect` raise."""
+    """Make a choice for this entry of a run's attention; `version`: of the run as it was shown. Raises what
+    `Operations.answer` and `resolve_effect` raise."""
     if entry.reason is not Reason.EFFECT_UNCERTAIN:
-        await ops.answer(run.run, entry.reason, choice, text=text, key=entry.key, by=by)
+        await ops.answer(run.run, entry.reason, choice, text=text, key=entry.key, by=by, version=version)
         return
     if choice is Choice.HAPPENED:
         command = next(way.command for way in ways_of(run, entry) if way.choice is choice)
         raise Conflict(f"{entry.key}: what happened has an id at the receiver", "it is recorded", f"say it: {command}")
-    await ops.resolve_effect(run.run, entry.key, verb_of(choice), reason=text)
+    await ops.resolve_effect(run.run, entry.key, verb_of(choice), reason=text, run_version=version)

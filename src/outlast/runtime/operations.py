@@ -6,13 +6,9 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from outlast.core.budget import RUN_CEILING, SECOND
+from outlast.core.commit import Expect
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows import (
-    STORE,
-    Approval,
-    Effect,
-    Run,
-)
+from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Run, key_of
 from outlast.engine import answers, commands, decisions, holds
 from outlast.engine.limits import set_slots
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -65,8 +61,18 @@ class Operations(Reading):
             trace_id=trace_id,
         )
 
-    async def signal(self, run: str, name: str, payload: dict[str, Any], *, signal_id: str = "") -> bool:
-        """Leave a signal; False when this id was left before. Raises NotFound, Conflict (ended), NotStorable."""
+    def shown(self, run: str, version: int) -> Expect | None:
+        """The condition that a run is as somebody has seen it; None where nobody says so (0)."""
+        return Expect(RUN, (self.tenant, run), version) if version else None
+
+    async def signal(
+        self, run: str, name: str, payload: dict[str, Any], *, signal_id: str = "", version: int = 0
+    ) -> bool:
+        """Leave a signal; False when this id was left before. Raises NotFound, Conflict (ended), NotStorable.
+
+        `version`, here and below: of the run's row as it was shown; a change since then refuses the act, in the act's
+        own transaction (Conflict, `moved`).
+        """
         return await commands.signal(
             self.store,
             tenant=self.tenant,
@@ -75,15 +81,18 @@ class Operations(Reading):
             payload=payload,
             actor=self.actor.name,
             signal_id=signal_id,
+            seen=self.shown(run, version),
         )
 
-    async def cancel(self, run: str, *, reason: str) -> None:
+    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
         """Ask that the run end. Raises NotFound, Conflict (ended), InvalidInput (no reason)."""
-        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
+        seen = self.shown(run, version)
+        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen)
 
-    async def go_on(self, run: str, *, reason: str = "") -> None:
+    async def go_on(self, run: str, *, reason: str = "", version: int = 0) -> None:
         """Answer a run's attention with "continue". Raises NotFound, Conflict."""
-        await answers.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason)
+        seen = self.shown(run, version)
+        await answers.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen)
 
     async def approve(
         self,
@@ -126,17 +135,19 @@ class Operations(Reading):
             )
         return await decisions.change(self.store, workflow, run, row, alternative, changes, by=self.actor.name)
 
-    async def claim_approval(self, approval: str) -> Approval:
-        """Say "I look at it"; it binds nobody. Raises NotFound, Forbidden, Conflict."""
-        return await decisions.claim(self.store, await self._may_decide(approval), by=self.actor.name)
+    async def claim_approval(self, approval: str, *, version: int = 0) -> Approval:
+        """Say "I look at it"; it binds nobody. `version` as for `approve`. Raises NotFound, Forbidden, Conflict."""
+        return await decisions.claim(self.store, await self._may_decide(approval), by=self.actor.name, version=version)
 
-    async def reassign(self, approval: str, who: Rule, *, reason: str) -> Approval:
+    async def reassign(self, approval: str, who: Rule, *, reason: str, version: int = 0) -> Approval:
         """Let others decide. Whoever may decide can hand it on, and the role `admin`. Raises NotFound, Forbidden."""
         self.actor.check_person()
         row = await commands.find_approval(self.store, self.tenant, approval)
         if ADMIN not in self.actor.roles:
             row = await self._may_decide(approval)
-        return await decisions.reassign(self.store, row, who=str(who), by=self.actor.name, reason=reason)
+        return await decisions.reassign(
+            self.store, row, who=str(who), by=self.actor.name, reason=reason, version=version
+        )
 
     async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> Approval:
         """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
@@ -145,7 +156,15 @@ class Operations(Reading):
         return await self._decide(row, verb, decisions.Choice(""), reason=reason, version=version)
 
     async def answer(
-        self, run: str, reason: Reason, choice: Choice, *, text: str, key: str = "", by: timedelta | None = None
+        self,
+        run: str,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        key: str = "",
+        by: timedelta | None = None,
+        version: int = 0,
     ) -> None:
         """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict, Forbidden."""
         self.actor.check_person()
@@ -159,11 +178,12 @@ class Operations(Reading):
             text=text,
             key=key,
             by_ms=int((by or EXTENSION).total_seconds() * SECOND) if choice is Choice.EXTEND else 0,
+            seen=self.shown(run, version),
         )
 
-    async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
+    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
         """Give a run that has passed its ceiling more time. Raises NotFound, Conflict."""
-        await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by)
+        await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
 
     async def hold(self, what: holds.What, name: str = "", *, reason: str) -> None:
         """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput, Conflict.
@@ -234,16 +254,23 @@ class Operations(Reading):
         reason: str,
         external_id: str = "",
         response: Any = None,
+        version: int = 0,
+        run_version: int = 0,
     ) -> None:
-        """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), Forbidden."""
+        """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), Forbidden.
+
+        `version`: of the effect as it was shown; `run_version`: of its run, where that was shown.
+        """
         self.actor.check_person()
         effect = await answers.find_effect(self.store, self.tenant, run, key)
+        seen = Expect(EFFECT, key_of(EFFECT, effect), version) if version else self.shown(run, run_version)
         answer = None
         if verb == "happened":
             answer = self._response_of(effect, await self.run(run), response)
         await answers.resolve_effect(
-            self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id
-        )
+            self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id,
+            seen=seen,
+        )  # fmt: skip
 
     def _response_of(self, effect: Effect, run: Run, response: Any) -> bytes:
         """The response as the activity's type writes it, where its code is loaded; else the JSON as given."""

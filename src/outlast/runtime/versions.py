@@ -8,7 +8,7 @@ from outlast.core.adoption import ask_for, lane_of, version_in
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
-from outlast.engine.commands import RACES_MAX, busy, check_reason, find_run, over
+from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
 from outlast.runtime.operations import Operations
 from outlast.runtime.seen import first_line
@@ -125,22 +125,28 @@ def check_served(lane: str, serving: frozenset[str]) -> None:
 
 
 async def adopt_one(
-    ops: Operations, run: str, workflow: str, version: int, *, node: str = "", reason: str = ""
+    ops: Operations, run: str, workflow: str, version: int, *, node: str = "", reason: str = "", seen: int = 0
 ) -> None:
     """Ask that a run go on in a version, at a node or where it stands. Raises NotFound, Conflict.
+
+    `seen`: the version of the run's row as it was shown; a change since then refuses this (`moved`).
 
     Only the holder moves a run: this leaves the wish, and a worker of that version acts on it.
     """
     check_reason(reason)
+    shown = ops.shown(run, seen)
+    await check_seen(ops.store, shown)
     serving = await ops.serving()
     check_served(lane_of(workflow, version), serving)
     for _ in range(RACES_MAX):
+        await check_seen(ops.store, shown)
         row = await find_run(ops.store, ops.tenant, run)
         if is_over(row):
             raise over(run)
         why = _reason(row, workflow, version, node, serving)
         try:
-            await ops.store.commit(ask_for(row, why, version, node, actor=ops.actor.name, text=reason))
+            commit = ask_for(row, why, version, node, actor=ops.actor.name, text=reason)
+            await ops.store.commit(as_seen(commit, shown))
             return
         except Ended:
             raise over(run) from None

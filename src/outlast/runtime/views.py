@@ -64,6 +64,7 @@ def effect_view(effect: Effect, now: Instant, evidence: Sequence[Evidence] = ())
         "node": effect.node,
         "effect": effect.activity,
         "key": effect.key,
+        "version": effect.version,
         "status": effect.status.value,
         "outcome": effect_words(effect, error["code"]),
         "code": error["code"],

@@ -36,10 +36,9 @@ def seen(if_match: str | None, *, what: str) -> int:
     return int(match.group(1)[1:])
 
 
-def check_unmoved(if_match: str | None, version: int, *, what: str) -> None:
-    """Where the caller names a version, it is still the present one. Raises Precondition (412), BadRequest."""
-    if if_match is not None and seen(if_match, what=what) != version:
-        raise stale(what, version)
+def named(if_match: str | None, *, what: str) -> int:
+    """The version that the caller has seen, 0 where none is named. Raises BadRequest."""
+    return 0 if if_match is None else seen(if_match, what=what)
 
 
 def stale(what: str, version: int) -> Precondition:

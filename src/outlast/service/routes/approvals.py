@@ -15,7 +15,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.views import run_view
 from outlast.service import shapes
 from outlast.service.asks import ApprovalId, Decide, Reassign
-from outlast.service.conditional import IfMatch, etag, seen, stale
+from outlast.service.conditional import IfMatch, etag, named, seen, stale
 from outlast.service.door import Door
 from outlast.service.house import House, In, Ops
 from outlast.service.paging import Pages
@@ -96,8 +96,8 @@ async def claim_approval(
     house: In, ops: Ops, approval: ApprovalId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Say «I look at it». It binds nobody."""
-    await _unmoved(house, ops, approval, if_match)
-    row = await _or_now(house, ops, approval, lambda: ops.claim_approval(approval))
+    version = named(if_match, what=f"approval {approval}")
+    row = await _or_now(house, ops, approval, lambda: ops.claim_approval(approval, version=version))
     response.headers["ETag"] = etag(row.version)
     return await whole(house, ops, row)
 
@@ -111,8 +111,8 @@ async def reassign_approval(
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:  # fmt: skip
     """For whoever may decide, and for the role admin."""
-    await _unmoved(house, ops, approval, if_match)
-    row = await _or_now(house, ops, approval, lambda: ops.reassign(approval, Rule.parse(ask.to), reason=ask.reason))
+    version, to = named(if_match, what=f"approval {approval}"), Rule.parse(ask.to)
+    row = await _or_now(house, ops, approval, lambda: ops.reassign(approval, to, reason=ask.reason, version=version))
     response.headers["ETag"] = etag(row.version)
     return await whole(house, ops, row)
 
@@ -130,14 +130,6 @@ async def _decided(house: House, ops: Operations, row: Approval, response: Respo
     response.headers["ETag"] = etag(row.version)
     run, serving = await ops.run(row.run), await house.serving(ops)
     return {"approval": await whole(house, ops, row, run), "run": run_view(run, serving), "served": run.lane in serving}
-
-
-async def _unmoved(house: House, ops: Operations, approval: str, if_match: str | None) -> None:
-    if if_match is None:
-        return
-    row = await ops.approval(approval)
-    if seen(if_match, what=f"approval {approval}") != row.version:
-        raise await _with_state(house, ops, row, stale(f"approval {approval}", row.version))
 
 
 async def _or_now(house: House, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:

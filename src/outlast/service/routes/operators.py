@@ -9,6 +9,7 @@ from starlette.responses import Response
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.rows import Effect
+from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.runtime.answering import answer_entry, entry_of
 from outlast.runtime.answers import away_view, entry_view
@@ -18,12 +19,13 @@ from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, worker_view
 from outlast.service import shapes
 from outlast.service.asks import Cursor, EffectId, Resolve, ResolveEffect, RunId, Since
-from outlast.service.conditional import IfMatch, check_unmoved
+from outlast.service.conditional import IfMatch, etag, named, stale
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
 from outlast.service.ids import effect_of, with_id
 from outlast.service.paging import Pages
-from outlast.service.routes.runs import IdempotencyKey, done
+from outlast.service.problems import Refused
+from outlast.service.routes.runs import IdempotencyKey, done, unmoved
 
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=Door)
 
@@ -65,12 +67,13 @@ async def resolve_attention(
     ops: Ops, run: RunId, ask: Resolve, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """One choice of those that the reason offers. What «happened» is said of the effect: POST /effects/{id}/resolve."""
-    row = await ops.run(run)
-    check_unmoved(if_match, row.version, what=f"run {run}")
     if ask.by is not None and ask.choice is not Choice.EXTEND:
         raise InvalidInput(f"`by` belongs to the choice {Choice.EXTEND.value}", "", "leave it out")
-    entry = entry_of(row, ask.choice, ask.attention, ask.key)
-    await answer_entry(ops, row, entry, ask.choice, ask.reason, ask.by)
+    async with unmoved(ops, run, if_match) as seen:
+        await check_seen(ops.store, ops.shown(run, seen))
+        row = await ops.run(run)
+        entry = entry_of(row, ask.choice, ask.attention, ask.key)
+        await answer_entry(ops, row, entry, ask.choice, ask.reason, ask.by, seen)
     return await done(ops, run, response)
 
 
@@ -100,7 +103,9 @@ async def resolve_effect(
     """It happened (with the receiver's id), it did not, or it is given up; once."""
     run, visit, name = effect_of(effect)
     before = await _effect(ops, run, visit, name)
-    check_unmoved(if_match, before.version, what=f"effect {name}")
+    version = named(if_match, what=f"effect {name}")
+    if version not in (0, before.version):
+        raise await _stale(ops, before)
     latest = (await ops.effect(run, name)).effect
     if latest.visit != visit:
         raise Conflict(
@@ -110,11 +115,23 @@ async def resolve_effect(
         raise InvalidInput("what happened has an id at the receiver", "it is recorded", "give external_id")
     if ask.outcome != "happened" and (ask.external_id or ask.response is not None):
         raise InvalidInput("external_id and response belong to what happened", "", "leave them out")
-    await ops.resolve_effect(
-        run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response
-    )
+    try:
+        await ops.resolve_effect(
+            run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response,
+            version=version,
+        )  # fmt: skip
+    except Conflict as error:
+        if error.refusal != "moved":
+            raise
+        raise await _stale(ops, await _effect(ops, run, visit, name)) from None
     after = await _effect(ops, run, visit, name)
     return with_id(effect_view(after, await ops.store.now()))
+
+
+async def _stale(ops: Operations, now: Effect) -> Refused:
+    """The effect has changed since it was seen: so it stands now."""
+    view = with_id(effect_view(now, await ops.store.now()))
+    return Refused(stale(f"effect {now.key}", now.version), more={"current": view}, headers={"ETag": etag(now.version)})
 
 
 async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:

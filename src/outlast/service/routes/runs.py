@@ -1,6 +1,7 @@
 """Runs over HTTP: list, look at, start, and the verbs of an operator."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.machine import RunStatus
 from outlast.core.overlay import WaitingKind
+from outlast.errors import Conflict
 from outlast.runtime.explain import explain
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import adopt_one
@@ -27,10 +29,11 @@ from outlast.service.asks import (
     Since,
     Start,
 )
-from outlast.service.conditional import IfMatch, check_unmoved, etag
+from outlast.service.conditional import IfMatch, etag, named, stale
 from outlast.service.door import Door
 from outlast.service.house import Ops
 from outlast.service.paging import Pages
+from outlast.service.problems import Refused
 from outlast.telemetry.traces import parent_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Door)
@@ -129,7 +132,7 @@ async def cancel_run(
     ops: Ops, run: RunId, ask: Cancel, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """From here on no approval of it can be decided. It ends once a worker has settled what is open."""
-    return await _asked(ops, run, if_match, response, lambda: ops.cancel(run, reason=ask.reason))
+    return await _asked(ops, run, if_match, response, lambda seen: ops.cancel(run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/continue", operation_id="continue_run", response_model=shapes.Done, summary="Continue a run")
@@ -137,7 +140,7 @@ async def continue_run(
     ops: Ops, run: RunId, ask: Continue, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Answer its attention with «continue»: it goes on in the same visit."""
-    return await _asked(ops, run, if_match, response, lambda: ops.go_on(run, reason=ask.reason))
+    return await _asked(ops, run, if_match, response, lambda seen: ops.go_on(run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/extend", operation_id="extend_run", response_model=shapes.Done, summary="Extend a run")
@@ -145,7 +148,9 @@ async def extend_run(
     ops: Ops, run: RunId, ask: Extend, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Give a run that has passed its ceiling more time."""
-    return await _asked(ops, run, if_match, response, lambda: ops.extend(run, by=ask.by, reason=ask.reason))
+    return await _asked(
+        ops, run, if_match, response, lambda seen: ops.extend(run, by=ask.by, reason=ask.reason, version=seen)
+    )
 
 
 @router.post("/runs/{run}/adopt", operation_id="adopt_run", response_model=shapes.Done, summary="Move to a version")
@@ -154,10 +159,10 @@ async def adopt_run(
 ) -> dict[str, Any]:
     """Let a run that no worker serves, or whose node is gone, go on in another version; its worker moves it."""
 
-    async def move() -> None:
-        await adopt_one(ops, run, ask.workflow, ask.version, node=ask.node, reason=ask.reason)
-
-    return await _asked(ops, run, if_match, response, move)
+    return await _asked(
+        ops, run, if_match, response,
+        lambda seen: adopt_one(ops, run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen),
+    )  # fmt: skip
 
 
 @router.post(
@@ -168,9 +173,10 @@ async def signal_run(
     ops: Ops, run: RunId, name: NamePart, ask: Signal, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Leave a signal in its mailbox; one with an id (or an Idempotency-Key) arrives once."""
-    await _unmoved(ops, run, if_match)
     signal_id: Given = ask.signal_id or key or ""
-    return {"run": run, "name": name, "new": await ops.signal(run, name, ask.payload, signal_id=signal_id)}
+    async with unmoved(ops, run, if_match) as seen:
+        new = await ops.signal(run, name, ask.payload, signal_id=signal_id, version=seen)
+    return {"run": run, "name": name, "new": new}
 
 
 def root_of(request: Request) -> str:
@@ -178,17 +184,26 @@ def root_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-async def _unmoved(ops: Operations, run: str, if_match: str | None) -> None:
-    """Where the caller names the version it has seen, that is still the run's when this is read."""
-    if if_match is not None:
-        check_unmoved(if_match, (await ops.run(run)).version, what=f"run {run}")
+@asynccontextmanager
+async def unmoved(ops: Operations, run: str, if_match: str | None) -> AsyncIterator[int]:
+    """The version that the caller has seen, 0 where it names none, for an act that is refused where the run has moved
+    since: the answer to that is 412, with the run as it stands now. Raises BadRequest."""
+    what = f"run {run}"
+    try:
+        yield named(if_match, what=what)
+    except Conflict as error:
+        if error.refusal != "moved":
+            raise
+        row = await ops.run(run)
+        now = {"current": run_view(row, await ops.serving())}
+        raise Refused(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
 
 
 async def _asked(
-    ops: Operations, run: str, if_match: str | None, response: Response, ask: Callable[[], Awaitable[None]]
+    ops: Operations, run: str, if_match: str | None, response: Response, ask: Callable[[int], Awaitable[None]]
 ) -> dict[str, Any]:
-    await _unmoved(ops, run, if_match)
-    await ask()
+    async with unmoved(ops, run, if_match) as seen:
+        await ask(seen)
     return await done(ops, run, response)
 
 

@@ -29,6 +29,7 @@ class Effect(Shape):
     node: str
     effect: str
     key: str
+    version: int = Field(description="What If-Match names.")
     status: str
     outcome: str
     code: str

@@ -1,0 +1,222 @@
+"""Two writers: what the caller has seen changes between its request's look and its commit, by another process's hand.
+
+The barrier stands at the store: the request's own commit waits until the other writer's has landed.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from outlast.core.commit import Commit, Put
+from outlast.core.machine import EffectStatus, LeaseStatus, Reason
+from outlast.core.overlay import Attention, dump_attention
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    NOTE,
+    RUN,
+    STORE,
+    TOKEN,
+    WORKER,
+    Approval,
+    Effect,
+    Run,
+    Token,
+    Worker,
+)
+from outlast.runtime.open import open_store
+from outlast.store.port import Store
+from outlast.testing.conformance.subject import put_run
+from tests.service.conftest import Running, Service
+
+TENANT = "default"
+Other = Callable[[Store], Awaitable[None]]
+
+
+class Scene(NamedTuple):
+    """A service without a worker over runs that wait for a person, and the address of its store."""
+
+    service: Service
+    url: str
+    runs: dict[str, str]
+    approvals: list[str]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Nothing moves by itself any more."""
+    url = f"sqlite:{tmp_path_factory.mktemp('races') / 'outlast.db'}"
+    runs: dict[str, str] = {}
+    with Running(url) as busy:
+        for name in ("cancel", "signal", "same signal", "extend", "adopt"):
+            runs[name] = busy.start("wish", text=name)
+            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["waiting_for"])
+        for name in ("continue", "fail", "cancel flagged"):
+            runs[name] = busy.start("call", order="broken")
+            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["attention"])
+        for name in ("give up", "happened"):
+            runs[name] = busy.start("call", order=name.replace(" ", "-"))
+            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["attention"])
+        approvals = [busy.asked()[0] for _ in range(2)]
+    with Running(url, worker=False) as service:
+        yield Scene(service, url, runs, approvals)
+
+
+def raced(scene: Scene, other: Other, ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """The answer to a request during which somebody else writes: after its last look, before its commit."""
+    store, met = scene.service.house.store, []
+    commit = store.commit
+
+    async def later(given: Commit, **more: Any) -> Any:
+        if not met and not any(isinstance(w, Put) and w.kind.name == "request" for w in given.writes):
+            met.append(given.label)
+            elsewhere = await open_store(scene.url)
+            await other(elsewhere)
+            await elsewhere.close()
+        return await commit(given, **more)
+
+    store.commit = later  # type: ignore[method-assign]  # the store's own, a moment later
+    try:
+        return ask()
+    finally:
+        store.commit = commit  # type: ignore[method-assign]
+        assert met, "the request came as far as its commit"
+
+
+def moves(run: str) -> Other:
+    async def move(store: Store) -> None:
+        row = await store.load(RUN, (TENANT, run))
+        assert isinstance(row, Run)
+        await store.commit(put_run(row))
+
+    return move
+
+
+def rows(scene: Scene, run: str) -> Any:
+    """What acts leave: notes, effects, approvals."""
+    store = scene.service.house.store
+
+    async def read() -> list[Any]:
+        return [await store.rows(kind, (TENANT, run)) for kind in (NOTE, EFFECT, APPROVAL)]
+
+    return scene.service.call(read())
+
+
+def refused_as_moved(scene: Scene, run: str, path: str, ask: Any, other: Other | None = None) -> None:
+    """412 with the run as it is now, and nothing done; what is asked with that version is done."""
+    tag = scene.service.get(f"/v1/runs/{run}").headers["etag"]
+    before = rows(scene, run)
+    answer = raced(scene, other or moves(run), lambda: scene.service.post(path, ask, if_match=tag))
+    assert (answer.status_code, answer.json()["refusal"]) == (412, "stale"), answer.text
+    now = scene.service.get(f"/v1/runs/{run}")
+    assert answer.headers["etag"] == now.headers["etag"] != tag
+    assert answer.json()["current"]["version"] == now.json()["version"]
+    assert rows(scene, run) == before
+    again = scene.service.post(path, ask, if_match=answer.headers["etag"])
+    assert again.status_code in (200, 202), again.text
+    assert rows(scene, run) != before
+
+
+@pytest.mark.req("RT-2")
+@pytest.mark.parametrize(
+    ("name", "path", "ask"),
+    [
+        ("cancel", "/v1/runs/{run}/cancel", {"reason": "no longer"}),
+        ("signal", "/v1/runs/{run}/signals/said", {"payload": {"text": "hello"}}),
+        ("same signal", "/v1/runs/{run}/signals/said", {"payload": {"text": "hello"}, "signal_id": "s-1"}),
+        ("continue", "/v1/runs/{run}/continue", {"reason": "mended"}),
+        ("fail", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "no use"}),
+        ("cancel flagged", "/v1/attention/{run}/resolve", {"choice": "cancel", "reason": "no use"}),
+        ("give up", "/v1/attention/{run}/resolve", {"choice": "give_up", "reason": "nobody knows"}),
+    ],
+)
+def test_a_run_that_moves_meanwhile_is_not_acted_on(scene: Scene, name: str, path: str, ask: Any) -> None:
+    run = scene.runs[name]
+    refused_as_moved(scene, run, path.format(run=run), ask)
+
+
+@pytest.mark.req("RT-2")
+def test_a_run_is_given_more_time_as_it_was_seen(scene: Scene) -> None:
+    run = scene.runs["extend"]
+    store = scene.service.house.store
+    row = scene.service.call(store.load(RUN, (TENANT, run)))
+    old = dump_attention([Attention(Reason.TOTAL_TIMEOUT, 1, "it is old")])
+    scene.service.call(store.commit(put_run(row, attention=old)))
+    refused_as_moved(scene, run, f"/v1/runs/{run}/extend", {"by": "P7D", "reason": "it is on its way"})
+
+
+@pytest.mark.req("RUN-8")
+def test_a_run_is_moved_to_a_version_as_it_was_seen(scene: Scene) -> None:
+    run = scene.runs["adopt"]
+    store = scene.service.house.store
+    now = scene.service.call(store.now())
+    serves = Worker(STORE, "w-2", 1, LeaseStatus.ALIVE, now.real + 60_000, "wish@2", "", now.real, now.real, "")
+    scene.service.call(store.commit(Commit((Put(WORKER, serves, 0),))))
+    refused_as_moved(scene, run, f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 2, "reason": "1 is gone"})
+
+
+@pytest.mark.req("RUN-4")
+def test_a_signal_that_came_meanwhile_is_not_new_and_no_conflict(scene: Scene) -> None:
+    """The same signal by another way, and then the run moved: it was asked for once, and is there once."""
+    run = scene.runs["same signal"]
+    tag = scene.service.get(f"/v1/runs/{run}").headers["etag"]
+
+    async def came(store: Store) -> None:
+        now = await store.now()
+        await store.commit(Commit((Put(TOKEN, Token(TENANT, run, "signal/s-2", "", "said", now.business), 0),)))
+        await moves(run)(store)
+
+    ask = {"payload": {"text": "hello"}, "signal_id": "s-2"}
+    path = f"/v1/runs/{run}/signals/said"
+    answer = raced(scene, came, lambda: scene.service.post(path, ask, if_match=tag))
+    assert (answer.status_code, answer.json()["new"]) == (202, False)
+
+
+@pytest.mark.req("EFF-2")
+def test_a_doubt_that_changes_meanwhile_is_not_settled(scene: Scene) -> None:
+    """As long as it is in doubt, but not as it was shown: with another error, for instance."""
+    run = scene.runs["happened"]
+    (effect,) = scene.service.get(f"/v1/runs/{run}/effects").json()["effects"]
+    (row,) = [each for each in rows(scene, run)[1] if isinstance(each, Effect)]
+
+    async def other(store: Store) -> None:
+        await store.commit(Commit((Put(EFFECT, row._replace(version=row.version + 1), row.version),)))
+
+    ask = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
+    path, tag = f"/v1/effects/{quote(effect['id'], safe='')}/resolve", f'"v{effect["version"]}"'
+    answer = raced(scene, other, lambda: scene.service.post(path, ask, if_match=tag))
+    assert (answer.status_code, answer.json()["refusal"]) == (412, "stale"), answer.text
+    assert answer.json()["current"]["status"] == EffectStatus.UNCERTAIN
+    settled = scene.service.post(path, ask, if_match=answer.headers["etag"])
+    assert (settled.status_code, settled.json()["status"]) == (200, EffectStatus.DONE)
+
+
+@pytest.mark.req("GATE-8")
+@pytest.mark.parametrize("verb", ["claim", "reassign"])
+def test_an_approval_that_changes_meanwhile_is_neither_claimed_nor_handed_on(scene: Scene, verb: str) -> None:
+    approval = scene.approvals[["claim", "reassign"].index(verb)]
+    tag = scene.service.get(f"/v1/approvals/{approval}").headers["etag"]
+
+    async def other(store: Store) -> None:
+        (row,) = (await store.page(APPROVAL, TENANT, {"id": approval})).rows
+        assert isinstance(row, Approval)
+        await store.commit(Commit((Put(APPROVAL, row._replace(version=row.version + 1), row.version),)))
+
+    body = {"to": "legal", "reason": "theirs"} if verb == "reassign" else None
+    path = f"/v1/approvals/{approval}/{verb}"
+    answer = raced(scene, other, lambda: scene.service.post(path, body, if_match=tag))
+    assert (answer.status_code, answer.json()["refusal"]) == (412, "stale"), answer.text
+    current = answer.json()["current"]
+    assert (current["who"], current["claimed_by"]) == ("finance", "")
+    assert scene.service.post(path, body, if_match=answer.headers["etag"]).status_code == 200
+
+
+def test_who_names_no_version_is_not_refused_for_one(scene: Scene) -> None:
+    """Without If-Match the act is about the run as it is: a move meanwhile is met by trying again."""
+    run = scene.runs["signal"]
+    path, ask = f"/v1/runs/{run}/cancel", {"reason": "no longer"}
+    answer = raced(scene, moves(run), lambda: scene.service.post(path, ask))
+    assert answer.status_code == 200, answer.text
