@@ -1,11 +1,13 @@
 """Reads of a SQLite file, in a few threads with a connection each; no read holds a transaction longer than its rows.
 
-A queue and two threads of our own: handing a read to `concurrent.futures` and back costs more than most reads do.
+A queue and two threads of our own, and one hand-over for all reads of one turn of a loop: to hand a read to a thread
+and its answer back costs more than most reads do.
 """
 
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +36,8 @@ from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 T = TypeVar("T")
 
 THREADS = 2
+TOGETHER_S = 0.001
+"""Answers of one hand-over go back together, but wait for the next ones no longer than this."""
 ALL_ROWS = -1  # SQLite: no limit
 
 
@@ -41,8 +45,17 @@ class _Read(NamedTuple):
     """A read that waits for a thread, and who waits for its answer."""
 
     read: Callable[[sqlite3.Connection], Any]
-    loop: asyncio.AbstractEventLoop
     answer: "asyncio.Future[Any]"
+
+
+class _Reads(NamedTuple):
+    """What a loop asked for in one turn."""
+
+    loop: asyncio.AbstractEventLoop
+    reads: list[_Read]
+
+
+_Found = tuple["asyncio.Future[Any]", Any, Exception | None]
 
 
 class Readers:
@@ -51,13 +64,15 @@ class Readers:
     def __init__(self, database: Database, ticker: Ticker) -> None:
         self._database = database
         self._ticker = ticker
-        self._queue: SimpleQueue[_Read | None] = SimpleQueue()  # None: the end of one thread
+        self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None: the end of one thread
+        self._turns: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # what each loop has asked for in this turn
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
 
-    async def do(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `read` in a reader's thread. Raises Unavailable when the file cannot be read."""
+    async def do(self, read: Callable[[sqlite3.Connection], T], *, long: bool = False) -> T:
+        """Run `read` in a reader's thread, together with what else this loop asks for in this turn; where it may take
+        `long`, by itself. Raises Unavailable when the file cannot be read."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         with self._lock:
@@ -65,11 +80,23 @@ class Readers:
                 raise Unavailable("the store is closed")
             if len(self._threads) < THREADS:
                 self._begin()
-            self._queue.put(_Read(read, loop, answer))
+            if long:
+                self._queue.put(_Reads(loop, [_Read(read, answer)]))
+            elif (turn := self._turns.get(loop)) is not None:
+                turn.append(_Read(read, answer))
+            else:
+                self._turns[loop] = [_Read(read, answer)]
+                loop.call_soon(self._hand_over, loop)
         try:
             return await answer
         except sqlite3.Error as error:
             raise Unavailable(f"the store cannot be read: {error_name(error)}", str(error)) from error
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            turn = self._turns.pop(loop, None)
+            if turn is not None:  # else `close` has handed it over
+                self._queue.put(_Reads(loop, turn))
 
     def _begin(self) -> None:
         name = f"outlast-reader_{len(self._threads)}"
@@ -77,7 +104,7 @@ class Readers:
         self._threads[-1].start()
 
     def _serve(self) -> None:
-        """What a thread does: one read after the other, over a connection that is opened for the first."""
+        """What a thread does: one turn's reads after the other's, over a connection that is opened for the first."""
         db: sqlite3.Connection | None = None
         try:
             while (asked := self._queue.get()) is not None:
@@ -87,24 +114,30 @@ class Readers:
             if db is not None:
                 db.close()
 
-    def _answer(self, asked: _Read, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
-        found, failed = None, None
-        if not asked.answer.cancelled():
+    def _answer(self, asked: _Reads, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
+        found: list[_Found] = []
+        began = time.monotonic()
+        for each in asked.reads:
+            if each.answer.cancelled():
+                continue
             try:
                 db = db or self._database.reader()
-                found = asked.read(db)
+                found.append((each.answer, each.read(db), None))
             except Exception as error:  # whatever it is, it is told to whoever has asked
-                failed = error
-            try:
-                asked.loop.call_soon_threadsafe(_tell, asked.answer, found, failed)
-            except RuntimeError:
-                pass  # the loop is closed: nobody is left to hear
+                found.append((each.answer, None, error))
+            if time.monotonic() - began > TOGETHER_S:
+                _send_back(asked.loop, found)
+                found, began = [], time.monotonic()
+        _send_back(asked.loop, found)
         return db
 
     def close(self) -> None:
         """End the threads and their connections; blocks until the last read is over."""
         with self._lock:
             self._closed = True
+            for loop, turn in self._turns.items():
+                self._queue.put(_Reads(loop, turn))
+            self._turns.clear()
             for _ in self._threads:
                 self._queue.put(None)
         for thread in self._threads:
@@ -198,10 +231,19 @@ class Readers:
         return min((due for due in found if due is not None), default=None)
 
 
-def _tell(answer: "asyncio.Future[Any]", found: Any, failed: Exception | None) -> None:
-    if answer.done():
-        return  # its awaiter was cancelled
-    if failed is not None:
-        answer.set_exception(failed)
-    else:
-        answer.set_result(found)
+def _send_back(loop: asyncio.AbstractEventLoop, found: list[_Found]) -> None:
+    if found:
+        try:
+            loop.call_soon_threadsafe(_tell, found)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to hear
+
+
+def _tell(answers: list[_Found]) -> None:
+    for answer, found, failed in answers:
+        if answer.done():
+            continue  # its awaiter was cancelled
+        if failed is not None:
+            answer.set_exception(failed)
+        else:
+            answer.set_result(found)

@@ -104,7 +104,7 @@ class SqliteStore(Desk):
     async def count(self, kind: Kind, prefix: Key) -> int:
         """See the port."""
         self._check_process()
-        return await self._readers.do(lambda db: self._readers.count(db, kind, prefix))
+        return await self._readers.do(lambda db: self._readers.count(db, kind, prefix), long=True)
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""
@@ -121,7 +121,7 @@ class SqliteStore(Desk):
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
         """See the port."""
         self._check_process()
-        return await self._readers.do(lambda db: self._readers.tally(db, kind, tenant, column))
+        return await self._readers.do(lambda db: self._readers.tally(db, kind, tenant, column), long=True)
 
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
         """See the port."""
@@ -131,7 +131,7 @@ class SqliteStore(Desk):
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         """See the port."""
         self._check_process()
-        return await self._readers.do(lambda db: self._readers.census(db, kind, columns, filled))
+        return await self._readers.do(lambda db: self._readers.census(db, kind, columns, filled), long=True)
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
         """See the port."""
