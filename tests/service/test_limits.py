@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from outlast.errors import BadRequest
+from outlast.errors import BadRequest, Fault, Unavailable, Unverifiable
 from outlast.service.body import Bounds
 from outlast.service.depth import check_shape
+from outlast.service.problems import answer
 from tests.service.conftest import Running, Service
 
 START = "/v1/workflows/refund/runs"
@@ -30,11 +31,12 @@ def send(service: Service, body: bytes, **headers: str) -> Any:
         (b" " * (1024 * 1024 + 1), 413, "body_too_large"),
         (b"[" * 65 + b"]" * 65, 422, "too_deep"),
         (b'{"a":' * 100_000, 422, "too_deep"),
+        (b'["' + b"\\\\" + b'",' + b"[" * 65 + b"]" * 66, 422, "too_deep"),  # behind a text that ends with a backslash
         (b"[" + b"1," * 10_001 + b"1]", 422, "too_many_values"),
         (json.dumps({"input": {"order_id": "x" * 300_000}}).encode(), 422, "text_too_long"),
         (b'{"input": {"cents": ' + b"9" * 5_000 + b"}}", 422, "text_too_long"),
         (b"\xef\xbb\xbf{}", 422, "not_json"),
-        (b"not json", 422, ""),
+        (b"not json", 422, "not_json"),
         (b"\xff\xfe{}", 422, None),
         (b'{"input": {"cents": 1e999, "order_id": "a"}}', 422, None),
         (b'{"input": {"cents": 1, "order_id": "\\ud800"}}', 422, None),
@@ -60,6 +62,25 @@ def test_no_body_makes_the_look_at_it_slow() -> None:
         except BadRequest:
             pass
         assert time.perf_counter() - began < 5, "quadratic work takes minutes"
+
+
+@pytest.mark.parametrize("path", ["/v1/runs?stauts=failed", "/v1/me?x=1", "/v1/runs/{run}?limit=1", "/v1/events?q=a"])
+def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -> None:
+    """A filter misspelt would filter nothing, and whoever acts on the list would act on all of it."""
+    answer = service.get(path.format(run=service.start()), headers={"Accept": "text/event-stream"})
+    assert answer.status_code == 422 and "is not known" in answer.json()["detail"], answer.text
+    assert service.client.post(f"{START}?dry=1", json={"input": {"order_id": "q"}}).status_code == 422
+    assert not any(run["status"] == "failed" for run in service.get("/v1/runs?q=q&status=failed").json()["runs"])
+
+
+def test_a_head_is_a_get_without_its_body(service: Service) -> None:
+    run = service.start()
+    for path in ("/healthz", "/readyz", "/openapi.json", f"/v1/runs/{run}/input", f"/v1/runs/{run}/events"):
+        whole, head = service.get(path), service.client.head(path, headers={"Accept": "text/event-stream, */*"})
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers["content-type"] == whole.headers["content-type"], "never a stream"
+    assert service.client.head("/v1/runs/none").status_code == 404
+    assert service.client.head(f"/v1/runs/{run}/cancel").status_code == 405
 
 
 def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
@@ -182,3 +203,10 @@ def test_unknown_fields_are_refused_everywhere(service: Service) -> None:
     assert len(bodies) >= 8
     for name in bodies:
         assert document["components"]["schemas"][name]["additionalProperties"] is False, name
+
+
+def test_who_is_away_is_logged_in_one_line_and_a_fault_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    answer(Unverifiable("credentials cannot be checked now", "the keys cannot be fetched"), "req_1")
+    answer(Unavailable("the store cannot be reached"), "req_2")
+    answer(Fault("broken", "by us"), "req_3")
+    assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]

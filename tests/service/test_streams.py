@@ -75,6 +75,16 @@ def test_who_comes_back_goes_on_after_the_last_one(service: Service) -> None:
     assert service.get("/v1/runs/none/events", headers=STREAM).status_code == 404
 
 
+@pytest.mark.req("RUN-7")
+def test_who_names_an_event_that_has_not_been_is_told_so(service: Service) -> None:
+    """As after a restore: silence until the history has grown past it would lose what comes before."""
+    run = service.start()
+    service.asked(run)
+    answer = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": "99"})
+    assert (answer.status_code, answer.json()["refusal"]) == (422, "bad_header")
+    assert f"run {run} has " in answer.json()["detail"]
+
+
 def test_all_runs_of_the_tenant(service: Service) -> None:
     assert service.get("/v1/events").json()["refusal"] == "not_acceptable"
     with stream(service, "/v1/events") as events:

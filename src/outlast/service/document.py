@@ -12,7 +12,8 @@ EVERYWHERE: Final = {
     401: "Who are you?",
     403: "Not allowed.",
     422: "The request does not fit.",
-    429: "Too many failures.",
+    429: "Too many failures, or too many requests at once: `Retry-After`.",
+    503: "The store cannot be reached, or the issuer's keys: `Retry-After`. Nothing was acknowledged.",
 }
 OF_ONE: Final = {404: "There is none."}
 OF_POSTS: Final = {

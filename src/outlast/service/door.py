@@ -4,11 +4,13 @@ asked before?"""
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.errors import BadRequest
+from outlast.errors import BadRequest, InvalidInput
 from outlast.service import problems
 from outlast.service.audited import audited
 from outlast.service.body import CLOSE, read_body
@@ -29,6 +31,8 @@ class Door(APIRoute):
         inner = super().get_route_handler()
         operation = self.operation_id
         assert operation, f"{self.path} has no operation id"
+        fields = get_flat_params(self.dependant)
+        takes = frozenset(each.alias for each in fields if isinstance(each.field_info, Query))
 
         async def pass_through(request: Request) -> Response:
             house: House = request.app.state.house
@@ -37,6 +41,7 @@ class Door(APIRoute):
 
             async def write() -> Response:
                 permit(principal, operation)
+                _check_query(request, takes)
                 try:
                     body = await read_body(request, house.bounds)
                 except BadRequest as error:
@@ -52,7 +57,18 @@ class Door(APIRoute):
             if request.method not in READS:
                 return await audited(request, principal, operation, write)
             permit(principal, operation)
+            _check_query(request, takes)
             async with house.turns.of(principal.tenant):
                 return await inner(request)
 
         return pass_through
+
+
+def _check_query(request: Request, takes: frozenset[str]) -> None:
+    """Raise InvalidInput for a parameter that the operation does not take: a filter misspelt would filter nothing."""
+    if not request.scope["query_string"]:
+        return
+    if other := [name for name in request.query_params if name not in takes]:
+        problems_ = [(f"query.{name[:100]}", "is not known") for name in other[:100]]
+        takes_ = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"
+        raise InvalidInput("the request does not fit", problems=problems_, fix=takes_)

@@ -38,6 +38,9 @@ class Gate:
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
+        head = scope["method"] == "HEAD"
+        if head:
+            scope = _as_get(scope)
         scope["outlast.request_id"] = request_id
         started = False
 
@@ -48,6 +51,8 @@ class Gate:
                 present = {name.lower() for name, _ in message.get("headers", [])}
                 extra = [pair for pair in SAFE if pair[0] not in present]
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode()), *extra]
+            elif head:
+                message["body"] = b""
             await send(message)
 
         try:
@@ -74,6 +79,11 @@ class Gate:
                 "the address cannot be one of ours", "ids hold letters, digits, dots, dashes and underscores only",
                 "write the id as it was given", refusal="bad_path",
             )  # fmt: skip
+
+
+def _as_get(scope: Scope) -> Scope:
+    """What a HEAD asks for: the answer to a GET without its body (RFC 9110), and never a stream, which has no end."""
+    return {**scope, "method": "GET", "headers": [pair for pair in scope["headers"] if pair[0] != b"accept"]}
 
 
 def _request_id(scope: Scope) -> str:

@@ -87,7 +87,8 @@ def answer(
     """The whole answer. `more`: further members, such as the present state of what has moved."""
     status = status_of(error)
     if status >= 500:
-        log.error("request %s: %s", request_id, error, exc_info=error)
+        known = isinstance(error, errors.Unverifiable | errors.Unavailable)  # away: where in our code says nothing
+        log.error("request %s: %s", request_id, error, exc_info=None if known else error)
         error = _inert(error)
     extra = dict(headers or {})
     if status == 401:
@@ -137,6 +138,10 @@ def of_http(error: HTTPException) -> errors.OutlastError:
 
 def of_validation(error: RequestValidationError) -> errors.OutlastError:
     """Everything that is wrong with parameters and body, at once; never what was sent, which may be a secret."""
+    for each in error.errors():
+        if each["type"] == "json_invalid":
+            why = f"character {int(each['loc'][-1]) + 1}: {each['ctx']['error']}"
+            return errors.BadRequest("the body is not JSON", why, "send JSON in UTF-8", refusal="not_json")
     found = [(".".join(str(part) for part in each["loc"]), str(each["msg"])) for each in error.errors()]
     return errors.InvalidInput(
         "the request does not fit", fix="see /openapi.json for what it takes", problems=found[:100]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.events import EventType
-from outlast.core.rows import is_over
+from outlast.core.rows import Run, is_over
 from outlast.errors import BadRequest, LimitExceeded
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, instant, result_view, takeovers_of, visits_of
@@ -55,7 +55,7 @@ async def list_events(
     """
     row = await ops.run(run)
     if wants_stream(accept):
-        return await _stream(house, ops, request, run, _number(last, after))
+        return await _stream(house, ops, request, row, _number(last, after))
     events = await ops.history(run, after=after, limit=limit)
     end = events[-1].seq if events else after
     more = str(end) if len(events) == limit else ""
@@ -67,10 +67,13 @@ async def list_events(
     }
 
 
-async def _stream(house: House, ops: Operations, request: Request, run: str, after: int) -> Response:
+async def _stream(house: House, ops: Operations, request: Request, row: Run, after: int) -> Response:
+    if after > row.seq and not is_over(row):  # of a store restored since, say: silence would pass for «nothing new»
+        why = f"run {row.run} has {row.seq} events"
+        raise BadRequest("Last-Event-ID is none of this stream", why, "begin without it", refusal="bad_header")
     _room(house)
-    listener = await house.live.listen(ops.tenant, run)
-    frames = _of_run(ops, run, after, listener)
+    listener = await house.live.listen(ops.tenant, row.run)
+    frames = _of_run(ops, row.run, after, listener)
     return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
 
