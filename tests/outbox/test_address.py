@@ -111,6 +111,14 @@ def test_the_form_of_a_url(url: str) -> None:
 
 
 @pytest.mark.req("OUT-6")
+@pytest.mark.parametrize("url", ["ftp://example.com:443/", "file://example.com:443/", "ws://example.com:443/"])
+def test_nothing_but_http_is_spoken_whatever_else_is_allowed(url: str) -> None:
+    for reach in (PUBLIC, DEVELOPMENT):
+        with pytest.raises(InvalidInput, match="names a host"):
+            checked_url(url, reach)
+
+
+@pytest.mark.req("OUT-6")
 def test_one_address_inside_among_several_refuses_the_name() -> None:
     async def live() -> None:
         with pytest.raises(NotAllowed):

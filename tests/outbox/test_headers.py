@@ -6,11 +6,12 @@ import logging
 
 import pytest
 
-from outlast.core.limits import HEADERS_MAX
+from outlast.core.limits import ANSWER_CHARS_MAX, HEADERS_MAX
 from outlast.errors import InvalidInput
 from outlast.outbox.headers import checked_headers
 from outlast.runtime.webhook_views import delivery_view, made_view, whole_webhook_view
 from outlast.runtime.webhooks import Standing
+from outlast.telemetry.redact import GONE
 from tests.outbox.helpers import Got, Receiver, a_store, answer, dispatching, settled, until, working
 
 pytestmark = [pytest.mark.req("OUT-3"), pytest.mark.usefixtures("quick")]
@@ -91,3 +92,49 @@ def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pyt
     assert "['x-api-key']" in str(shown[0]), "its name may be seen"
     for each in [*map(str, shown), caplog.text]:
         assert VALUE not in each and secret not in each
+
+
+def test_an_error_made_of_the_answer_repeats_no_secret(url: str) -> None:
+    """What answers with no HTTP at all is quoted in the error: there the headers that it was sent may stand."""
+
+    async def echo(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"{got.headers['x-api-key']} {secret}\r\n\r\n".encode())
+        await writer.drain()
+
+    secret = ""
+
+    async def live() -> list[str]:
+        nonlocal secret
+        async with a_store(url) as ops, Receiver(echo).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
+            name, secret = made.subscription.subscription, made.secret
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 1}, run_id="r")
+
+                async def failed() -> bool:
+                    return bool((await ops.webhooks.deliveries(name))[0])
+
+                await until(failed)
+            tried = await ops.webhooks.test(name)
+            rows, _ = await ops.webhooks.deliveries(name)
+            return [tried.error, *(row.error for row in rows)]
+
+    for error in asyncio.run(live()):
+        assert "RemoteProtocolError" in error and GONE in error, error
+        assert VALUE not in error and secret not in error
+
+
+def test_an_answer_that_is_cut_within_a_secret_keeps_no_piece_of_it(url: str) -> None:
+    """Only its beginning is kept, and that may end anywhere."""
+
+    async def echo(got: Got, writer: asyncio.StreamWriter) -> None:
+        filled = "x" * (ANSWER_CHARS_MAX - len(VALUE) + 1) + VALUE
+        await answer(422, filled.encode())(got, writer)
+
+    async def live() -> str:
+        async with a_store(url) as ops, Receiver(echo).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
+            return (await ops.webhooks.test(made.subscription.subscription)).answer
+
+    said = asyncio.run(live())
+    assert said.startswith("xxx") and said.endswith(GONE) and VALUE[:6] not in said

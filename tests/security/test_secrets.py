@@ -63,6 +63,69 @@ def test_a_text_that_says_a_secret_is_redacted(text: str) -> None:
     assert SECRET not in redact(text)
 
 
+# Each by itself, where nothing names it; what follows the last bar must not be seen.
+FORMS = [
+    "sk-|canary77AQ", "pk-|canary77AQ", "rk-|canary77AQ", "sk_|live_canary77AQ", "pk_|canary77AQ", "rk_|canary77AQ",
+    "whsec_|Y2FuYXJ5Nzc=", "olt_|canary77AQcanary77AQx", "ghp_|canary77AQ", "gho_|canary77AQ", "ghu_|canary77AQ",
+    "ghs_|canary77AQ", "ghr_|canary77AQ", "github_pat_|canary77AQ", "glpat-|canary77AQ", "xoxa-|canary77AQ",
+    "xoxb-|canary77AQ", "xoxp-|canary77AQ", "xoxr-|canary77AQ", "xoxs-|canary77AQ", "AKIA|CANARY77AQCANARY",
+    "ASIA|CANARY77AQCANARY", "eyJhbGciOiJ9.|eyJzdWIiOiJjYW5hcnkifQ.canary77AQ", "basic |canary77AQ",
+    "digest |canary77AQ", "bearer |canary77AQ",
+    "-----BEGIN EC PRIVATE KEY-----|canary77AQ\nx\n-----END EC PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----|canary77AQ, and it goes on",
+]  # fmt: skip
+NAMES = ["password", "passwd", "secret", "token", "api_key", "api-key", "apikey", "authorization", "credentials",
+         "private_key", "private-key", "privateKey", "X-Api-Key", "DB_PASSWORD", "client-secret"]  # fmt: skip
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_of_a_known_form_is_left_out_where_nothing_names_it(form: str) -> None:
+    said = redact(f"it answered: {form.replace('|', '')}")
+    assert form.rpartition("|")[2] not in said and GONE in said, said
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_of_a_secret_is_known(name: str) -> None:
+    assert redacted({name: SECRET, "n": 1}) == {name: GONE, "n": 1}
+    assert secrets_in({name: SECRET}) == {SECRET}
+    for said in (f"{name}={SECRET}", f"{name}: {SECRET}", f'"{name}": "{SECRET}"', f"{name} = '{SECRET}'"):
+        assert SECRET not in redact(f"as {said}, and more"), said
+
+
+CUT = [
+    f"password={SECRET}", f'{{"password": "a b {SECRET}", "n": 1}}', f"{{'api_key': 'a b {SECRET}'}}",
+    json.dumps(json.dumps({"password": SECRET})), f"postgresql://app:{SECRET}@db/x", f"Authorization: Basic {SECRET}",
+    f'"secret": "a\\"{SECRET}"',
+]  # fmt: skip
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("text", CUT)
+def test_a_text_that_was_cut_within_a_secret_holds_no_piece_of_it(text: str) -> None:
+    """Errors, answers and audit lines are cut before anybody knows what is in them."""
+    for end in range(text.index(SECRET) + 6, len(text)):
+        said = redact(f"it answered: {text[:end]}")
+        assert SECRET[:6] not in said, said
+
+
+def test_a_known_secret_is_left_out_to_its_last_piece() -> None:
+    """The text was cut within it, or another secret begins alike."""
+    for end in range(6, len(SECRET)):
+        assert SECRET[:6] not in redact(f"cannot log in as {SECRET[:end]}", [SECRET])
+    longer = f"{SECRET}-and-more"
+    for known in ([SECRET, longer], [longer, SECRET]):
+        assert redact(f"{longer}!", known) == f"{GONE}!"
+    assert redact(f"as {SECRET[:5]}", [SECRET]) == f"as {SECRET[:5]}", "so short a piece stands in every other word"
+
+
+def test_where_something_listens_is_no_secret() -> None:
+    for text in ("http://127.0.0.1:7168", "it listens on http://127.0.0.1:7168.", "(http://host:80)", "http://[::1]:7168",
+                 '{"url": "http://127.0.0.1:7168"}', "postgresql://db:5432/outlast"):  # fmt: skip
+        assert redact(text) == text
+
+
 def test_a_known_secret_is_left_out_where_nothing_names_it() -> None:
     known = secrets_in(b'{"password": "canary-Pass-77AQ", "pin": "1", "token": "short"}')
     assert known == {SECRET}

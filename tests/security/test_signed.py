@@ -106,6 +106,8 @@ def forged() -> dict[str, str]:
         "kid is SQL": token(kid="k0' OR '1'='1"),
         "kid is an address": token(kid="http://127.0.0.1:1/keys"),
         "kid is a number": raw(b'{"alg":"RS256","kid":0}', json.dumps(claims()).encode()),
+        "kid is a list": raw(b'{"alg":"RS256","kid":["k0"]}', json.dumps(claims()).encode()),
+        "kid is empty": token(kid=""),
         "kid is endless": token(kid="k" * 1000),
         "another algorithm": token(algorithm="RS512"),
         "an algorithm not listed": token(algorithm="PS256"),
@@ -153,6 +155,20 @@ def forged() -> dict[str, str]:
 def test_a_forged_token_is_refused(issuer: Issuer, which: str) -> None:
     assert refusal(issuer, forged()[which]) == "invalid"
     assert set(issuer.paths) <= {"/certs"}, "nothing is fetched that a token names"
+
+
+HEADERS_OF_NOBODY = [
+    "alg none", "alg None", "no alg", "alg as a list", "no kid", "kid is a number", "kid is a list", "kid is empty",
+    "kid is endless", "another algorithm", "an algorithm not listed", "its own key", "its own key set",
+    "critical extension", "another kind of token", "a header twice", "two dots", "no dots", "empty parts", "not base64",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", HEADERS_OF_NOBODY)
+def test_a_header_that_cannot_be_ours_costs_the_issuer_nothing(issuer: Issuer, which: str) -> None:
+    """Not one fetch: whoever has no credential sends as many of these as he likes."""
+    assert refusal(issuer, forged()[which]) == "invalid"
+    assert issuer.fetches == 0
 
 
 @pytest.mark.parametrize("secret", [pem(RSA_KEYS[0]), json.dumps(public("k0", RSA_KEYS[0])).encode()])

@@ -1,4 +1,8 @@
-"""Secrets have no place in logs, spans and errors: what looks like one is left out (S29)."""
+"""Secrets have no place in logs, spans and errors: what looks like one is left out (S29).
+
+Texts come here cut (an answer's beginning, a sentence's first 2,000 characters): the beginning of a secret with which
+a text ends is left out too.
+"""
 
 import json
 import re
@@ -7,13 +11,19 @@ from functools import lru_cache
 from typing import Any, Final
 
 GONE: Final = "[redacted]"
-_WORDS: Final = r"(?:password|passwd|secret|token|api[_-]?key|apikey|authorization|credential|private[_-]?key)"
+_WORDS: Final = r"(?:password|passwd|secret|token|api[_-]?key|authorization|credential|private[_-]?key)"
 # Bounded and possessive: the texts are also of those who would like a worker to stand still (S19).
 _PATTERNS: Final = tuple(
     (needed, re.compile(pattern, flags))
     for needed, pattern, flags in (
         # user:password@ of a URL or DSN; the user stays
         ("://", r"(?P<keep>\b[a-z][a-z0-9+.-]{0,20}+://[^\s:/@]{0,200}+:)[^\s/]{1,250}(?=@)", re.IGNORECASE),
+        # … and one that was cut before its @; what is a port or an address of IPv6 stays
+        (
+            "://",
+            r"(?P<keep>\b[a-z][a-z0-9+.-]{0,20}+://[^\s:/@\[]{0,200}+:)(?!\d{1,5}\W{0,9}\Z)[^\s/@]{1,250}\Z",
+            re.IGNORECASE,
+        ),
         ("", r"(?P<keep>\b(?:bearer|basic|digest)\s{1,9}+)[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE),
         ("k-", r"(?P<keep>)\b[spr]k-[A-Za-z0-9_-]{8,}", 0),  # keys of model and payment providers
         ("k_", r"(?P<keep>)\b[spr]k_[A-Za-z0-9_-]{8,}", 0),
@@ -39,7 +49,7 @@ _PATTERNS: Final = tuple(
 _NAMED: Final = re.compile(
     rf"(?P<keep>(?<![\w-])(?=[\w-]{{0,200}}?{_WORDS})[\w-]{{1,200}}+\\{{0,4}}[\"']?\s{{0,9}}+[=:]\s{{0,9}}+)"
     r"(?!\[redacted\]|(?:bearer|basic|digest)\s+(?:\[redacted\]|…))"
-    r"(?:\\{1,4}\"[^\"]*\"|\"(?:[^\"\\]|\\.)*+\"|'[^']*'|[^\s,;&}\"']+)",
+    r"(?:\\{1,4}\"[^\"]*(?:\"|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|'[^']*(?:'|\Z)|[^\s,;&}\"']+)",
     re.IGNORECASE | re.DOTALL,
 )
 _CLEAN: Final = rf"\g<keep>{GONE}"
@@ -52,12 +62,20 @@ KNOWN_CHARS_MIN: Final = 6
 
 def redact(text: str, known: Collection[str] = ()) -> str:
     """The text, without what looks like a secret, and without those that are known (`secrets_in`)."""
-    for secret in known:
-        text = text.replace(secret, GONE)
+    for secret in sorted(known, key=len, reverse=True):  # one may be the beginning of another
+        text = _cut(text.replace(secret, GONE), secret)
     for needed, pattern in _PATTERNS:
         if needed in text:
             text = pattern.sub(_CLEAN, text)
     return _NAMED.sub(_CLEAN, text) if "=" in text or ":" in text else text
+
+
+def _cut(text: str, secret: str) -> str:
+    """Without the beginning of the secret, where the text ends with it."""
+    for n in range(min(len(secret) - 1, len(text)), KNOWN_CHARS_MIN - 1, -1):
+        if text.endswith(secret[:n]):
+            return text[:-n] + GONE
+    return text
 
 
 def redacted(value: Any, name: str = "") -> Any:
