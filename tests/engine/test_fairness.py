@@ -15,7 +15,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.sqlite import open_without_sync
-from tests.engine.world import State, World, one_node
+from tests.engine.world import MINUTE, State, World, one_node
 
 Ctx = Context[State]
 BACKLOG = 5_000
@@ -98,3 +98,46 @@ async def test_a_place_that_becomes_free_goes_to_whoever_holds_fewest(world: Wor
         held.append(Counter(tenant for tenant, _ in gates)["globex"])
     assert held[:2] == [1, 2] and len(gates) == 4
     assert held[2:] == [2, 2, 2, 2], "what one gives back, one takes"
+
+
+@pytest.mark.req("RUN-5")
+async def test_the_last_places_are_kept_for_whoever_holds_less_than_a_share(world: World) -> None:
+    """Not where one tenant alone is served; once another was, its next run has a place at once."""
+    gates: dict[tuple[str, str], asyncio.Event] = {}
+
+    async def body(ctx: Ctx) -> None:
+        gate = gates[ctx.tenant, ctx.run_id] = asyncio.Event()
+        await gate.wait()
+        del gates[ctx.tenant, ctx.run_id]
+
+    async def end(tenant: str) -> None:
+        gates[min(key for key in gates if key[0] == tenant)].set()
+        await world.settle()
+
+    def held() -> Counter[str]:
+        return Counter(tenant for tenant, _ in gates)
+
+    flow = one_node(body)
+    for n in range(60):
+        await world.start(flow, f"a{n:02}", tenant="acme")
+    world.worker(flow, concurrency=20)
+    await world.settle()
+    assert held() == {"acme": 20}, "a tenant that is alone has all of them"
+    await world.start(flow, "g1", tenant="globex")
+    await end("acme")
+    assert held() == {"acme": 19, "globex": 1}
+    await end("globex")
+    assert held() == {"acme": 19}, "nothing is taken away"
+    for left in (18, 18, 18):
+        await end("acme")
+        assert held() == {"acme": left}, "two of twenty stay free, and those that end are followed"
+    for n in range(2, 5):
+        await world.start(flow, f"g{n}", tenant="globex")
+        assert held() == {"acme": 18, "globex": min(n - 1, 2)}, "at once, while there are any"
+    await end("acme")
+    assert held() == {"acme": 17, "globex": 3}
+    await world.pass_(11 * MINUTE)
+    while "globex" in held():
+        await end("globex")
+    await end("acme")
+    assert held() == {"acme": 20}, "who has not been seen for ten minutes is not waited for"

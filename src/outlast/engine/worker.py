@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Facts
 from typing import Any
@@ -35,6 +34,7 @@ from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
 from outlast.engine.outage import Outage
+from outlast.engine.places import Places
 from outlast.engine.pool import DaemonPool
 from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
@@ -95,6 +95,8 @@ class WorkerProcess:
         self._workflows = {workflow.lane: workflow for workflow in workflows}
         self._clock = clock
         self._concurrency = concurrency
+        self._places = Places(concurrency, clock)
+        self._keeps = False  # a place is free, and kept from those whose runs are due
         self._name = name
         self._threads = threads
         self._pool = DaemonPool(concurrency)
@@ -204,7 +206,7 @@ class WorkerProcess:
             taken = await self._take(())
             free = self._concurrency - len(self._holders)
             if free > 0 and taken < min(free, TAKE_MAX):
-                await self._sleep(await self._store.next_due(self._lanes()))
+                await self._sleep(None if self._keeps else await self._store.next_due(self._lanes()))
             elif free <= 0:
                 await self._wake.wait()
         except StoreError as error:
@@ -234,6 +236,7 @@ class WorkerProcess:
         lonely: list[str] = []
         before: dict[tuple[str, str], Run] = {}  # where somebody watches: each run as it was when it was claimed
         lanes = self._lanes()
+        room = self._places.among(self._holders)
 
         def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
             key = (run.tenant, run.run)
@@ -241,6 +244,8 @@ class WorkerProcess:
                 self._declined.add(key)
                 return None
             if run.lane not in lanes:  # of a dead worker that served more than we do
+                return None
+            if not owners and not room.has(key):
                 return None
             commit = claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners, alone=alone)
             if self._watch is not None:
@@ -255,8 +260,8 @@ class WorkerProcess:
         try:
             most = min(free, TAKE_OVER_MAX if owners else TAKE_MAX)
             n = most + len(self._declined)  # what is declined takes nobody's place
-            held = Counter(tenant for tenant, _ in self._holders)
-            runs = await self._store.take(lanes, n, step, owners=owners, held=held)
+            runs = await self._store.take(lanes, n, step, owners=owners, held=room.held)
+            self._keeps = room.refused
             rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
         finally:
             self._taking -= 1
@@ -291,6 +296,7 @@ class WorkerProcess:
         holder = Holder(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
         task = asyncio.create_task(holder.hold())
         self._holders[key] = task
+        self._places.walks(key[0])
         task.add_done_callback(lambda _: self._let_go(key))
 
     def _let_go(self, key: tuple[str, str]) -> None:
@@ -301,7 +307,7 @@ class WorkerProcess:
             self._alone = None
             self._wake.set()
         self._hold_alone()
-        if self._concurrency - len(self._holders) == 1 or self._draining or key in self._declined:
+        if self._concurrency - len(self._holders) == 1 or self._draining or self._keeps or key in self._declined:
             self._declined.discard(key)
             self._wake.set()
 
