@@ -26,6 +26,27 @@ def test_a_decision_names_what_was_shown(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("decision", ["approve", "reject", "again"])
+def test_no_decision_is_about_what_was_not_seen(service: Service, decision: str) -> None:
+    approval, tag = service.asked()
+    service.post(f"/v1/approvals/{approval}/claim")
+    stale = service.decide(approval, tag, decision)
+    assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+    assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.PENDING
+
+
+@pytest.mark.req("GATE-2")
+def test_what_names_no_version_decides_nothing(service: Service) -> None:
+    """«Whatever it is by now» is none, nor is one that never was."""
+    approval, _ = service.asked()
+    for tag in ("*", "v1", '"v0"', '"v01"', '"v"', '"1"', '"v1", "v2"', '"v1" x', '"v1', "0", '"v-1"', f'"v{10**16}"'):
+        for decision in ("approve", "reject"):
+            answer = service.decide(approval, tag, decision)
+            assert (answer.status_code, answer.json()["refusal"]) == (422, "bad_header"), tag
+    assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.PENDING
+
+
+@pytest.mark.req("GATE-2")
 def test_the_second_one_is_told_who_won(service: Service) -> None:
     approval, tag = service.asked()
     assert service.decide(approval, tag, "reject").status_code == 200

@@ -53,6 +53,11 @@ def test_what_is_too_much_or_no_json_is_refused(
     assert refusal is None or answer.json()["refusal"] == refusal
 
 
+def test_what_is_wide_or_holds_brackets_in_a_text_is_not_deep() -> None:
+    for body in (b"[" + b"[]," * 200 + b"[]]", b'["' + b"[" * 200 + b'"]', b'["\\"' + b"[{" * 200 + b'"]'):
+        check_shape(body)
+
+
 def test_no_body_makes_the_look_at_it_slow() -> None:
     """Half a megabyte of escapes and of quotes that never end: each byte is looked at once."""
     for body in (b'"' + b'\\"' * 500_000, b'"\\' * 500_000, b'["' * 30 + b"\\" * 900_001, b"-" * 1_000_000):
