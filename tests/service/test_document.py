@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import jsonschema_rs
+
 from outlast.runtime import views
 from outlast.service import shapes
 from outlast.service.identity import permissions
 from tests.service.conftest import Service
 
+AGAIN = "draw the examples again: python -m tests.service.examples"
 OPEN = {"healthz", "readyz"}
 
 
@@ -32,6 +35,7 @@ def test_every_operation_says_how_it_is_refused(service: Service) -> None:
         if name in OPEN:
             continue
         assert operation["summary"] and operation["description"], name
+        assert all(each.get("description") for each in operation.get("parameters", ())), name
         assert "application/problem+json" in operation["responses"]["422"]["content"], name
         if method == "post":
             assert any(p["name"] == "Idempotency-Key" for p in operation.get("parameters", ())), name
@@ -58,6 +62,38 @@ def test_what_is_answered_is_what_the_document_says(service: Service) -> None:
         operation = operations(service)[name][2]
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
         _same(document, schema, body, name)
+
+
+def test_every_body_has_an_example_and_every_example_is_valid(service: Service) -> None:
+    document = service.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    named = {"Problem"}
+    for _, _, operation in operations(service).values():
+        for part in (operation.get("requestBody", {}), *operation["responses"].values()):
+            for kind, content in part.get("content", {}).items():
+                if kind == "application/json":
+                    named.add(content["schema"]["$ref"].rpartition("/")[2])
+    assert {name for name in named if not schemas[name].get("examples")} == set(), AGAIN
+    for name, schema in schemas.items():
+        for example in schema.get("examples", ()):
+            whole = {**schema, "components": document["components"]}
+            wrong = [str(error) for error in jsonschema_rs.validator_for(whole).iter_errors(example)]
+            assert wrong == [], f"{name}: {AGAIN}"
+            if not name.endswith("Input") and name in named:
+                _known(document, schema, example, name)
+
+
+def _known(document: Any, schema: dict[str, Any], value: Any, where: str) -> None:
+    """No field of an example is one that the document does not know."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(value, dict) and "properties" in schema and not schema.get("additionalProperties"):
+        assert set(value) <= set(schema["properties"]), f"{where}: {AGAIN}"
+        for name, each in value.items():
+            _known(document, schema["properties"][name], each, f"{where}.{name}")
+    elif isinstance(value, list) and "items" in schema:
+        for each in value:
+            _known(document, schema["items"], each, where)
 
 
 def _same(document: Any, schema: dict[str, Any], value: Any, where: str) -> None:

@@ -20,7 +20,8 @@ SINCE_MAX = timedelta(days=36_500)
 _NAME = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$"
 RunId = Annotated[str, Path(pattern=_NAME, description="The run's id.", examples=["refu_0c9k2m4x7q1z"])]
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="The approval's id.", examples=["ap_91c2f03b7d"])]
-NamePart = Annotated[str, Path(pattern=_NAME, examples=["refund"])]
+NamePart = Annotated[str, Path(pattern=_NAME, description="The name in the code.", examples=["refund"])]
+WebhookId = Annotated[str, Path(pattern=_NAME, description="The webhook's id.", examples=["wh_catfh4b9q1da"])]
 EffectId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_=-]{1,1000}$", description="The id that GET …/effects shows.")]
 Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]

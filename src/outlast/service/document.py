@@ -1,5 +1,7 @@
 """The OpenAPI document: what FastAPI draws from the routes, with our one form of problems and its status codes."""
 
+import json
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -27,6 +29,7 @@ OF_POSTS: Final = {
 OF_DECISIONS: Final = {428: "If-Match is missing."}
 OF_STREAMS: Final = {406: "It is a stream only."}
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+EXAMPLES: Final = Path(__file__).with_name("examples.json")  # drawn by python -m tests.service.examples
 OPEN: Final = frozenset({"healthz", "readyz"})
 
 
@@ -41,6 +44,8 @@ def draw(app: FastAPI, *, secured: bool) -> dict[str, Any]:
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(problem.pop("$defs", {}))
     schemas["Problem"] = problem
+    for name, example in json.loads(EXAMPLES.read_text(encoding="utf-8")).items():
+        schemas[name]["examples"] = [example]
     if secured:
         document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"bearer": []}]

@@ -37,7 +37,7 @@ async def list_attention(
     request: Request,
     response: Response,
     reason: Annotated[Reason | None, Query(description="Only this reason.")] = None,
-    workflow: Annotated[str, Query(max_length=100)] = "",
+    workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
     cursor: Cursor = "",
     limit: Annotated[int, Query(ge=1, le=1_000, description="Runs that are looked at.")] = PAGE,
 ) -> dict[str, Any]:
@@ -82,8 +82,8 @@ async def list_ledger(
     ops: Ops,
     pages: Pages,
     status: Annotated[EffectStatus | None, Query(description="Only these; `uncertain` waits for a person.")] = None,
-    activity: Annotated[str, Query(max_length=100)] = "",
-    run: Annotated[str, Query(max_length=100)] = "",
+    activity: Annotated[str, Query(max_length=100, description="Only calls of this activity.")] = "",
+    run: Annotated[str, Query(max_length=100, description="Only calls of this run.")] = "",
     since: Since = None,
 ) -> dict[str, Any]:
     """What was done to the world, by whatever run, newest first, and what became of each call."""

@@ -84,7 +84,7 @@ async def list_runs(
     ops: Ops,
     pages: Pages,
     status: Annotated[RunStatus | None, Query(description="The engine's status.")] = None,
-    workflow: Annotated[str, Query(max_length=100)] = "",
+    workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
     attention: Annotated[bool, Query(description="Only those that a person must look at.")] = False,
     waiting_for: Annotated[WaitingKind | None, Query(description="Only those that wait for this.")] = None,
     q: Annotated[str, Query(max_length=100, description="In the run's id or correlation id.")] = "",

@@ -14,7 +14,7 @@ from outlast.runtime.lag import unsent
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
 from outlast.service import shapes
-from outlast.service.asks import Ask, Because, NamePart, Word
+from outlast.service.asks import Ask, Because, WebhookId, Word
 from outlast.service.door import Door
 from outlast.service.house import Ops
 from outlast.service.idempotency import NO_STORE
@@ -83,13 +83,13 @@ async def add_webhook(
 
 
 @router.get("/webhooks/{webhook}", operation_id="get_webhook", response_model=shapes.WholeWebhook, summary="Look at it")
-async def get_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
+async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     """How it fares, counted from its rows."""
     return whole_webhook_view(await ops.webhooks.get(webhook), await ops.webhooks.standing(webhook))
 
 
 @router.post("/webhooks/{webhook}/test", operation_id="test_webhook", response_model=shapes.Attempt, summary="Test it")
-async def send_test(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
+async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
     """Send a signed event of no run now, and answer what came back."""
     return attempt_view(webhook, await ops.webhooks.test(webhook))
 
@@ -98,7 +98,7 @@ async def send_test(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> 
     "/webhooks/{webhook}/rotate", operation_id="rotate_webhook", response_model=shapes.NewWebhook, summary="New secret"
 )
 async def rotate_webhook(
-    ops: Ops, webhook: NamePart, ask: Rotate, response: Response, key: IdempotencyKey = None
+    ops: Ops, webhook: WebhookId, ask: Rotate, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """For a while both secrets sign, so that the receiver can follow. A replayed answer has no secret in it."""
     response.headers["Cache-Control"] = NO_STORE
@@ -109,7 +109,7 @@ async def rotate_webhook(
 @router.post(
     "/webhooks/{webhook}/disable", operation_id="disable_webhook", response_model=shapes.Webhook, summary="Disable it"
 )
-async def disable_webhook(ops: Ops, webhook: NamePart, ask: Because, key: IdempotencyKey = None) -> dict[str, Any]:
+async def disable_webhook(ops: Ops, webhook: WebhookId, ask: Because, key: IdempotencyKey = None) -> dict[str, Any]:
     """Nothing is told until it is enabled."""
     return webhook_view(await ops.webhooks.disable(webhook, reason=ask.reason))
 
@@ -117,13 +117,13 @@ async def disable_webhook(ops: Ops, webhook: NamePart, ask: Because, key: Idempo
 @router.post(
     "/webhooks/{webhook}/enable", operation_id="enable_webhook", response_model=shapes.Webhook, summary="Enable it"
 )
-async def enable_webhook(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
+async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
     """It goes on where it was."""
     return webhook_view(await ops.webhooks.enable(webhook))
 
 
 @router.delete("/webhooks/{webhook}", operation_id="remove_webhook", response_model=shapes.Webhook, summary="Remove it")
-async def remove_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
+async def remove_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     """It ends for ever."""
     return webhook_view(await ops.webhooks.remove(webhook))
 
@@ -132,7 +132,7 @@ async def remove_webhook(ops: Ops, webhook: NamePart) -> dict[str, Any]:
     "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=shapes.Deliveries,
     summary="What was not accepted at once",
 )  # fmt: skip
-async def list_deliveries(ops: Ops, pages: Pages, webhook: NamePart, status: Settled = None) -> dict[str, Any]:
+async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Settled = None) -> dict[str, Any]:
     """Newest first; what was accepted at the first attempt leaves no row."""
     return await _deliveries(ops, pages, webhook, status)
 
@@ -156,7 +156,7 @@ async def _deliveries(ops: Operations, pages: Paging, webhook: str, status: Deli
     "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=shapes.Redelivered,
     summary="Tell all again that was given up",
 )  # fmt: skip
-async def redeliver_dead(ops: Ops, webhook: NamePart, key: IdempotencyKey = None) -> dict[str, Any]:
+async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
     """At most 1,000 events at once, the same bytes under the same webhook-ids; `more`: ask again for the others."""
     n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
     return {"redelivered": webhook, "events": n, "more": n >= AT_ONCE}

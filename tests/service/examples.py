@@ -1,0 +1,231 @@
+"""Draws the examples of the OpenAPI document from a real service: python -m tests.service.examples writes
+src/outlast/service/examples.json. Ids, digests and instants are made the same each time; a test compares the fields."""
+
+import asyncio
+import contextlib
+import hashlib
+import http.server
+import json
+import platform
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from outlast import Context, Workflow
+from outlast.outbox.address import Reach
+from outlast.runtime.webhooks import dispatching
+from outlast.service import document
+from tests.service import flows
+from tests.service.conftest import Running, Service
+
+TARGET: Final = Path(document.__file__).with_name("examples.json")
+JSON: Final = "application/json"
+MADE_UP: Final = {  # bodies of what takes a run of months to be asked for
+    "Extend": {"by": "P7D", "reason": "the supplier is on holiday"},
+    "Adopt": {"workflow": "refund", "version": 2, "node": "review", "reason": "version 1 is gone"},
+}
+WHOLE: Final = frozenset({"schema", "input_schema", "graph"})
+ID: Final = re.compile(r"\b(refu_|call_|wish_|sear_|ap_|wh_|w-|evt_|req_)[0-9A-Za-z+/=-]{8,}")
+HEX: Final = re.compile(r'"[0-9a-f]{64}"')
+INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+MEASURED: Final = re.compile(r'"(took_ms|loop_late_ms|loop_ticked_ms|heartbeat_ago_ms|pid)": \d+')
+SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/=]+")
+AGO: Final = re.compile(r"(?<= )[\d.]+m?s ago")
+
+
+class Search(BaseModel):
+    place: str
+
+
+searches = Workflow("search", state=Search)
+
+
+@searches.node(start=True)
+async def look(ctx: Context[Search]) -> None:
+    await ctx.emit({"company": "Acme Packaging GmbH", "city": ctx.state.place}, key="lead/acme")
+
+
+class Recorder:
+    """A client that keeps, of each schema of the document, the first body that was sent or came."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.kept: dict[str, Any] = dict(MADE_UP)
+        self._paths: dict[str, Any] = service.get("/openapi.json").json()["paths"]
+
+    def __call__(self, method: str, path: str, body: Any = None, /, tag: str = "", **ids: str) -> Any:
+        """One call of an operation, named by its path in the document."""
+        address, _, query = path.partition("?")
+        operation = self._paths[address][method]
+        headers = {"If-Match": tag} if tag else {}
+        answer = self.service.client.request(
+            method, f"{address.format(**ids)}?{query}".rstrip("?"), json=body, headers=headers
+        )
+        if body is not None:
+            self._keep(operation["requestBody"], body)
+        came = answer.json()
+        if answer.is_success:
+            self._keep(operation["responses"][str(answer.status_code)], _short(came))
+        else:
+            self.kept.setdefault("Problem", {name: value for name, value in came.items() if name != "current"})
+        return came
+
+    def _keep(self, of: dict[str, Any], body: Any) -> None:
+        schema = of["content"][JSON]["schema"]
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name:
+            self.kept.setdefault(name, body)
+
+
+def record(service: Service, receiver: str) -> dict[str, Any]:
+    """Every kind of body, each at least once."""
+    ask = Recorder(service)
+    service.until("/v1/versions", lambda body: body["versions"] and body["versions"][0]["topology"])
+    for path in ("/healthz", "/v1/workers", "/v1/versions", "/v1/me", "/v1/workflows"):
+        ask("get", path)
+    ask("get", "/v1/workflows/{name}", name="refund")
+    told = {"url": receiver, "name": "shop", "types": ["dev.outlast.workflow.*"]}
+    hook = ask("post", "/v1/webhooks", told)["webhook"]
+    given = {"input": {"order_id": "A-17", "cents": 4200}, "id": "refund-A-17"}
+    run = ask("post", "/v1/workflows/{name}/runs", given, name="refund")["run"]
+    approval, _ = service.asked(run)
+    ask("get", "/v1/runs?status=waiting")
+    for what in ("", "/input", "/explain", "/events"):
+        ask("get", f"/v1/runs/{{run}}{what}", run=run)
+    ask("get", "/v1/approvals?status=pending")
+    ask("post", "/v1/approvals/{approval}/reassign", {"to": "finance", "reason": "theirs"}, approval=approval)
+    ask("post", "/v1/approvals/{approval}/claim", approval=approval)
+    decide = {"decision": "approve", "reason": "under the limit", "alternative": 0, "changes": {"cents": 4000}}
+    tag = service.get(f"/v1/approvals/{approval}").headers["etag"]
+    ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
+    service.ended(run)
+    ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
+    for what in ("effects", "checkpoints", "timeline"):
+        ask("get", f"/v1/runs/{{run}}/{what}", run=run)
+    found = service.start("search", place="Cordoba")
+    service.ended(found)
+    ask("get", "/v1/runs/{run}/results", run=found)
+    wish = service.start("wish", text="?")
+    ask("post", "/v1/runs/{run}/signals/{name}", {"payload": {"text": "hi"}, "signal_id": "s-1"}, run=wish, name="said")
+    ask("post", "/v1/runs/{run}/cancel", {"reason": "ordered twice"}, run=service.start("wish", text="?"))
+    _operate(ask)
+    _hear(ask, hook)
+    return ask.kept
+
+
+def _operate(ask: Recorder) -> None:
+    service = ask.service
+    flagged = [service.start("call", order=order) for order in ("A-1", "broken", "broken")]
+    for each in flagged:
+        service.until(f"/v1/runs/{each}", lambda body: body["attention"])
+    ask("get", "/v1/attention")
+    (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]
+    said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it stands in the book"}
+    ask("post", "/v1/effects/{effect}/resolve", said, effect=effect["id"])
+    ask("post", "/v1/runs/{run}/continue", {"reason": "the line is mended"}, run=flagged[1])
+    ask("post", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "no use"}, run=flagged[2])
+    hold = {"what": "activity", "name": "ring"}
+    ask("post", "/v1/holds", {**hold, "reason": "the exchange is down"})
+    ask("get", "/v1/holds")
+    ask("post", "/v1/holds/release", hold)
+
+
+def _hear(ask: Recorder, hook: str) -> None:
+    ask.service.until(f"/v1/webhooks/{hook}/deliveries?status=dead", lambda body: body["deliveries"])
+    ask("get", "/v1/webhooks")
+    ask("get", "/v1/webhooks/{webhook}", webhook=hook)
+    ask("post", "/v1/webhooks/{webhook}/test", webhook=hook)
+    dead = ask("get", "/v1/deliveries")["deliveries"][0]
+    ask("post", "/v1/deliveries/{delivery}/redeliver", delivery=dead["delivery"])
+    ask("post", "/v1/webhooks/{webhook}/redeliver", webhook=hook)
+    ask("post", "/v1/webhooks/{webhook}/rotate", {"keep": "PT2H"}, webhook=hook)
+    ask("post", "/v1/webhooks/{webhook}/disable", {"reason": "noisy"}, webhook=hook)
+
+
+def _short(body: Any) -> Any:
+    """Lists show one; a traceback is its first line; schemas stay whole."""
+    if isinstance(body, dict):
+        return {name: value if name in WHOLE else _short(value) for name, value in body.items()}
+    if isinstance(body, list) and body and isinstance(body[0], dict):
+        return [_short(body[0])]
+    return body.partition("\n")[0] if isinstance(body, str) else body
+
+
+def tidied(text: str) -> str:
+    """What is another each time, made the same."""
+    seen: dict[str, str] = {}
+
+    def id_(found: re.Match[str]) -> str:
+        made = hashlib.sha256(f"{found[1]}{len(seen)}".encode()).hexdigest()
+        return seen.setdefault(found[0], found[1] + made[: len(found[0]) - len(found[1])])
+
+    def digest(found: re.Match[str]) -> str:
+        return seen.setdefault(found[0], f'"{hashlib.sha256(str(len(seen)).encode()).hexdigest()}"')
+
+    text = SECRET.sub("whsec_…", text)
+    first = min(INSTANT.findall(text))
+    text = INSTANT.sub(lambda found: _moved(found[0], first), HEX.sub(digest, ID.sub(id_, text)))
+    return AGO.sub("2m ago", MEASURED.sub(r'"\1": 12', text))
+
+
+def _moved(instant: str, first: str) -> str:
+    begin = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    at = begin + (datetime.fromisoformat(instant) - datetime.fromisoformat(first))
+    return f"{at.replace(microsecond=0):%Y-%m-%dT%H:%M:%S}.000Z"
+
+
+class _No(http.server.BaseHTTPRequestHandler):
+    """A receiver that takes nothing."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[str]:
+    """Its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _No)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/outlast"
+    finally:
+        server.shutdown()
+
+
+def recorded() -> dict[str, Any]:
+    """The examples, from a service of its own."""
+    workflows = (flows.refunds, flows.wishes, flows.calls, searches)
+    with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
+        with Running(f"sqlite:{folder}/outlast.db", workflows) as service:
+            service.house.reach = reach = Reach.of(private=True, plain=True, networks=())
+            sender = dispatching().dispatch(service.house.store, reach=reach)
+            telling = asyncio.run_coroutine_threadsafe(sender.run(), service.loop)
+            try:
+                found = record(service, receiver)
+            finally:
+                service.loop.call_soon_threadsafe(sender.drain)
+                telling.result(30)
+        text = json.dumps(found, ensure_ascii=False, sort_keys=True)
+        for ours, shown in (
+            (receiver, "https://shop.example.com/outlast"), ("local:ana", "ana@corp.example"),
+            (platform.node(), "worker-1"),
+        ):  # fmt: skip
+            text = text.replace(json.dumps(ours)[1:-1], shown)
+    tidy: dict[str, Any] = json.loads(tidied(text))
+    return tidy
+
+
+if __name__ == "__main__":
+    TARGET.write_text(json.dumps(recorded(), ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
