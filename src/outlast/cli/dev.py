@@ -1,12 +1,10 @@
 """`outlast dev`: what `outlast serve` does, on this machine, begun anew at each change of the code."""
 
 import logging
-import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +15,7 @@ from outlast.cli.failure import OK, interrupted
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.serve import extra, run_service
 from outlast.cli.session import settings_now, the_store_itself
-from outlast.cli.settings import Command, Settings
+from outlast.cli.settings import Command, Settings, env_of, words_of
 from outlast.cli.stopping import SLOW_S, slowly
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
@@ -97,10 +95,9 @@ class _Serving:
     """The process that serves, and after a change the next one."""
 
     def __init__(self, settings: Settings, module: str, port: int) -> None:
-        self._command = [sys.executable, "-m", "outlast", *_said(settings)]
+        self._command = [sys.executable, "-m", "outlast", *words_of(settings)]
         self._command += ["dev", module, "--port", str(port), "--once"]
-        # In the environment: it may have a password, which every process list would show (S29).
-        self._env: Mapping[str, str] = {**os.environ, "OUTLAST_STORE": settings.store}
+        self._env = env_of(settings)
         self._begin()
 
     def _begin(self) -> None:
@@ -143,11 +140,3 @@ class _Serving:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(within_s)
         return self._process.returncode is not None
-
-
-def _said(settings: Settings) -> Sequence[str]:
-    """The global options as the line has them, but for the store."""
-    words = [f"--{name}={getattr(settings, name)}" for name in ("tenant", "output") if name in settings.given]
-    words += [f"--role={role}" for role in settings.role]
-    words += [f"--{name.replace('_', '-')}" for name in ("quiet", "no_color", "utc") if getattr(settings, name)]
-    return words

@@ -2,18 +2,22 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
 
-from outlast.cli.failure import CONFLICT, OK
+from outlast.cli.failure import CONFLICT, OK, OUR_FAULT
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.loop import run
+from outlast.cli.metrics_port import metrics_at, metrics_option
 from outlast.cli.modules import load_workflows
 from outlast.cli.notify import notifier_of
 from outlast.cli.screen import Screen
 from outlast.cli.session import local_actor, operations, settings_now
 from outlast.cli.settings import Command, Settings
+from outlast.cli.several import several_of, tell_ready, until_left
 from outlast.cli.stopping import at_ctrl_c, stopped
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
@@ -33,26 +37,35 @@ from outlast.telemetry import Counters
 @click.argument("module", metavar="MODULE[:NAME]", required=False)
 @click.option("--host", default="127.0.0.1", help="The address to listen on; others than loopback take credentials.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=7168, help="The port; 0: one that is free [7168].")
+@click.option(
+    "--processes", type=click.IntRange(1, 64), default=1, metavar="N",
+    help="Answer HTTP in so many processes at this port; this one walks runs and sends webhooks [1].",
+)  # fmt: skip
 @click.option("--no-worker", is_flag=True, help="Walk no runs here: outlast worker does, elsewhere.")
 @click.option("--no-dispatcher", is_flag=True, help="Send no webhooks here: outlast dispatcher does, elsewhere.")
 @click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
 @click.option("--name", default="", help="What people call this worker.")
 @click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")
+@metrics_option
 @click.option("--proxies", hidden=True, multiple=True)
+@click.option("--one-of-several", is_flag=True, hidden=True, help="Share the port; live as long as standard input.")
 @liveness_options
 def serve(
     module: str | None,
     host: str,
     port: int,
+    processes: int,
     no_worker: bool,
     no_dispatcher: bool,
     concurrency: int,
     name: str,
     notify: str,
+    metrics_port: int | None,
     proxies: Sequence[str],
+    one_of_several: bool,
     **durations: int | None,
 ) -> None:
-    """Serve HTTP, walk the runs of MODULE's workflows and send webhooks, in one process, until stopped.
+    """Serve HTTP, walk the runs of MODULE's workflows and send webhooks, until stopped: in one process, unless more.
 
     Without MODULE nothing can be started or walked here; what is in the store can be looked at and decided. Ctrl-C
     ends streams, answers what is under way, gives runs back and stops.
@@ -60,40 +73,51 @@ def serve(
     settings = settings_now()
     log_to_stderr()
     served = load_workflows(module) if module else []
-    again = f"outlast serve {module or ''}".rstrip()
+    many = f" --processes {processes}" if processes > 1 else ""
+    again = f"outlast serve{f' {module}' if module else ''}{many}"
     code = run_service(
         settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
         dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
+        metrics_port=metrics_port, one_of_several=one_of_several,
+        processes=1 if one_of_several else processes, module=module or "",
     )  # fmt: skip
     click.get_current_context().exit(code)
 
 
+@dataclass(frozen=True)
+class Form:
+    """What a service consists of."""
+
+    host: str
+    port: int
+    again: str
+    worker: bool = True
+    dispatcher: bool = True
+    concurrency: int = 100
+    name: str = ""
+    notify: str = ""
+    watched: bool = False
+    """Another process hands on Ctrl-C, and tells people."""
+    metrics_port: int | None = None
+    module: str = ""
+    processes: int = 1
+    one_of_several: bool = False
+    """It shares the port, and its standard input is held by the process that began it."""
+
+
 def run_service(
-    settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **more: Any
+    settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **form: Any
 ) -> int:
-    """Serve until stopped; answers the exit code. `more`: as `_serve` has it."""
-    return run(_serve(settings, served, liveness_of(durations), **more))
+    """Serve until stopped; answers the exit code. `form`: the fields of `Form`."""
+    return run(_serve(settings, served, liveness_of(durations), Form(**form)))
 
 
-async def _serve(
-    settings: Settings,
-    served: Sequence[Workflow[Any]],
-    live: Liveness,
-    *,
-    host: str,
-    port: int,
-    worker: bool = True,
-    dispatcher: bool = True,
-    concurrency: int = 100,
-    name: str = "",
-    notify: str = "",
-    again: str,
-    watched: bool = False,
-) -> int:
+async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> int:
     try:
         from outlast.service.house import House
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
         from outlast.service.process import Part, Process
+        from outlast.service.several import Several
         from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
@@ -101,31 +125,42 @@ async def _serve(
         raise extra(error.name or "") from None
     said = load()
     auth = said.auth
-    check_bind(host, authenticates=auth.any)
+    check_bind(form.host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock()) if auth.any else _local(Anonymous, settings)
         house = House(bound.store, who, tuple(served), reach=reach_of(said))
         parts: list[Part] = []
         serving: Serving | None = None
-        if worker:
-            serving = _worker(bound, house, served, live, concurrency, name, notify)
+        if form.worker:
+            serving = _worker(bound, house, served, live, form)
             parts.append(serving)
-        if dispatcher:
+        if form.dispatcher:
             sender = dispatching().dispatch(bound.store, reach=house.reach)
             house.counters.append(sender.counters)
             parts.append(sender)
-        listening = listen(host, port)
-        process = Process(house, listening, parts, proxy_options(said.serve.proxies))
-        at_ctrl_c(process.stop, watched=watched)
-        url = url_of(listening)
-        answers = await process.run(
-            lambda: _banner(Screen(settings), url, bound, served, auth.any, serving, dispatcher, again)
-        )
-    where = settings.where()
+        process: Process | Several
+        if form.processes > 1:
+            words = [form.module] if form.module else []
+            url, process = several_of(settings, form.host, form.port, form.processes, words, parts)
+        else:
+            listening = listen(form.host, form.port, shared=form.one_of_several)
+            url, process = url_of(listening), Process(house, listening, parts, proxy_options(said.serve.proxies))
+        at_ctrl_c(process.stop, watched=form.watched or form.one_of_several)
+        if form.one_of_several:
+            await until_left(process.stop)
+        async with metrics_at(form.metrics_port, bound.store, house.counters) as metrics:
+            banner = partial(_banner, settings, form, url, bound, served, auth.any, serving, metrics)
+            answers = await process.run(tell_ready if form.one_of_several else banner)
+    if form.one_of_several:
+        return OK
+    again = f"{form.again}{settings.where()}"
+    if isinstance(process, Several) and process.failed is not None:
+        click.echo(inert(f"A process that answers HTTP has ended, and all with it. Start anew: {again}"), err=True)
+        return OUR_FAULT
     if serving is not None and answers and answers[0] is False:
-        click.echo(inert(f"The store was restored, or is another one. Start anew: {again}{where}"), err=True)
+        click.echo(inert(f"The store was restored, or is another one. Start anew: {again}"), err=True)
         return CONFLICT
-    click.echo(inert(stopped(bound.store.url, f"{again}{where}")), err=True)
+    click.echo(inert(stopped(bound.store.url, again)), err=True)
     return OK
 
 
@@ -133,38 +168,40 @@ def _local(anonymous: Any, settings: Settings) -> Any:
     return anonymous(local_actor(()).name, tenant=settings.tenant)
 
 
-def _worker(
-    bound: Operations, house: Any, served: Sequence[Workflow[Any]], live: Liveness, concurrency: int, name: str,
-    notify: str,
-) -> Serving:  # fmt: skip
-    notifier = notifier_of(notify)
+def _worker(bound: Operations, house: Any, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> Serving:
+    notifier = notifier_of(form.notify)
     watched = Counters()  # what is counted and measured by all workers of this process
     house.counters.append(watched)
     watch = eyes(watched)
 
     def make() -> WorkerProcess:
         return worker_of(
-            bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch
-        )  # fmt: skip
+            bound.store, served, live=live, concurrency=form.concurrency, name=form.name, notifier=notifier, watch=watch
+        )
 
     return Serving(bound.store, make)
 
 
 def _banner(
-    screen: Screen, url: str, bound: Operations, served: Sequence[Workflow[Any]], secured: bool,
-    serving: Serving | None, dispatcher: bool, again: str,
+    settings: Settings, form: Form, url: str, bound: Operations, served: Sequence[Workflow[Any]], secured: bool,
+    serving: Serving | None, metrics: str,
 ) -> None:  # fmt: skip
+    screen = Screen(settings)
     lanes = [workflow.lane for workflow in served]
     worker = serving.worker.id if serving is not None else ""
-    data = {"url": url, "store": bound.store.url, "serves": lanes, "worker": worker, "dispatcher": dispatcher,
-            "authentication": secured}  # fmt: skip
+    data = {"url": url, "store": bound.store.url, "serves": lanes, "worker": worker, "dispatcher": form.dispatcher,
+            "authentication": secured, "processes": form.processes, "metrics": metrics}  # fmt: skip
     if not screen.data(data) and not screen.quiet:
         who = "credentials are asked for" if secured else "no credentials: whoever reaches it is you (loopback only)"
         screen.line(f"outlast  {url}/v1   {', '.join(lanes) or 'no workflow is loaded'}")
         screen.line(f"  store       {bound.store.url}")
         screen.line(f"  who         {who}")
+        if form.processes > 1:
+            screen.line(f"  HTTP        {form.processes} processes")
         screen.line(f"  walks runs  {worker or 'not here: outlast worker MODULE'}")
-        screen.line(f"  webhooks    {'sent from here' if dispatcher else 'not here: outlast dispatcher'}")
+        screen.line(f"  webhooks    {'sent from here' if form.dispatcher else 'not here: outlast dispatcher'}")
+        if metrics:
+            screen.line(f"  metrics     {metrics}")
         if lanes:
             first = served[0].name
             screen.line(f"  try         curl {url}/v1/workflows/{first}   Ctrl-C stops, and loses nothing")

@@ -1,5 +1,6 @@
 """What holds for every command: which store, whose tenant and roles, and how answers are printed."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,19 @@ def one_place(settings: Settings) -> None:
         settings.url = ""
     if settings.url and (told := settings.given & {"tenant", "role"}):
         raise click.UsageError(f"--{min(told)} goes with --store: a service knows who you are by your token")
+
+
+def words_of(settings: Settings) -> list[str]:
+    """The global options as the line has them, for a process that this one begins; the store is in `env_of`."""
+    words = [f"--{name}={getattr(settings, name)}" for name in ("tenant", "output") if name in settings.given]
+    words += [f"--role={role}" for role in settings.role]
+    words += [f"--{name.replace('_', '-')}" for name in ("quiet", "no_color", "utc") if getattr(settings, name)]
+    return words
+
+
+def env_of(settings: Settings) -> dict[str, str]:
+    """The environment of such a process. The store may have a password, which every process list would show (S29)."""
+    return {**os.environ, "OUTLAST_STORE": settings.store}
 
 
 def _options(*, first: bool) -> list[click.Option]:

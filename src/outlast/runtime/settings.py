@@ -87,6 +87,7 @@ class Serve(Section):
 
     host: str = Field(default="127.0.0.1", description="The address it binds to; any but loopback takes [auth].")
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535, description="0: one that is free.")
+    processes: int = Field(default=1, ge=1, le=64, description="How many answer HTTP at this port.")
     proxies: Words = Field(default=(), description="Addresses whose X-Forwarded-For is believed.")
 
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import uvicorn
@@ -75,19 +75,25 @@ class Process:
         gc.collect()
         gc.freeze()  # what is loaded now stays: no collection has to look at it again
         ready()
-        parts = [asyncio.create_task(part.run()) for part in self._parts]
-        try:
-            await asyncio.wait([server, *parts], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self.stop()
-        results = await asyncio.gather(*parts, return_exceptions=True)
-        await server
-        for each in results:
-            if isinstance(each, StoreError):
-                log.error("a part of this process ended: %s", each.what)
-            if isinstance(each, BaseException):
-                raise each
-        return list(results)
+        return await until_one_ends(server, self._parts, self.stop)
+
+
+async def until_one_ends(first: "asyncio.Task[None]", parts: Sequence[Part], stop: Callable[[], None]) -> list[Any]:
+    """Run the parts beside `first`; once any has ended, `stop` all. Answers what each part's `run` answered, and
+    raises what it raises."""
+    running = [asyncio.create_task(part.run()) for part in parts]
+    try:
+        await asyncio.wait([first, *running], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop()
+    results = await asyncio.gather(*running, return_exceptions=True)
+    await first
+    for each in results:
+        if isinstance(each, StoreError):
+            log.error("a part of this process ended: %s", each.what)
+        if isinstance(each, BaseException):
+            raise each
+    return list(results)
 
 
 class _Server(Server):

@@ -7,11 +7,16 @@ import uvicorn
 from outlast.errors import InvalidInput
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """The socket to serve on. Raises InvalidInput with a sentence where the address cannot be had."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """The socket to serve on; `shared`: with other processes, among which the system deals out connections.
+
+    Raises InvalidInput with a sentence where the address cannot be had.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
     except OSError as error:
@@ -23,6 +28,18 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
     made.set_inheritable(True)
     return made
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A port that is free, kept for processes that share it; nobody is answered here. Raises InvalidInput."""
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise InvalidInput(
+            "processes cannot share a port on this system", "it has no SO_REUSEPORT",
+            "start `outlast serve --no-worker` several times at ports of their own, behind a proxy",
+        )  # fmt: skip
+    with listen(host, port) as free:  # a port that others share would be joined without a word
+        port = free.getsockname()[1]
+    return listen(host, port, shared=True)
 
 
 def url_of(listening: socket.socket) -> str:

@@ -1,0 +1,137 @@
+"""`outlast serve --processes N`: one port, several processes behind it, and one life."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.test_serve import FLOWS, PATIENCE_S, banner, eventually, outlast
+
+STREAM = {"Accept": "text/event-stream"}
+LISTENERS = 12
+ARGS = ("-o", "ndjson", "serve", "flows.py", "--processes", "2", "--port", "0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flows.py").write_text(FLOWS.read_text(encoding="utf-8"), encoding="utf-8")
+    return tmp_path
+
+
+@contextmanager
+def several(folder: Path, *more: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
+    with outlast(folder, *ARGS, *more) as process:
+        yield process, banner(process)
+
+
+def begun_by(pid: int) -> list[int]:
+    """The processes that this one has begun, and that are there."""
+    return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == pid]
+
+
+def _parent(stat: Path) -> int:
+    try:
+        state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+    except OSError:  # it has just ended
+        return 0
+    return 0 if state == "Z" else int(parent)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.req("RT-2")
+def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path) -> None:
+    with several(folder) as (process, said):
+        assert said["processes"] == 2 and said["worker"] and said["dispatcher"]
+        assert len(begun_by(process.pid)) == 2
+        heard: list[bool] = []
+
+        def listen() -> None:
+            with httpx.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
+                lines = stream.iter_lines()
+                next(lines)
+                opened.release()
+                heard.append(any("dev.outlast.workflow.completed" in line for line in lines))
+
+        opened = threading.Semaphore(0)
+        with ThreadPoolExecutor(LISTENERS) as pool:  # dealt out by the system: all at one process is one in 2 ** 11
+            done = [pool.submit(listen) for _ in range(LISTENERS)]
+            for _ in done:
+                assert opened.acquire(timeout=PATIENCE_S)
+            started = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 2}})
+            assert started.status_code == 201
+            for _ in range(LISTENERS):
+                eventually(lambda: httpx.get(f"{said['url']}{started.headers['location']}").json()["ended_at"])
+            for each in done:
+                each.result(PATIENCE_S)
+        assert heard == [True] * LISTENERS
+
+
+def test_all_stop_with_it_and_streams_end(folder: Path) -> None:
+    with several(folder) as (process, said):
+        children = begun_by(process.pid)
+        with httpx.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            for _ in lines:
+                pass
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0 and "outlast serve flows.py --processes 2" in err, err
+        assert "Traceback" not in err and len(err.splitlines()) == 2, "one says that it stopped, not each"
+        assert not any(is_there(each) for each in children)
+
+
+def test_none_outlives_the_one_that_began_it(folder: Path) -> None:
+    with several(folder) as (process, _):
+        children = begun_by(process.pid)
+        process.kill()
+        process.wait(PATIENCE_S)
+        eventually(lambda: not any(is_there(each) for each in children))
+
+
+def test_where_one_dies_all_stop_and_whoever_watches_can_begin_anew(folder: Path) -> None:
+    with several(folder) as (process, said):
+        first, second = begun_by(process.pid)
+        os.kill(first, signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 70 and "has ended, and all with it" in err, err
+        assert not is_there(second)
+        with outlast(folder, *ARGS[:-1], said["url"].rpartition(":")[2]) as again:
+            assert banner(again)["url"] == said["url"]
+
+
+def test_a_port_that_others_share_is_taken(folder: Path) -> None:
+    with several(folder) as (_, said):
+        port = said["url"].rpartition(":")[2]
+        for args in ((*ARGS[:-1], port), ("serve", "--port", port)):
+            with outlast(folder, *args) as second:
+                _, err = second.communicate(timeout=PATIENCE_S)
+                assert second.returncode == 2 and "cannot be listened on" in err, err
+
+
+def test_what_several_cannot_share_is_refused(folder: Path) -> None:
+    with outlast(folder, "--store", "memory:", *ARGS) as process:
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 2 and "memory is no store for several" in err, err
+
+
+def test_what_the_worker_counts_is_at_a_port_of_its_own(folder: Path) -> None:
+    with several(folder, "--metrics-port", "0") as (_, said):
+        run = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
+        eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+        assert "outlast_workflow_duration_seconds_count" in httpx.get(said["metrics"]).text
+        assert "outlast_workflow_duration_seconds_count" not in httpx.get(f"{said['url']}/metrics").text
