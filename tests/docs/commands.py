@@ -106,7 +106,7 @@ NOT_RUN = {
     "scripts/demo": "tests/e2e/test_demo.py plays it; the script sets up before it",
     "scripts/http-demo": "tests/e2e/test_over_http.py plays it; the script sets up before it",
     "scripts/test": "it is what runs this test",
-    "pip install .": "downloads; tests/test_frame.py builds the wheel and looks into it",
+    "pip install .": "downloads; tests/test_supply.py builds the wheel and looks into it",
     ".venv/bin/pip install .": "as above",
     "source .venv/bin/activate": "of the environment that is not made here",
     "python3 -m venv .venv": "as above",

@@ -1,0 +1,135 @@
+"""What ships, what it brings along, and what is known against that: the wheel, an SBOM, an audit.
+
+Usage: scripts/supply [--to FOLDER]. The tools are of fixed versions and run apart from .venv; the registry is asked for
+them, for the hashes of what the extras bring, and for what is known against each locked package.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+UV: Final = ROOT / ".tools/bin/uv"
+LOCK: Final = ROOT / "requirements.txt"
+CYCLONEDX: Final = "cyclonedx-bom==7.5.0"
+PIP_AUDIT: Final = "pip-audit==2.10.1"
+KNOWN_BAD: Final = "jinja2==3.1.2"
+"""Its holes are public since 2024: a service that says nothing of it says nothing of anything."""
+CLEAN, BAD, UNKNOWN = 0, 1, 3
+SHIPS: Final = frozenset({".py", ".typed", ".toml", ".json"})
+ABOUT: Final = frozenset({"METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE"})
+OURS_ONLY: Final = frozenset({"tests", "test", "bench", "docs", "scripts", ".ci", "__pycache__"})
+KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{32}|\bolt_[A-Za-z0-9_-]{40,}")
+"""A private key, or a token of ours."""
+
+
+class Judged(NamedTuple):
+    """How an audit ends, in words."""
+
+    code: int
+    lines: list[str]
+
+
+def build(folder: Path) -> Path:
+    """The wheel, built of the checkout without the network."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = folder.glob("outlast-*.whl")
+    return wheel
+
+
+def strangers(wheel: Path) -> list[str]:
+    """What does not belong into it: tests, stores, keys, files of a kind that nothing of ours has."""
+    found = []
+    with zipfile.ZipFile(wheel) as opened:
+        for name in opened.namelist():
+            path = Path(name)
+            about = path.parts[0].endswith(".dist-info")
+            at_home = path.name in ABOUT if about else path.parts[0] == "outlast" and path.suffix in SHIPS
+            if not at_home or OURS_ONLY.intersection(path.parts):
+                found.append(f"{name} does not belong into the wheel")
+            elif KEY.search(opened.read(name)):
+                found.append(f"{name} has a key in it")
+    return found
+
+
+def judged(audit: Any) -> Judged:
+    """What pip-audit's JSON says: nothing known, something known, or nothing at all of some, which is no answer."""
+    asked = audit["dependencies"]
+    bad = [
+        f"{each['name']} {each['version']}: {known['id']}, mended in {', '.join(known['fix_versions']) or 'no version'}"
+        for each in asked
+        for known in each.get("vulns", ())
+    ]
+    silent = [each["name"] for each in asked if "skip_reason" in each]
+    if bad:
+        return Judged(BAD, bad)
+    if silent or not asked:
+        return Judged(UNKNOWN, [f"nothing is said of {len(silent)} of {len(asked)}: {', '.join(silent[:5])}"])
+    return Judged(CLEAN, [f"nothing is known against {len(asked)} packages"])
+
+
+def _tool(package: str, *command: str) -> None:
+    env = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    done = subprocess.run([UV, "tool", "run", "--from", package, *command], env=env, cwd=ROOT, check=False,
+                          capture_output=True, text=True)  # fmt: skip
+    if done.returncode not in (0, 1):  # 1: pip-audit has found something, and has written it down
+        raise click.ClickException(f"{command[0]} failed:\n{done.stderr}")
+
+
+def sbom(folder: Path) -> Path:
+    """What an install with every extra brings, by name, version and hash, as CycloneDX."""
+    shipped, out = folder / "shipped.txt", folder / "outlast.cdx.json"
+    resolve = [UV, "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-emit-index-url",
+               "--no-header", "--all-extras", "--constraints", LOCK, "pyproject.toml",
+               "--output-file", shipped]  # fmt: skip
+    subprocess.run(resolve, cwd=ROOT, check=True, env={**os.environ, "UV_SYSTEM_CERTS": "1"}, stdout=subprocess.DEVNULL)
+    _tool(CYCLONEDX, "cyclonedx-py", "requirements", str(shipped), "--pyproject", "pyproject.toml",
+          "--output-reproducible", "--output-file", str(out))  # fmt: skip
+    return out
+
+
+def audit(folder: Path) -> Judged:
+    """What is known against every locked package, those of the tests too."""
+    first = folder / "known-bad.txt"
+    first.write_text(KNOWN_BAD + "\n", encoding="utf-8")
+    if judged(_asked(first, folder / "known-bad.json", "--no-deps")).code != BAD:
+        return Judged(
+            UNKNOWN, [f"the registry does not say what is known against {KNOWN_BAD}: its word on others is none"]
+        )
+    return judged(_asked(LOCK, folder / "audit.json", "--require-hashes"))
+
+
+def _asked(requirements: Path, out: Path, *options: str) -> Any:
+    out.unlink(missing_ok=True)
+    _tool(PIP_AUDIT, "pip-audit", "--requirement", str(requirements), "--disable-pip", *options, "--format", "json",
+          "--vulnerability-service", "pypi", "--progress-spinner", "off", "--output", str(out))  # fmt: skip
+    return json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"dependencies": []}
+
+
+@click.command()
+@click.option("--to", "folder", type=click.Path(path_type=Path), default=ROOT / "dist", help="Where it is put [dist].")
+def main(folder: Path) -> None:
+    """Make the wheel and its SBOM, and ask what is known against what it brings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("outlast-*.whl"):
+        old.unlink()
+    wheel = build(folder)
+    wrong = strangers(wheel)
+    click.echo("\n".join([f"wheel  {wheel}", *wrong]))
+    out = sbom(folder)
+    click.echo(f"sbom   {out}: {len(json.loads(out.read_text(encoding='utf-8'))['components'])} packages")
+    found = audit(folder)
+    click.echo("audit  " + "\n       ".join(found.lines))
+    sys.exit(BAD if wrong else found.code)
+
+
+if __name__ == "__main__":
+    main()
