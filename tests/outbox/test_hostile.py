@@ -18,6 +18,7 @@ from tests.outbox.helpers import (
     dispatching,
     firsts,
     history,
+    settled,
     until,
     working,
 )
@@ -208,6 +209,34 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
 
                 await until(told)
             assert firsts(receiver.got)["r"] == sorted(firsts(receiver.got)["r"])
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
+    """It wants to hear no more: not the rest of what a person wants repeated, nor what a run has still to tell."""
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 3}, run_id="r")
+
+                async def over() -> bool:
+                    return bool((await ops.run("r")).ended_at) and await settled(ops, name)
+
+                await until(over)
+            sent = len(receiver.got)
+            assert await ops.webhooks.redeliver_dead(name) == sent > 2
+            receiver.behaviour = answer(410)
+            async with dispatching(ops.store):
+
+                async def off() -> bool:
+                    return (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
+
+                await until(off)
+            assert len(receiver.got) == sent + 1
 
     asyncio.run(live())
 

@@ -136,6 +136,8 @@ def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
         ("runs", 7),
     ]
     assert lines[0]["by"].startswith("local:") and lines[0]["at"] == "198.51.100.7"
+    assert (lines[0]["tenant"], lines[1]["tenant"]) == ("acme", "default")
+    assert lines[2]["on"] == "postgresql://ana:[redacted]@127.0.0.1:1/x"
     assert "canary" not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert typed("runs", "ls", OUTLAST_AUDIT=str(tmp_path / "nowhere" / "x")) == 2

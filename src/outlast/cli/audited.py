@@ -14,7 +14,6 @@ def tell(ctx: click.Context, words: list[str], code: int) -> None:
         return
     from outlast.cli.session import local_actor
     from outlast.telemetry.audit import audit
-    from outlast.telemetry.redact import redact
 
     settings = ctx.ensure_object(Settings)
     audit(
@@ -24,6 +23,6 @@ def tell(ctx: click.Context, words: list[str], code: int) -> None:
         at=os.environ.get("SSH_CONNECTION", "").partition(" ")[0] or "local",
         outcome=code,
         roles=list(settings.role),
-        on=redact(settings.url or settings.store),
-        asked=redact(" ".join(words)),
+        on=settings.url or settings.store,
+        asked=" ".join(words),
     )

@@ -12,7 +12,7 @@ from outlast.core.machine import DeliveryStatus
 from outlast.core.outgoing import Delivery, Subscription
 from outlast.runtime.views import instant
 from outlast.runtime.webhooks import Made, Standing, id_of
-from outlast.telemetry.redact import redact, redacted
+from outlast.telemetry.redact import redact
 
 
 def webhook_view(row: Subscription) -> dict[str, Any]:
@@ -53,7 +53,10 @@ def whole_webhook_view(row: Subscription, standing: Standing) -> dict[str, Any]:
 
 
 def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, Any]:
-    """An event that was not accepted at once; `answer` is a stranger's text. `business`: of a real instant, ours."""
+    """An event that was not accepted at once; `answer` is a stranger's text, veiled before it was stored.
+
+    `business`: of a real instant, ours.
+    """
     return {
         "delivery": id_of(row),
         "webhook": row.subscription,
@@ -65,7 +68,7 @@ def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, An
         "attempts": row.attempts,
         "code": row.code,
         "error": row.error,
-        "answer": redact(row.answer),
+        "answer": row.answer,
         "took_ms": row.took_ms,
         "first_at": instant(row.first_at),
         "last_at": instant(row.last_at),
@@ -76,4 +79,4 @@ def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, An
 
 def attempt_view(webhook: str, attempt: Attempt) -> dict[str, Any]:
     """What came back of one attempt; `answer` is a stranger's text."""
-    return {"webhook": webhook, "accepted": not attempt.error, **redacted(attempt._asdict())}
+    return {"webhook": webhook, "accepted": not attempt.error, **attempt._asdict()}
