@@ -1,10 +1,13 @@
 """Every Python block of the documentation is a program that compiles, type-checks and, in its definitions, runs."""
 
 import ast
+import asyncio
 import subprocess
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, pages, program, programs
@@ -30,6 +33,25 @@ def test_the_definitions_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": f"page_{page.stem}"}
     exec(compile(program(page), str(page.relative_to(ROOT)), "exec"), namespace)
+
+
+def test_the_application_that_mounts_the_service_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "page_http"}
+    exec(compile(program(ROOT / "docs/http.md"), "docs/http.md", "exec"), namespace)
+    app = namespace["app"]
+
+    async def ask() -> list[Any]:
+        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 50_000))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000/outlast") as client,
+        ):
+            return [(await client.get(path)).json() for path in ("/readyz", "/v1/runs", "/openapi.json")]
+
+    ready, runs, document = asyncio.run(ask())
+    assert ready["status"] == "ok" and runs == {"runs": [], "next_cursor": ""}
+    assert document["servers"] == [{"url": "/outlast"}]
 
 
 def test_all_of_it_is_clean_under_a_strict_type_checker(

@@ -68,6 +68,7 @@ def test_what_is_wrong_with_an_input_is_said_of_the_input(options: dict[str, Any
     with pytest.raises(InvalidInput, match='the input of workflow "w" is not valid') as error:
         make(**options).first_state(found)
     assert "state" not in str(error.value)
+    assert "category" in error.value.fix, "what it takes is said"
 
 
 def test_a_model_for_the_input_becomes_the_state() -> None:

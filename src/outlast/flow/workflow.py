@@ -200,6 +200,18 @@ class Workflow(Generic[S]):
 
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
         """The state in which a run with this input starts. Raises InvalidInput with every problem at once."""
+        try:
+            return self._first_state(given)
+        except InvalidInput as error:
+            if error.fix or not error.problems:
+                raise
+            raise InvalidInput(error.what, problems=error.problems, fix=self._takes()) from error
+
+    def _takes(self) -> str:
+        fields = (self.input or self.state).model_fields.items()
+        return f"it takes {', '.join(f.alias or name for name, f in fields if f.is_required()) or 'an empty input'}"
+
+    def _first_state(self, given: bytes | str | dict[str, Any]) -> S:
         if self.input is None:
             self._refuse_other_fields(given)
             return cast(S, self._input_codec.admit(given))  # the same type as the state, by the name its giver knows
