@@ -60,6 +60,7 @@ long_readonly = Workflow("bench-long-readonly", state=Count)
 asking = Workflow("bench-asking", state=Count)
 waiting = Workflow("bench-waiting", state=Count)
 holding = Workflow("bench-holding", state=Count)
+short = Workflow("bench-short", state=Count)
 cargo = Workflow("bench-cargo", state=Cargo, outcome=lambda state: state.n)
 WARMED = (effectful, readonly, long_effectful, long_readonly)
 """Those that a worker may walk in memory before it is measured: their runs come to their end by themselves."""
@@ -247,6 +248,25 @@ async def hold(ctx: Context[Count]) -> None:
     if ctx.state.loops:
         await asyncio.sleep(3600)
     await ctx.do(slow, 1)
+
+
+@activity(key="call/{ms}", undo=NoUndo("a bench changes nothing"))
+async def call(ms: int) -> int:
+    """A receiver that takes so long to answer."""
+    await asyncio.sleep(ms / 1_000)
+    return ms
+
+
+@short.node(start=True)
+async def call_once(ctx: Context[Count]) -> Literal["come_to_end"]:
+    """One call of `loops` ms."""
+    ctx.state.n = await ctx.do(call, ctx.state.loops)
+    return "come_to_end"
+
+
+@short.node
+async def come_to_end(ctx: Context[Count]) -> None:
+    """Nothing more."""
 
 
 @cargo.node(start=True, max_visits=10_000)

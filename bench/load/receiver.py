@@ -15,14 +15,19 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 
 
-class _Accepts(BaseHTTPRequestHandler):
+class Accepts(BaseHTTPRequestHandler):
+    """Of any tenant."""
+
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         """Read it and say that it has come."""
-        self.rfile.read(int(self.headers["content-length"]))
+        self.got(self.rfile.read(int(self.headers["content-length"])))
         self.send_response(204)
         self.end_headers()
+
+    def got(self, body: bytes) -> None:
+        """An event: nothing to note here."""
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
@@ -31,22 +36,30 @@ class _Accepts(BaseHTTPRequestHandler):
 @contextmanager
 def told(place: Place) -> Iterator[None]:
     """One subscription, its receiver, and a dispatcher in a process of its own."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Accepts)
+    with receiving(Accepts) as url:
+        asyncio.run(subscribe(place.url, TENANT, url))
+        with dispatching(place.url, place.folder / "dispatcher.txt"):
+            yield
+
+
+@contextmanager
+def receiving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a receiver, which answers in threads of this process."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        asyncio.run(_subscribe(place.url, f"http://127.0.0.1:{server.server_port}/"))
-        with dispatching(place.url, place.folder / "dispatcher.txt"):
-            yield
+        yield f"http://127.0.0.1:{server.server_port}/"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-async def _subscribe(store_url: str, url: str) -> None:
+async def subscribe(store_url: str, tenant: str, url: str) -> None:
+    """Every event of a tenant, from now on, is told there."""
     async with opened(store_url) as store:
-        ops = Operations(store, tenant=TENANT, actor=Actor(ACTOR, EVERY_ROLE, (), person=True), workflows={})
+        ops = Operations(store, tenant=tenant, actor=Actor(ACTOR, EVERY_ROLE, (), person=True), workflows={})
         ops.webhooks.reach = Reach.of(private=True, plain=True)
         await ops.webhooks.add(url)

@@ -16,7 +16,7 @@ from outlast.core.rows import Run
 Held = Mapping[str, int]
 """How many runs of each tenant a taker holds already."""
 NOTHING: Final[Held] = MappingProxyType({})
-PAGES: Final = 5  # of a lane in one take, each of tenants that the ones before did not show
+PAGES: Final = 5  # of a lane in one take beyond the first, each of tenants that the ones before did not show
 SLACK: Final = 1_000  # ms: so long after the time that it wrote as due_at a commit may land
 TRUSTED: Final = 10_000  # ms a mark is believed: what came to a lane late, or from another one, is found after it
 MARKS_MAX: Final = 8
