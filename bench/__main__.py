@@ -31,7 +31,17 @@ EVERYDAY = (
     "state",
     "cold",
 )
-LONG = ("many_waiting", "many_held", "history", "scale", "purge", "steps_told", "service", "service_apart")
+LONG = (
+    "many_waiting",
+    "many_held",
+    "history",
+    "scale",
+    "purge",
+    "steps_told",
+    "fairness",
+    "service",
+    "service_apart",
+)
 NAMES = (*EVERYDAY, *LONG)
 WORKLOADS = {
     "W1": ("one_run",),
