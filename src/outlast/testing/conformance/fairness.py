@@ -32,6 +32,7 @@ async def a_place_goes_to_whoever_holds_fewest(s: Subject) -> None:
     a, b = await two(s)
     await _crowd(a, "acme", CROWD, T0 - 100)
     await _crowd(a, "beta", CROWD, T0 - 50)
+    s.clock.time += 2 * SLACK
     assert sorted(await _tenants(b, 5, held={"acme": 5, "beta": 2})) == ["acme"] + ["beta"] * 4
     assert await _tenants(b, 1, held={"acme": 6, "beta": 6}) == ["acme"]
     assert await _tenants(b, 1, held={"acme": 6, "beta": 5}) == ["beta"]
