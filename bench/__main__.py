@@ -40,7 +40,7 @@ LONG = (
     "steps_told",
     "fairness",
     "service",
-    "service_apart",
+    "service_several",
 )
 NAMES = (*EVERYDAY, *LONG)
 WORKLOADS = {
@@ -49,7 +49,7 @@ WORKLOADS = {
     "W3": ("many_waiting",),
     "W4": ("many_held",),
     "W5": ("state",),
-    "W7": ("service", "service_apart"),
+    "W7": ("service", "service_several"),
 }
 STORES = tuple(sorted((found.name for found in pkgutil.iter_modules(bench.engines.__path__)), reverse=True))
 QUICK_REPEATS = 1

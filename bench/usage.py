@@ -61,8 +61,19 @@ def _written(process: Path) -> int:
 
 def resident() -> int:
     """The bytes of memory this process holds."""
-    pages = int((SELF / "statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return _resident("self")
+
+
+def resident_tree(root: int) -> int:
+    """The bytes of memory that a process and all that descend from it hold; what they share counts for each."""
+    return sum(_resident(pid) for pid in (root, *_descendants(root)))
+
+
+def _resident(pid: int | str) -> int:
+    try:
+        return int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # it has just ended
+        return 0
 
 
 def tree(root: int) -> Usage:

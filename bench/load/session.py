@@ -89,14 +89,14 @@ class Sizes(NamedTuple):
         return self.idle + self.wrk.targets() + self.open.targets() + self.stay
 
 
-def measure(size: Size, place: Place, *, worker: bool) -> Figures:
-    """Everything; `worker`: in the process of the service, else beside it."""
+def measure(size: Size, place: Place, *, processes: int) -> Figures:
+    """Everything; HTTP in so many processes."""
     sizes = Sizes.of(size)
     if size is not Size.TINY and not asking.wrk_is_here():
         sys.exit(asking.NO_WRK)
     targets = asyncio.run(prepare(place.url, sizes.targets()))
     _say(f"{len(targets)} approvals wait: the measurement begins")
-    with stack.serving(place.url, place.folder / "log.txt", worker=worker) as service:
+    with stack.serving(place.url, place.folder / "log.txt", processes=processes) as service:
         found = _Session(place, service, sizes, targets).run()
     _say("measured")
     return found

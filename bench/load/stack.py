@@ -1,17 +1,16 @@
-"""`outlast serve` as a process of its own, with credentials, and `outlast worker` beside it where it walks nothing."""
+"""`outlast serve` as a process of its own, with credentials."""
 
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from bench.load.place import TENANT
-from bench.usage import PROC
+from bench.usage import resident_tree
 from outlast.service.identity.static import new_token
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,25 +27,20 @@ class Service(NamedTuple):
     viewer: str  # of one who may look
 
     def resident(self) -> int:
-        """The bytes of memory it holds."""
-        pages = int((PROC / str(self.pid) / "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """The bytes of memory that it holds, and those that it has begun."""
+        return resident_tree(self.pid)
 
 
 @contextmanager
-def serving(store: str, log: Path, *, worker: bool) -> Iterator[Service]:
-    """The service over a store; `worker`: in its process, else in one beside it. What they log goes to a file."""
+def serving(store: str, log: Path, *, processes: int) -> Iterator[Service]:
+    """The service over a store, HTTP in so many processes. What they log goes to a file."""
     approver, first = new_token("ana@bench.example", tenant=TENANT, roles=["approver", "finance"], person=True)
     viewer, second = new_token("eve@bench.example", tenant=TENANT, roles=["viewer"], person=True)
     env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
     env["OUTLAST_AUTH__TOKENS"] = f"{first}\n{second}"
-    apart = [] if worker else ["--no-worker", "--no-dispatcher"]
-    with ExitStack() as stack:
-        command = partial(_command, stack.enter_context(log.open("a")), env)
-        if not worker:
-            stack.enter_context(command("--store", store, "-q", "worker", MODULE))
-        serve = command("--store", store, "-o", "ndjson", "serve", MODULE, "--port", "0", *apart)
-        process = stack.enter_context(serve)
+    several = ["--processes", str(processes)] if processes > 1 else []
+    words = ("--store", store, "-o", "ndjson", "serve", MODULE, "--port", "0", *several)
+    with log.open("a") as file, _command(file, env, *words) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:

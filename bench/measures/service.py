@@ -11,4 +11,4 @@ REPEATS = 1
 def measure(size: Size, setup: Setup) -> Figures:
     """HTTP, worker and dispatcher in one process, as `outlast serve` is unless told otherwise."""
     with setup.engine.place() as place:
-        return measure_service(size, place, worker=True)
+        return measure_service(size, place, processes=1)

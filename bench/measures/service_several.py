@@ -1,4 +1,4 @@
-"""W7 with the worker in a process of its own, beside a service that only speaks HTTP."""
+"""W7 with HTTP in two processes, and worker and dispatcher in the one that has begun them."""
 
 from bench.engines import Setup
 from bench.figures import Figures, Size
@@ -9,6 +9,6 @@ REPEATS = 1
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """`outlast serve --no-worker --no-dispatcher`, and `outlast worker`."""
+    """`outlast serve --processes 2`."""
     with setup.engine.place() as place:
-        return measure_service(size, place, worker=False)
+        return measure_service(size, place, processes=2)
