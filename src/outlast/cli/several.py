@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -11,15 +11,11 @@ from outlast.cli.settings import Settings, env_of, words_of
 from outlast.errors import InvalidInput
 from outlast.runtime.open import MEMORY
 
-if TYPE_CHECKING:
-    from outlast.service.process import Part
-    from outlast.service.several import Several
-
 
 def several_of(
-    settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence["Part"]
-) -> tuple[str, "Several"]:
-    """The URL that they share, and the watch over them. Raises InvalidInput."""
+    settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
+) -> tuple[str, Any]:
+    """The URL that they share, and the watch over them, a `Several` of these parts. Raises InvalidInput."""
     from outlast.service.several import Several
     from outlast.service.sockets import reserve, url_of
 
