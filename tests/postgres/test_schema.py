@@ -172,6 +172,7 @@ def statements_of_the_hot_path() -> list[tuple[str, str]]:
     found += [("last", reads._LAST), ("shared", reads._SHARED), ("now", statements.NOW)]
     found += [(name, statements.locked(getattr(sql, name))) for name in ("DUE", "OWNED")]
     found += [(name, numbered(getattr(sql, name))) for name in ("NEXT_DUE", "QUEUED", "QUEUED_ALL", "OVER")]
+    found += [(name, numbered(getattr(sql, name))) for name in ("HELD", "OVER_SINCE")]
     found += [(f"load {kind.name}", numbered(sql.SQL[kind.name].select)) for kind in KINDS]
     found += [(f"rows {kind.name}", numbered(sql.prefix(kind, min(2, kind.key), 0))) for kind in KINDS]
     for kind in (RUN, APPROVAL, EFFECT):

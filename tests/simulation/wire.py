@@ -19,7 +19,7 @@ from tests.simulation.loop import SECOND, Killed, Proc
 
 MOST: Final = {"store_before": 0.08, "store_after": 0.08, "store_late": 0.08, "store_slow": 0.15, "list_old": 0.3}
 READS: Final = ("load", "load_many", "rows", "run_rows", "now")
-LISTS: Final = ("page", "tally", "next_due", "queued", "owned")
+LISTS: Final = ("page", "tally", "next_due", "queued", "owned", "moving")
 
 
 class Wire:

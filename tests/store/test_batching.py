@@ -32,7 +32,7 @@ from outlast.testing.conformance.subject import (
 )
 from tests.store.helpers import opened
 
-ALLOWED = ("run_queue_all",)  # a scan of the few rows of a partial index, in its order
+ALLOWED = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 
 
 class Batches:
@@ -168,6 +168,7 @@ def statements() -> dict[str, str]:
     found = {
         "due": sql.DUE, "next due": sql.NEXT_DUE, "owned": sql.OWNED, "queued": sql.QUEUED, "over": sql.OVER,
         "queued of all": sql.QUEUED_ALL, "snapshot": sql.LAST_SNAPSHOT, "receipt": sql.RECEIPT, "rearm": sql.REARM,
+        "held": sql.HELD, "over since": sql.OVER_SINCE,
         "page of runs": sql.page(RUN, (), after=True), "page of approvals": sql.page(APPROVAL, (), after=True),
         "first page of runs": sql.page(RUN, (), after=False), "by id": sql.page(APPROVAL, ("id",), after=False),
     }  # fmt: skip

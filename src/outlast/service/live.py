@@ -23,6 +23,8 @@ LOOK_S: Final = 0.1
 """Between two looks at the store, where no wake tells of a change earlier."""
 LOOK_PER_RUN_S: Final = 0.0005
 """Longer by so much for each run that is looked at, so that looking takes a few percent of a core at most."""
+LOOK_PER_MOVING_S: Final = 0.0002
+"""The same for each run that a sweep finds owned or just ended; they are read all at once."""
 TOGETHER_S: Final = 0.04
 """Events of one moment go out together: what is sent costs more than what it holds, and people see no sooner."""
 EXPECT_S: Final = 10.0
@@ -175,7 +177,9 @@ class Live:
 
     def _earliest(self) -> float:
         """When the store may be looked at again."""
-        return self._looked + min(1.0, TOGETHER_S + LOOK_PER_RUN_S * (len(self._runs) + len(self._expected)))
+        wait = LOOK_PER_RUN_S * (len(self._runs) + len(self._expected))
+        wait += LOOK_PER_MOVING_S * sum(sweep.width for sweep in self._tenants.values())
+        return self._looked + min(1.0, TOGETHER_S + wait)
 
     async def _send_on(self) -> None:
         """What was told, and what a look finds where one is due."""
@@ -184,8 +188,7 @@ class Live:
         try:
             if loop.time() >= self._earliest() + (0 if self._changed.is_set() else self._look_s):
                 self._changed.clear()
-                for place, seq in (await self._look()).items():
-                    moved[place] = max(seq, moved.get(place, 0))
+                await self._look(moved)
                 self._looked = loop.time()
             while moved:
                 some = [moved.popitem() for _ in range(min(AT_ONCE, len(moved)))]
@@ -198,24 +201,24 @@ class Live:
             for place, seq in moved.items():  # the store is away: they are told later
                 self._told[place] = max(seq, self._told.get(place, 0))
 
-    async def _look(self) -> dict[Place, int]:
-        """Runs with events that were not sent on yet, as far as a look shows, and the last event of each."""
+    async def _look(self, moved: dict[Place, int]) -> None:
+        """Put in runs with events that were not sent on yet, as far as a look shows, and the last event of each. What
+        was found stays though the store is away in the middle: a sweep does not find a run that has ended for ever."""
         now = asyncio.get_running_loop().time()
         self._expected = {place: until for place, until in self._expected.items() if until > now}
         places = list({**self._runs, **self._expected})
-        moved: dict[Place, int] = {}
         for place, row in zip(places, await self._store.load_many(RUN, places), strict=True):
             if isinstance(row, Run):
                 if row.seq > self._sent(place, row.seq):
-                    moved[place] = row.seq
+                    moved[place] = max(row.seq, moved.get(place, 0))
                 if is_over(row):
                     self._expected.pop(place, None)
             else:
                 self._forgotten(place)
         for sweep in list(self._tenants.values()):
             for row in await sweep.moved():
-                moved[(row.tenant, row.run)] = row.seq
-        return moved
+                place = (row.tenant, row.run)
+                moved[place] = max(row.seq, moved.get(place, 0))
 
     def _sent(self, place: Place, seq: int) -> int:
         """The last event that everybody who wants it has; `seq` where nobody does."""

@@ -6,10 +6,12 @@ from typing import Final
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.runtime.clocks import new_id
 from outlast.service.stream import frame
-from outlast.store.port import Store
+from outlast.store.port import Page, Store
 
 RECENT: Final = 200
 """Runs of a tenant looked at in every look; and as many of the older ones, in turn."""
+MOVING: Final = 1_000
+"""Runs that are owned, and runs that have just ended, looked at in every look: at most so many of either."""
 KEPT: Final = 5_000
 """Events that one who comes back may have missed."""
 LATE_MS: Final = 5_000
@@ -17,7 +19,8 @@ LATE_MS: Final = 5_000
 
 
 class Sweep:
-    """The newest runs are looked at every time, the older ones a page at a time: what others do to them is told later.
+    """The newest runs are looked at every time, and of all runs those that a worker owns or that have just ended; the
+    others a page at a time: what is done to an older one that nobody owns in the moment of a look is told later.
 
     No index finds events by their time, since every event would pay for it; a sweep pays only while somebody listens.
     What this process itself does is told at once (live.py).
@@ -25,6 +28,7 @@ class Sweep:
 
     def __init__(self, store: Store, tenant: str) -> None:
         self.left_at = 0.0  # of the loop's clock; when its last listener left, 0 = there is one
+        self.width = 0  # runs that the last look found owned or just ended
         self._store = store
         self._tenant = tenant
         self._known: dict[str, int] = {}  # the last event of each run that was sent, or was there before
@@ -32,43 +36,48 @@ class Sweep:
         self._began_at = 0  # what happened later to a run that is not known is news; business time
         self._since = 0  # a run that ended before has been told whole, and is remembered no longer
         self._turn_at = 0  # when the present turn through the older ones began
+        self._looked_at = 0  # when the last look that could read the store began
         self._life = new_id("")  # ids of another process, or of an earlier stream, are none of ours
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._sent = 0
 
     async def begin(self) -> None:
         """What is there now is not news."""
-        self._turn_at = (await self._store.now()).business
+        self._looked_at = self._turn_at = (await self._store.now()).business
         self._began_at = self._since = self._turn_at - LATE_MS
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
-        self._known = {row.run: row.seq for row in newest.rows if isinstance(row, Run)}
+        moving = await self._store.moving(self._tenant, self._began_at, MOVING)
+        self._known = {row.run: row.seq for row in (*newest.rows, *moving) if isinstance(row, Run)}
 
     async def moved(self) -> list[Run]:
-        """Runs with events that were not sent, as far as this look goes."""
+        """Runs with events that were not sent, as far as this look goes; each once."""
+        at = (await self._store.now()).business
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
-        rows = list(newest.rows)
+        older = Page((), "")
         if newest.cursor:
-            if not self._cursor:
-                await self._next_turn()
             older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
-            self._cursor = older.cursor
-            rows += older.rows
-        runs = [row for row in rows if isinstance(row, Run) and not self._is_past(row)]
+        moving = await self._store.moving(self._tenant, self._looked_at - LATE_MS, MOVING)
+        latest = {row.run: row for row in (*newest.rows, *older.rows, *moving) if isinstance(row, Run)}
+        runs = [row for row in latest.values() if not self._is_past(row)]
         unknown = [row for row in runs if row.run not in self._known]
         old = set()
         if unknown:
             last = await self._store.load_many(EVENT, [(row.tenant, row.run, row.seq) for row in unknown])
             old = {each.run for each in last if isinstance(each, Event) and each.at < self._began_at}
             self._known |= {row.run: row.seq for row in unknown if row.run in old}
+        if newest.cursor and not self._cursor:
+            self._next_turn(at)
+        self._cursor, self._looked_at, self.width = older.cursor, at, len(moving)  # a look that fails is made again
         return [row for row in runs if row.run not in old and self.sent(row.run) < row.seq]
 
-    async def _next_turn(self) -> None:
+    def _next_turn(self, at: int) -> None:
         """Everything that had happened when the last turn began has been seen in it."""
         self._since = self._turn_at - LATE_MS
-        self._turn_at = (await self._store.now()).business
+        self._turn_at = at
 
     def _is_past(self, run: Run) -> bool:
-        """It ended before what a look could find, and whatever was told of it has been sent: it is forgotten."""
+        """It ended before what a look could find, and whatever was told of it has been sent: it is forgotten. It does
+        not come again: `_since` only grows, and what has just ended is looked for from a later instant on."""
         if not is_over(run) or run.ended_at >= self._since or self._known.get(run.run, run.seq) < run.seq:
             return False
         self._known.pop(run.run, None)

@@ -208,6 +208,10 @@ class FaultyStore:
         """See the port."""
         return await self._list("owned", owner, lambda: self._inner.owned(owner))
 
+    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._list("moving", (tenant, since, limit), lambda: self._inner.moving(tenant, since, limit))
+
     async def _list(self, name: str, asked: object, call: Callable[[], Awaitable[T]]) -> T:
         fault = self._schedule(name, None)
         if fault is Fault.BEFORE:

@@ -338,6 +338,11 @@ class MemoryStore:
         """See the port."""
         return tuple(self._core.shelf.owned(owner))
 
+    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        shelf = self._core.shelf
+        return (*shelf.held(tenant)[:limit], *shelf.over(tenant, since)[:limit])
+
     async def now(self) -> Instant:
         """See the port."""
         return self._core.now()

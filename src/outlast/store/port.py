@@ -141,6 +141,10 @@ class Store(Protocol):
     async def owned(self, owner: str) -> tuple[Run, ...]:
         """The runs a worker owns."""
 
+    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """Runs of a tenant that a worker owns now, and those that have ended at or after `since` (business time),
+        newest end first; each once, at most `limit` of either."""
+
     async def now(self) -> Instant:
         """The store's time."""
 

@@ -7,7 +7,6 @@ and its answer back costs more than most reads do.
 import asyncio
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -36,8 +35,8 @@ from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 T = TypeVar("T")
 
 THREADS = 2
-TOGETHER_S = 0.001
-"""Answers of one hand-over go back together, but wait for the next ones no longer than this."""
+TOGETHER = 16
+"""Reads of one hand-over whose answers go back together."""
 ALL_ROWS = -1  # SQLite: no limit
 
 
@@ -116,7 +115,6 @@ class Readers:
 
     def _answer(self, asked: _Reads, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
         found: list[_Found] = []
-        began = time.monotonic()
         for each in asked.reads:
             if each.answer.cancelled():
                 continue
@@ -125,9 +123,9 @@ class Readers:
                 found.append((each.answer, each.read(db), None))
             except Exception as error:  # whatever it is, it is told to whoever has asked
                 found.append((each.answer, None, error))
-            if time.monotonic() - began > TOGETHER_S:
+            if len(found) == TOGETHER:
                 _send_back(asked.loop, found)
-                found, began = [], time.monotonic()
+                found = []
         _send_back(asked.loop, found)
         return db
 
@@ -176,6 +174,11 @@ class Readers:
     def runs(self, db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
         """Runs that a statement finds."""
         return tuple(map(sql.run_of, db.execute(statement, values)))
+
+    def moving(self, db: sqlite3.Connection, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """The runs of a tenant that somebody owns, then those that have ended since."""
+        held = self.runs(db, sql.HELD, (tenant, limit))
+        return sql.each_once(held, self.runs(db, sql.OVER_SINCE, (since, tenant, limit)))
 
     def run_rows(self, db: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """All rows of each run, each run in one snapshot."""

@@ -1,5 +1,6 @@
 """Rows in dictionaries, found by key, by prefix of a key, and, for runs, by lane and due time, owner and queue."""
 
+from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final
@@ -20,6 +21,7 @@ class Shelf:
         self._armed: dict[str, int] = {}  # rows of a lane with a due_at
         self._owned: dict[str, set[Key]] = {}
         self._queued: set[Key] = set()
+        self._over: list[tuple[int, Key]] = []  # when each that has ended did so, in order
 
     def get(self, kind: Kind, key: Key) -> Row | None:
         """The row at a key."""
@@ -86,6 +88,16 @@ class Shelf:
         """The runs of an owner, in key order."""
         return self._runs(self._owned.get(owner, set()))
 
+    def held(self, tenant: str) -> list[Run]:
+        """The runs of a tenant that somebody owns, by owner."""
+        return [run for owner in sorted(self._owned) for run in self.owned(owner) if run.tenant == tenant]
+
+    def over(self, tenant: str, since: int) -> list[Run]:
+        """The runs of a tenant that have ended at or after a business instant, newest end first."""
+        found = self._over[bisect_left(self._over, (since, ())) :]
+        runs = [self.get(RUN, key) for _, key in reversed(found) if key[0] == tenant]
+        return [run for run in runs if isinstance(run, Run)]
+
     def queued(self) -> list[Run]:
         """The runs that wait for a slot, oldest first."""
         return sorted(self._runs(self._queued), key=lambda run: (run.created_at, run.tenant, run.run))
@@ -101,8 +113,8 @@ class Shelf:
 
     def _index(self, old: Run | None, new: Run | None) -> None:
         key = (new or old)[:2]  # type: ignore[index]
-        was = None if old is None else (old.lane, old.due_at, old.owner, old.queue)
-        now = None if new is None else (new.lane, new.due_at, new.owner, new.queue)
+        was = None if old is None else (old.lane, old.due_at, old.owner, old.queue, old.ended_at)
+        now = None if new is None else (new.lane, new.due_at, new.owner, new.queue, new.ended_at)
         if was == now:
             return
         if old is not None:
@@ -110,11 +122,15 @@ class Shelf:
             self._queued.discard(key)
             if old.due_at is not None:
                 self._armed[old.lane] -= 1
+            if old.ended_at:
+                del self._over[bisect_left(self._over, (old.ended_at, key))]
         if new is not None:
             if new.owner not in ("", ENDED):
                 self._owned.setdefault(new.owner, set()).add(key)
             if new.queue:
                 self._queued.add(key)
+            if new.ended_at:
+                insort(self._over, (new.ended_at, key))
             if new.due_at is not None:
                 self._arm(new.lane, new.due_at, key, new)
 

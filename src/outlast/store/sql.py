@@ -163,6 +163,17 @@ DUE_BUT: Final = (
 NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
 # Parameters: owner, limit. The two conditions repeat the index's own, so that it is used.
 OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND owner <> '' AND owner <> 'ended' ORDER BY tenant, run LIMIT {MARK}"
+# What somebody owns of a tenant, and what has ended since. The tenant is spelled as an expression: as a column it leads
+# the planner through all of its runs, and few are owned or have just ended. Parameters: tenant, limit.
+_OF_TENANT: Final = f"tenant || '' = {MARK}"
+HELD: Final = (
+    f"{_RUNS} WHERE owner <> '' AND owner <> 'ended' AND {_OF_TENANT} ORDER BY owner, tenant, run LIMIT {MARK}"
+)
+# Parameters: business instant, tenant, limit.
+OVER_SINCE: Final = (
+    f"{_RUNS} WHERE ended_at > 0 AND ended_at >= {MARK} AND {_OF_TENANT} "
+    f"ORDER BY ended_at DESC, tenant DESC, run DESC LIMIT {MARK}"
+)
 # Parameters: tenant, limit.
 QUEUED: Final = f"{_RUNS} WHERE queue = {MARK} AND queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
 # Parameter: limit.
@@ -258,3 +269,9 @@ def run_of(values: Values) -> Run:
     row = DECODE[RUN.name](values)
     assert isinstance(row, Run)
     return row
+
+
+def each_once(held: Sequence[Run], over: Sequence[Run]) -> tuple[Run, ...]:
+    """A run that has ended between two statements is in the answers of both: as it ended, it comes once."""
+    ended = {run[: RUN.key] for run in over}
+    return (*(run for run in held if run[: RUN.key] not in ended), *over)

@@ -149,6 +149,11 @@ class SqliteStore(Desk):
         self._check_process()
         return await self._readers.do(lambda db: self._readers.runs(db, sql.OWNED, (owner, ALL_ROWS)))
 
+    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        self._check_process()
+        return await self._readers.do(lambda db: self._readers.moving(db, tenant, since, limit))
+
     async def now(self) -> Instant:
         """See the port."""
         self._check_process()

@@ -140,6 +140,11 @@ class Reads:
         """Runs that a statement finds."""
         return tuple([sql.run_of(tuple(r)) for r in await db.fetch(numbered(statement), *values)])
 
+    async def moving(self, db: "asyncpg.Connection[Any]", tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """The runs of a tenant that somebody owns, then those that have ended since."""
+        held = await self.runs(db, sql.HELD, (tenant, limit))
+        return sql.each_once(held, await self.runs(db, sql.OVER_SINCE, (since, tenant, limit)))
+
     async def run_rows(
         self, db: "asyncpg.Connection[Any]", runs: Sequence[tuple[str, str]]
     ) -> tuple[RunRows | None, ...]:

@@ -236,6 +236,10 @@ class PostgresStore(Desk):
         """See the port."""
         return await self._read(lambda db: self._reads.runs(db, sql.OWNED, (owner, None)))
 
+    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._read(lambda db: self._reads.moving(db, tenant, since, limit))
+
     async def now(self) -> Instant:
         """See the port."""
         return await self._read(self._reads.now)

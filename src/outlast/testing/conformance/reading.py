@@ -32,6 +32,7 @@ from outlast.testing.conformance.subject import (
     Subject,
     approval_row,
     claim_by,
+    claimed,
     done,
     effect_row,
     ended,
@@ -263,6 +264,32 @@ async def an_owner_finds_its_runs(s: Subject) -> None:
     await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
     assert await b.owned("worker-1") == ()
     assert await b.owned("") == ()
+
+
+async def what_moves_is_found(s: Subject) -> None:
+    """`moving` answers what workers own and what has ended since, newest end first, of one tenant."""
+    a, b = await two(s)
+    for name in ("a", "b", "c", "d"):
+        row = await held(a, name, f"worker-{name}")
+        if name in "cd":
+            await a.commit(Commit((Put(RUN, ended(row)._replace(ended_at=T0 + ord(name)), row.version),)))
+    await a.commit(start(run_row("waits")))
+    await a.commit(start(run_row("x", "globex")))
+    other = claimed(await the_run(a, "x", "globex"), "worker-a", await a.now())
+    await a.commit(Commit((Put(RUN, other, other.version - 1),)))
+    owned, over = ["a", "b"], ["d", "c"]
+    assert [run.run for run in await b.moving("acme", T0, 9)] == owned + over
+    assert [run.run for run in await b.moving("acme", T0 + ord("d"), 9)] == [*owned, "d"], "at that instant too"
+    assert [run.run for run in await b.moving("acme", T0 + ord("d") + 1, 9)] == owned
+    assert [run.run for run in await b.moving("acme", 0, 1)] == ["a", "d"], "at most one of either"
+    assert await b.moving("globex", 0, 9) == (other,)
+    assert await b.moving("nobody", 0, 9) == ()
+    await a.commit(put_run(await the_run(a, "a"), owner="", status=RunStatus.QUEUED))
+    mine = await the_run(a, "b")
+    await a.commit(Commit((Put(RUN, ended(mine)._replace(ended_at=T0 + ord("z")), mine.version),)))
+    assert await b.moving("acme", T0, 1) == (await the_run(b, "b"),)
+    await a.purge(T0 + ord("d") + 1, 9)
+    assert [run.run for run in await b.moving("acme", 0, 9)] == ["b"]
 
 
 async def tenants_do_not_meet(s: Subject) -> None:

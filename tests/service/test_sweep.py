@@ -1,0 +1,265 @@
+"""What a sweep finds of the moves of another process, look by look; the clock stands still unless a test moves it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from outlast.core.commit import Commit, Put
+from outlast.core.rows import EVENT, RUN, Event, Run
+from outlast.errors import Unavailable
+from outlast.service import sweep
+from outlast.service.live import Live
+from outlast.service.sweep import LATE_MS, Sweep
+from outlast.store.database import OFF, Database
+from outlast.store.port import Page, Store
+from outlast.store.sqlite import SqliteStore
+from outlast.testing.conformance.subject import (
+    TENANT,
+    HandClock,
+    claimed,
+    ended,
+    event_row,
+    run_row,
+    start,
+    the_run,
+)
+from tests.service.conftest import PATIENCE_S, Running
+from tests.service.test_streams import stream
+from tests.service.test_told import heard_until_over
+
+SEEN = 4  # the newest runs that every look sees, and the older ones that it sees in turn
+MANY = 24  # so that a turn takes six looks
+LONG = 10 * LATE_MS
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(sweep, "RECENT", SEEN)
+
+
+class Two:
+    """A store of the service, and that of another process on the same file; and the clock of both."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = HandClock()
+        self.mine, self.theirs = (self._open(path, writer) for writer in ("mine", "theirs"))
+
+    def _open(self, path: Path, writer: str) -> SqliteStore:
+        database = Database(path, synchronous=OFF)
+        database.migrate()
+        return SqliteStore(database, writer, self.clock)
+
+    async def wait(self, run: str, tenant: str = TENANT) -> None:
+        """A run that waits, younger than those before."""
+        self.clock.time += 1
+        row = run_row(run, tenant, created_at=self.clock.time)
+        await self.theirs.commit(start(row))
+
+    async def move(self, run: str, *, end: bool, tenant: str = TENANT) -> Run:
+        """The other process claims or ends it, and says so in an event of this moment."""
+        row = await the_run(self.theirs, run, tenant)
+        after = ended(row)._replace(ended_at=self.clock.time) if end else claimed(row, "w", await self.theirs.now())
+        after = after._replace(seq=row.seq + 1)
+        said = event_row(run, after.seq, tenant)._replace(at=self.clock.time)
+        await self.theirs.commit(Commit((Put(RUN, after, row.version), Put(EVENT, said, 0))))
+        return after
+
+    async def sent(self, looking: Sweep, runs: list[Run]) -> list[tuple[str, int]]:
+        """What is news of the events of these runs, as live.py asks."""
+        found = []
+        for run in runs:
+            first = not looking.knows(run.run)
+            for event in await self.mine.rows(EVENT, (run.tenant, run.run)):
+                assert isinstance(event, Event)
+                if looking.is_news(event, first=first):
+                    found.append((event.run, event.seq))
+        return found
+
+    async def look(self, looking: Sweep) -> list[tuple[str, int]]:
+        return await self.sent(looking, await looking.moved())
+
+
+@asynccontextmanager
+async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tuple[Two, Sweep]]:
+    """A run older than many others, all there long before the sweep begins."""
+    two = Two(path)
+    try:
+        await two.wait(oldest)
+        for n in range(MANY):
+            await two.wait(f"waits-{n}")
+        two.clock.time += LONG
+        looking = Sweep(two.mine, TENANT)
+        await looking.begin()
+        yield two, looking
+    finally:
+        await two.theirs.close()
+        await two.mine.close()
+
+
+async def blind(self: Store, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+    return ()
+
+
+@pytest.mark.req("RUN-7")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_an_old_run_that_another_process_moves_is_found_by_the_next_look(
+    tmp_path: Path, monkeypatch: Patch, guarded: bool
+) -> None:
+    """While it is owned, and once it has ended; without `moving` only when its page has its turn."""
+    if not guarded:
+        monkeypatch.setattr(SqliteStore, "moving", blind)
+
+    async def meet() -> None:
+        async with many_wait(tmp_path / "s.db") as (two, looking):
+            await two.move("oldest", end=False)
+            assert await two.look(looking) == ([("oldest", 2)] if guarded else []), "not a word of what was before"
+            await two.move("oldest", end=True)
+            assert await two.look(looking) == ([("oldest", 3)] if guarded else [])
+            late = [await two.look(looking) for _ in range(MANY)]
+            assert [each for look in late for each in look] == ([] if guarded else [("oldest", 2), ("oldest", 3)])
+
+    asyncio.run(meet())
+
+
+@pytest.mark.req("RUN-7")
+def test_an_end_that_landed_late_is_found(tmp_path: Path) -> None:
+    """It was stamped before the last look, which could not see it yet."""
+
+    async def meet() -> None:
+        async with many_wait(tmp_path / "s.db") as (two, looking):
+            two.clock.time += LONG
+            assert await two.look(looking) == []
+            two.clock.time -= LATE_MS // 2  # what its writer saw
+            ended = await two.move("oldest", end=True)
+            two.clock.time += LATE_MS
+            assert ended.ended_at < (await two.mine.now()).business
+            assert await two.look(looking) == [("oldest", 2)]
+
+    asyncio.run(meet())
+
+
+@pytest.mark.req("RUN-7")
+def test_what_has_ended_is_told_once_and_forgotten(tmp_path: Path) -> None:
+    """It comes again in every look for a while: known as long as it does, and no longer than two turns more."""
+
+    async def meet() -> None:
+        async with many_wait(tmp_path / "s.db") as (two, looking):
+            for n in range(MANY):
+                await two.move(f"waits-{n}", end=True)
+            told = await two.look(looking)
+            assert sorted(run for run, _ in told) == sorted(f"waits-{n}" for n in range(MANY))
+            for _ in range(3 * MANY):
+                two.clock.time += LATE_MS // 10
+                assert await two.look(looking) == []
+            assert not [n for n in range(MANY) if looking.knows(f"waits-{n}")]
+            assert looking.knows("oldest"), "it waits still"
+
+    asyncio.run(meet())
+
+
+@pytest.mark.req("RUN-7")
+def test_what_others_owned_or_ended_before_is_not_news(tmp_path: Path) -> None:
+    """Also within the time that an end may take to land, and however old the run is."""
+
+    async def meet() -> None:
+        async with many_wait(tmp_path / "s.db") as (two, _):
+            await two.move("oldest", end=True)
+            await two.move("waits-0", end=False)
+            looking = Sweep(two.mine, TENANT)
+            await looking.begin()
+            assert [await two.look(looking) for _ in range(MANY)] == [[]] * MANY
+            await two.move("waits-0", end=True)
+            assert await two.look(looking) == [("waits-0", 3)]
+
+    asyncio.run(meet())
+
+
+@pytest.mark.req("RUN-7")
+def test_a_look_that_the_store_fails_is_made_again(tmp_path: Path, monkeypatch: Patch) -> None:
+    """However long the store was away, and whatever of it came."""
+
+    async def away(*args: object) -> tuple[Run, ...]:
+        raise Unavailable("away")
+
+    async def fails(looking: Sweep) -> None:
+        with pytest.raises(Unavailable):
+            await looking.moved()
+
+    async def meet() -> None:
+        async with many_wait(tmp_path / "s.db") as (two, looking):
+            await two.move("oldest", end=True)
+            for name in ("moving", "load_many"):
+                whole = getattr(SqliteStore, name)
+                monkeypatch.setattr(SqliteStore, name, away)
+                for _ in range(3):
+                    two.clock.time += LONG
+                    await fails(looking)
+                monkeypatch.setattr(SqliteStore, name, whole)
+            assert await two.look(looking) == [("oldest", 2)]
+
+    asyncio.run(meet())
+
+
+@pytest.mark.req("RUN-7")
+def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Path, monkeypatch: Patch) -> None:
+    """An end is found for a few seconds only: what was found may not be lost with the rest of the look."""
+    moved = Sweep.moved
+    found: list[Run] = []
+    failures = iter(range(3))
+
+    async def trouble(self: Sweep) -> list[Run]:
+        if self is not first:
+            for _ in failures if found else ():
+                raise Unavailable("away")
+            return []
+        if found:
+            return []  # its time is over
+        found.extend(await moved(self))
+        return list(found)
+
+    async def meet() -> None:
+        nonlocal first
+        async with many_wait(tmp_path / "s.db") as (two, _):
+            monkeypatch.setattr(Sweep, "moved", trouble)
+            live = Live(two.mine)
+            listener, _missed = await live.listen_to_all(TENANT, "")
+            await live.listen_to_all("globex", "")
+            first = live._tenants[TENANT]
+            await two.move("oldest", end=True)
+            async with asyncio.timeout(PATIENCE_S):
+                assert b"run.moved" in (await listener.heard())[0][1]
+            assert next(failures, None) is None, "the other sweep has failed meanwhile"
+            live.close()
+
+    first: Sweep | None = None
+    asyncio.run(meet())
+
+
+@pytest.mark.req("RUN-7")
+def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, monkeypatch: Patch) -> None:
+    """Two services over one store: the one that is listened to does nothing itself, and no older page tells it."""
+    page = SqliteStore.page
+
+    async def newest_only(self: SqliteStore, kind: object, *args: object, **more: object) -> Page:
+        if kind is RUN and more.get("cursor"):
+            return Page((), "")
+        return await page(self, kind, *args, **more)  # type: ignore[arg-type]
+
+    with Running(folder_url) as other, Running(folder_url, worker=False) as service:
+        oldest = other.start("wish", text="?")
+        for _ in range(MANY):
+            other.start("wish", text="?")
+        other.until("/v1/runs?status=waiting&limit=500", lambda body: len(body["runs"]) == MANY + 1)
+        before = other.get(f"/v1/runs/{oldest}").json()["version"]
+        monkeypatch.setattr(SqliteStore, "page", newest_only)
+        monkeypatch.setattr(sweep, "LATE_MS", 0)  # the runs of this test were there a moment ago
+        with stream(service, "/v1/events") as everything:
+            other.post(f"/v1/runs/{oldest}/signals/said", {"payload": {"text": "hi"}})
+            found = heard_until_over(everything, {oldest})
+    assert set(found) == {oldest}
+    assert found[oldest][0] == before + 1
+    assert found[oldest] == list(range(before + 1, found[oldest][-1] + 1)), "each once, in order"
