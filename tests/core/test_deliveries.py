@@ -107,8 +107,9 @@ def test_the_wait_grows_is_capped_and_heeds_the_receiver(chance: float, asked: i
     ],
 )
 def test_what_is_wanted(types: str, type_: str, wanted: bool) -> None:
-    assert deliveries.wants(subscription(types=types), type_, "w") is wanted
-    assert not deliveries.wants(subscription(types=types, workflows='["other"]'), type_, "w")
+    assert deliveries.wants_type(subscription(types=types), type_) is wanted
+    assert deliveries.wants_workflow(subscription(types=types), "w")
+    assert not deliveries.wants_workflow(subscription(workflows='["other"]'), "w")
 
 
 @pytest.mark.req("OUT-2")

@@ -1,9 +1,10 @@
 """One visit makes a bounded number of calls: a step loop is a node that returns itself (S-13)."""
 
+from datetime import timedelta
 from typing import Literal
 
-from outlast.core.limits import CALLS_PER_VISIT_MAX
-from outlast.flow import Context, Workflow
+from outlast.core.limits import CALLS_PER_VISIT_MAX, PLANS_PER_APPROVAL_MAX
+from outlast.flow import Context, Workflow, role
 from tests.engine.world import Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -62,3 +63,27 @@ async def test_a_node_that_returns_itself_makes_as_many_calls_as_it_likes(world:
     world.worker(loop)
     await world.start(loop)
     assert (world.status(), len(shop.did)) == ("completed", CALLS_PER_VISIT_MAX // 2 * 3)
+
+
+async def test_an_approval_offers_so_many_plans_and_no_more(world: World) -> None:
+    """The one asked for is one of them. Nobody is asked about too many: the author is told."""
+    shop = Receiver()
+    act = write(shop)
+
+    def asking(n: int) -> Workflow[State]:
+        async def body(ctx: Ctx) -> None:
+            plans = [act.plan(f"a{i}") for i in range(n)]
+            await ctx.approval(
+                plans[0], summary="?", by=role("boss"), within=timedelta(hours=1), alternatives=plans[1:]
+            )
+
+        return one_node(body, name=f"offers-{n}")
+
+    most, more = asking(PLANS_PER_APPROVAL_MAX), asking(PLANS_PER_APPROVAL_MAX + 1)
+    world.worker(most, more)
+    await world.start(most)
+    assert len(world.approvals()) == 1 and world.reasons() == []
+    await world.start(more, "r2")
+    assert world.approvals("r2") == []
+    (attention,) = world.attention("r2")
+    assert f"offers {PLANS_PER_APPROVAL_MAX + 1} plans" in attention.detail

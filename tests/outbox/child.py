@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from outlast.core import deliveries, points
 from outlast.outbox import lane, stream
-from outlast.outbox.address import DEVELOPMENT
 from outlast.runtime.dispatch import dispatch
 from outlast.runtime.open import open_store
+from tests.outbox.helpers import DEVELOPMENT
 
 CLAIM_MS = 800
 

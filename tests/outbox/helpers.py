@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 
 from outlast.core.rows import EVENT, UNTOLD, Event
 from outlast.flow import Context, Workflow
-from outlast.outbox.address import DEVELOPMENT
+from outlast.outbox.address import Reach
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.runtime.dispatch import dispatch
 from outlast.runtime.open import open_store
@@ -24,6 +24,8 @@ from outlast.runtime.serve import worker_of
 from outlast.store.port import Store
 
 TENANT = "acme"
+DEVELOPMENT = Reach.of(private=True, plain=True)
+"""This machine and private networks, over plain HTTP, at any port."""
 
 
 @dataclass

@@ -11,7 +11,6 @@ import pytest
 from outlast.core.machine import SubscriptionStatus
 from outlast.errors import InvalidInput
 from outlast.outbox.address import (
-    DEVELOPMENT,
     PUBLIC,
     NotAllowed,
     Reach,
@@ -22,7 +21,7 @@ from outlast.outbox.address import (
 )
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock
-from tests.outbox.helpers import Receiver, a_store, until, url_of
+from tests.outbox.helpers import DEVELOPMENT, Receiver, a_store, until, url_of
 
 INSIDE = [
     "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254",

@@ -12,13 +12,14 @@ from outlast.core.deliveries import Attempt
 from outlast.core.outgoing import Cursor, Subscription
 from outlast.core.rows import CURSOR, SUBSCRIPTION
 from outlast.outbox import lane, stream
-from outlast.outbox.address import DEVELOPMENT, SystemResolver
+from outlast.outbox.address import SystemResolver
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock, chance
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 from tests.outbox.helpers import (
+    DEVELOPMENT,
     TENANT,
     Behaviour,
     Got,

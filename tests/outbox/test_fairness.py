@@ -7,11 +7,10 @@ import pytest
 from outlast.core.outgoing import Cursor
 from outlast.core.rows import CURSOR, UNTOLD
 from outlast.outbox import finding
-from outlast.outbox.address import DEVELOPMENT
 from outlast.runtime.dispatch import dispatch
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from tests.outbox.helpers import ROUNDS, TENANT, Receiver, a_store, dispatching, until
+from tests.outbox.helpers import DEVELOPMENT, ROUNDS, TENANT, Receiver, a_store, dispatching, until
 
 pytestmark = pytest.mark.usefixtures("soon")
 BACKLOG = 300

@@ -18,10 +18,10 @@ from cryptography.x509.oid import NameOID
 from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import Attempt
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
-from outlast.outbox.address import DEVELOPMENT, PUBLIC, Reach
+from outlast.outbox.address import PUBLIC, Reach
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock
-from tests.outbox.helpers import Behaviour, Got, Receiver, answer
+from tests.outbox.helpers import DEVELOPMENT, Behaviour, Got, Receiver, answer
 
 pytestmark = pytest.mark.req("OUT-6")
 MIB = 1_048_576

@@ -40,11 +40,6 @@ class Attempt(NamedTuple):
 
 
 # --- what is wanted ------------------------------------------------------------------------
-def wants(subscription: Subscription, type_: str, workflow: str) -> bool:
-    """Does it want an event of this type, of a run of this workflow?"""
-    return wants_workflow(subscription, workflow) and wants_type(subscription, type_)
-
-
 def wants_type(subscription: Subscription, type_: str) -> bool:
     """Does it want events of this type? ANY: it may."""
     if not subscription.types or type_ == ANY:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from outlast.core import people as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence
-from outlast.core.limits import QUORUM_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import CHANGED_BY, REOPENED
@@ -42,6 +42,12 @@ def check_question(question: Question) -> None:
             f"approval {question.name} has quorum {question.quorum}",
             f"it takes from 1 to {QUORUM_MAX} different people",
             "quorum=2",
+        )
+    if len(question.plans) > PLANS_PER_APPROVAL_MAX:
+        raise LimitExceeded(
+            f"approval {question.name} offers {len(question.plans)} plans",
+            f"at most {PLANS_PER_APPROVAL_MAX}, the one asked for included",
+            "nobody reads more: offer fewer alternatives",
         )
     known = set(json.loads(question.plans[0].arguments))
     if unknown := [name for name in question.editable if name not in known]:

@@ -23,7 +23,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 Kind = Literal["write", "lookup"]
-Reconcile = Callable[P, Awaitable[Found[R] | NotFound | CannotTell]]
 
 _RUN: Final = 'use scope="run"'
 

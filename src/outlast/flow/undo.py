@@ -6,13 +6,9 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVa
 
 from outlast.errors import DefinitionError
 from outlast.flow.declared import Limit, Repeat, Retry, Transaction, positive, transaction_of
-from outlast.flow.outcomes import CannotTell, Found, NotFound
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-UndoFn = Callable[Concatenate[R, P], Awaitable[object]]
-UndoReconcile = Callable[Concatenate[R, P], Awaitable[Found[object] | NotFound | CannotTell]]
 
 
 class DecoratesUndo(Protocol[P, R]):

@@ -74,8 +74,6 @@ class Reach(NamedTuple):
 
 
 PUBLIC: Final = Reach()
-DEVELOPMENT: Final = Reach(PRIVATE, plain=True, any_port=True)
-"""This machine and private networks, over plain HTTP, at any port."""
 
 
 def checked_url(url: str, reach: Reach) -> httpx.URL:

@@ -4,8 +4,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from outlast.core.budget import LINGER, SECOND
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.rows import Run
 from outlast.errors import Rejected
@@ -13,6 +14,8 @@ from outlast.store.fair import NOTHING, Held
 from outlast.store.port import Step
 
 AnyFuture = asyncio.Future[Any] | Future[Any]
+PAUSE_S: Final = LINGER / 2 / SECOND
+"""Of the first wait for company; it is halved at each, so that what nobody awaits waits LINGER at most (S-10)."""
 
 
 class Take(NamedTuple):

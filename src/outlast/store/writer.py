@@ -10,12 +10,11 @@ from outlast.core.budget import CHANGE_POLL, SECOND
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.judging import refuse
 from outlast.store.session import Session
-from outlast.store.tickets import Task, Ticket, deliver
+from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver
 from outlast.store.wakes import Wakes
 
 BATCH_MAX: Final = 1_000  # commits in one transaction, about: what a renewal may have to wait for
 TURN_MAX: Final = BATCH_MAX // 4  # commits of one turn of a loop that are queued as one
-LINGER_S: Final = 0.005  # halved at each wait, so a commit nobody awaits waits 10 ms at most
 LOOK_S: Final = CHANGE_POLL / SECOND  # how soon another process's commit is noticed
 TIDY_PAGES: Final = 500  # pages in the log, about, after which an idle writer copies it into the database
 FULL_PAGES: Final = 3_500  # … and a busy one
@@ -85,7 +84,7 @@ class Writer:
         except Empty:
             return tickets, False
         tickets += first or ()
-        pause = LINGER_S
+        pause = PAUSE_S
         while len(tickets) < BATCH_MAX and not self._urgent:
             try:
                 more = self._queue.get_nowait()

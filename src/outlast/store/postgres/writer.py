@@ -11,13 +11,12 @@ from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.judging import refuse
 from outlast.store.postgres.connect import AWAY
 from outlast.store.postgres.session import Session
-from outlast.store.tickets import Task, Ticket, deliver
+from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver
 from outlast.store.wakes import Wakes
 
 log = logging.getLogger("outlast.store")
 BATCH_MAX: Final = 1_000  # commits in one transaction, about
 BATCH_LEAST: Final = 64  # what is pending beyond it is halved: those answered first go on while the others land
-LINGER_S: Final = 0.005  # halved at each wait, so a commit nobody awaits waits 10 ms at most
 HELD_S: Final = 0.002  # rows that others hold are asked for again after so long; doubled up to the next
 HELD_MAX_S: Final = 0.1
 HELD_TRIES: Final = 200  # … and so often, before the store is said to be busy
@@ -93,7 +92,7 @@ class Writer:
                 return []
             self._something.clear()
             await self._something.wait()
-        pause = LINGER_S
+        pause = PAUSE_S
         while len(self._queue) < BATCH_MAX and pause >= 0.001 and not self._held:
             if self._hurry.is_set() or not all(ticket.linger for ticket in self._queue):
                 break
