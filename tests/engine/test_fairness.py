@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.budget import KEPT_LOOK
 from outlast.engine import commands
 from outlast.engine.worker import WorkerProcess
 from outlast.flow import Context, Workflow
@@ -15,7 +16,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.sqlite import open_without_sync
-from tests.engine.world import MINUTE, State, World, one_node
+from tests.engine.world import MINUTE, State, World, after, one_node
 
 Ctx = Context[State]
 BACKLOG = 5_000
@@ -98,6 +99,30 @@ async def test_a_place_that_becomes_free_goes_to_whoever_holds_fewest(world: Wor
         held.append(Counter(tenant for tenant, _ in gates)["globex"])
     assert held[:2] == [1, 2] and len(gates) == 4
     assert held[2:] == [2, 2, 2, 2], "what one gives back, one takes"
+
+
+@pytest.mark.req("RUN-5")
+async def test_a_place_that_is_kept_is_offered_to_whose_time_comes(world: World) -> None:
+    """Though what is due for longest may not have it, and nothing else wakes the worker."""
+    walked: list[str] = []
+    stay = asyncio.Event()
+
+    async def body(ctx: Ctx) -> None:
+        if ctx.tenant == "acme":
+            walked.append(ctx.run_id)
+            await stay.wait()
+        else:
+            await ctx.sleep("nap", until=after(milliseconds=500))
+            walked.append(ctx.run_id)
+
+    flow = one_node(body)
+    world.worker(flow, concurrency=20)
+    await world.start(flow, "g", tenant="globex")
+    for n in range(25):
+        await world.start(flow, f"a{n:02}", tenant="acme")
+    assert len(walked) == 18, "two places are kept"
+    await world.pass_(500 + KEPT_LOOK)
+    assert walked[18:] == ["g"]
 
 
 @pytest.mark.req("RUN-5")

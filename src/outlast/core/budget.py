@@ -59,6 +59,7 @@ BREAKER_PAUSE_MAX: Final = 10 * MINUTE  # a slice's length: an outage that is ov
 NOTICE_TIMEOUT: Final = 10 * SECOND  # a channel that has not taken a notice by then has failed (GATE-5)
 NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace, still below the 30 s of orchestrators
 STORE_RETRY: Final = 200  # a store that is away is asked again so often
+KEPT_LOOK: Final = 100  # who falls due while a place is kept free is found so soon
 IDLE_LOOK: Final = RESUME_TARGET  # the fallback look for due work: in time, though nothing else wakes the worker
 
 # --- liveness: telling the world (OUT-2) -----------------------------------------------------

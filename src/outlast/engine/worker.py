@@ -10,6 +10,7 @@ from outlast.core.budget import (
     CHANGE_POLL,
     DEATHS_THEN_ALONE,
     IDLE_LOOK,
+    KEPT_LOOK,
     SECOND,
     ExecutionBudget,
     Liveness,
@@ -206,15 +207,18 @@ class WorkerProcess:
             taken = await self._take(())
             free = self._concurrency - len(self._holders)
             if free > 0 and taken < min(free, TAKE_MAX):
-                await self._sleep(None if self._keeps else await self._store.next_due(self._lanes()))
+                if self._keeps:
+                    await self._sleep(None, KEPT_LOOK)
+                else:
+                    await self._sleep(await self._store.next_due(self._lanes()))
             elif free <= 0:
                 await self._wake.wait()
         except StoreError as error:
             self._outage.met("cannot look for work", error)
             await self._sleep(None)
 
-    async def _sleep(self, due: int | None) -> None:
-        ms: int = IDLE_LOOK
+    async def _sleep(self, due: int | None, most: int | None = None) -> None:
+        ms: int = IDLE_LOOK if most is None else most
         if due is not None:
             left = due - (await self._store.now()).real
             ms = min(ms, left) if left > 0 else CHANGE_POLL  # due, and declined: its holder is about to let go
