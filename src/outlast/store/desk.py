@@ -18,6 +18,16 @@ from outlast.store.port import Moved, Step
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
+_process = os.getpid()  # asked once: every read and every commit compares it
+
+
+def _forked() -> None:
+    global _process
+    _process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):  # not where nothing forks
+    os.register_at_fork(after_in_child=_forked)
 
 
 class Desk(ABC):
@@ -27,7 +37,7 @@ class Desk(ABC):
 
     def __init__(self) -> None:
         self._closed = False
-        self._process = os.getpid()
+        self._process = _process
         self._lock = threading.Lock()
         self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
         self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops of which somebody awaits what lingers
@@ -163,7 +173,7 @@ class Desk(ABC):
     def _check_process(self) -> None:
         if self._closed:
             raise Unavailable("the store is closed")
-        if os.getpid() != self._process:
+        if _process != self._process:
             raise Unavailable("this process was forked from the one that opened the store",
                               self.not_inherited, "open the store after the fork")  # fmt: skip
 
