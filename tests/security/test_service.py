@@ -1,7 +1,9 @@
 """What stands around the service: no stranger, no other site, no open door (S1, S12, S15, S31, S34, S38)."""
 
+import json
 import socket
 import threading
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,22 @@ def test_documents_and_figures_are_not_for_strangers(service: Service, path: str
         answer = client.get(path)
     assert answer.status_code in (401, 404), "off, or behind the door"
     assert "paths" not in answer.text and "outlast_" not in answer.text
+
+
+def test_an_id_that_was_never_given_is_nothing(service: Service) -> None:
+    """The id of an effect is a word of ours: whoever makes one up reaches no statement with it."""
+    run, key = "run_000000000000", "pay"
+    made_up: list[Any] = [
+        [run, 2**70, key], [run, 2**63, key], [run, -1, key], [run, True, key], [run, 1.0, key], [run, "1", key],
+        [run, None, key], ["../x", 1, key], ["", 1, key], [7, 1, key], [run, 1, "a b"], [run, 1, ""], [run, 1, 7],
+        [run, 1, "x" * 600], [run, 1, "a\nb"], [run, 1], [run, 1, key, 1], {"a": 1, "b": 2, "c": 3}, "abc", 7, None,
+    ]  # fmt: skip
+    with service.client("admin") as client:
+        for each in made_up:
+            word = urlsafe_b64encode(json.dumps(each).encode()).decode()
+            answer = client.post(f"/v1/effects/{word}/resolve", json={"reason": "x", "outcome": "give_up"})
+            assert answer.status_code == 404, (each, answer.text)
+            assert "ids are those that" in answer.json()["detail"], (each, answer.text)
 
 
 def test_an_error_tells_nothing_of_the_inside(service: Service) -> None:

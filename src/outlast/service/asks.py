@@ -22,7 +22,7 @@ RunId = Annotated[str, Path(pattern=_NAME, description="The run's id.", examples
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="The approval's id.", examples=["ap_91c2f03b7d"])]
 NamePart = Annotated[str, Path(pattern=_NAME, description="The name in the code.", examples=["refund"])]
 WebhookId = Annotated[str, Path(pattern=_NAME, description="The webhook's id.", examples=["wh_catfh4b9q1da"])]
-EffectId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_=-]{1,1000}$", description="The id that GET …/effects shows.")]
+EffectId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_=-]{1,2000}$", description="The id that GET …/effects shows.")]
 Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
 Since = Annotated[
