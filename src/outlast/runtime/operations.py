@@ -281,7 +281,10 @@ class Operations(Reading):
         return bytes(codec.dump(codec.admit(json.dumps(response))))  # as JSON: a string is a value, not a document
 
     async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
-        """At most `n` admitted runs of this tenant (everywhere: of all tenants); 0 lifts the limit."""
+        """At most `n` admitted runs of this tenant (everywhere: of all tenants), 1 to 10,000.
+
+        It can be raised, not lowered. Raises InvalidInput, Conflict.
+        """
         await set_slots(self.store, STORE if everywhere else self.tenant, n)
 
 
