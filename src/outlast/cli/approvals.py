@@ -92,7 +92,7 @@ async def show(desk: Desk, screen: Screen, approval: str) -> int:
     )
     for plan in view["plans"]:
         _show_plan(screen, plan, view)
-    if view["status"] == ApprovalStatus.PENDING:
+    if view["status"] == ApprovalStatus.PENDING and view["you_may_decide"]:
         screen.advice(f"→ outlast approvals approve {name} --reason …")
         screen.advice(f"  outlast approvals reject {name} --reason …")
         if view["editable"]:

@@ -224,7 +224,7 @@ class Operations(Reading):
             raise Forbidden(
                 f"{self.actor.name} may not decide {approval}",
                 f"it takes the role {row.who}",
-                "somebody who holds it has to decide, or act with --role",
+                "somebody who holds it has to decide",
                 refusal="role",
             )
         return row

@@ -54,8 +54,8 @@ class Permissions:
         if not any(role in principal.roles for role in allowed):
             raise Forbidden(
                 f"{principal.name} may not {operation_id.replace('_', ' ')}",
-                f"it takes one of the roles {', '.join(sorted(allowed))}",
-                "ask whoever gives out the credentials for one of them",
+                f"it takes {'one of the roles' if len(allowed) > 1 else 'the role'} {', '.join(sorted(allowed))}",
+                "ask whoever gives out the credentials for it",
                 refusal="role",
             )
 
