@@ -81,10 +81,9 @@ class WorkerProcess:
         about: Facts[str, str | int] | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter.
-        `about`: where it runs and what it is, for people who read the list of workers. `watch`: who looks at what it
-        does, if anybody does.
-        `threads=False`: the heartbeat beats in the loop, for virtual clocks.
+        """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter. `about`: where
+        it runs and what it is, for people who read the list of workers. `watch`: who looks at what it does, if anybody
+        does. `threads=False`: the heartbeat beats in the loop, for virtual clocks.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
         """
@@ -132,8 +131,7 @@ class WorkerProcess:
         self._alone: tuple[str, str] | None = None
         self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
-        self._draining = False
-        self._taking = 0
+        self._draining, self._taking = False, 0
         self._generation: Row | None = None  # of the store, as it was when this worker began
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
         self.estranged = False  # its store was restored, or is another one: this process must not go on
