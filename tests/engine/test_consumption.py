@@ -1,15 +1,17 @@
 """Whose decision it was is asked again when what it permits is about to be done (S10): a forged one does nothing."""
 
 import json
+from datetime import timedelta
+from typing import Literal
 
 import pytest
 
 from outlast.core.rows import Approval
 from outlast.engine import decisions
 from outlast.engine.permission import was_theirs_to_decide
-from outlast.flow import role
+from outlast.flow import Context, NeedsApproval, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene
-from tests.engine.world import World
+from tests.engine.world import Receiver, State, World, one_node, write
 
 
 async def decided(s: Scene, by: str, *claims: str) -> Approval:
@@ -68,3 +70,43 @@ async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> 
         [votes[0], {**votes[1], "who": "boss & cfo"}],
     ]:
         assert not was_theirs_to_decide(row._replace(votes=json.dumps(wrong))), wrong
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+async def test_what_was_approved_once_is_done_once(world: World) -> None:
+    """A second visit makes the very same call: the approval that covered the first is used up."""
+    shop = Receiver()
+    order = write(shop)
+    flow = Workflow("twice", state=State)
+
+    @flow.node(start=True, max_visits=2)
+    async def go(ctx: Context[State]) -> Literal["go"] | None:
+        plan = order.plan("a")
+        if not ctx.state.said:
+            decision = await ctx.approval(plan, summary="a", by=role("boss"), within=timedelta(hours=1))
+            assert decision.chosen
+            plan = decision.chosen
+        ctx.state.said = [*ctx.state.said, await ctx.do_plan(plan)]
+        return "go" if len(ctx.state.said) < 2 else None
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    await world.decide(world.pending())
+    assert len(shop.attempts) == 1 and world.reasons() == ["policy_denied"]
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+async def test_what_was_handed_to_others_than_policy_trusts_is_not_done(world: World) -> None:
+    """Policy wants the cfo; an admin hands the request to the boss, whose yes is nothing to the policy."""
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Context[State]) -> None:
+        await ctx.do(order, "a")
+
+    flow = one_node(body, policy=lambda asked: NeedsApproval("cfo-only", role("cfo")))
+    s = Scene(world, shop, flow, world.worker(flow))
+    await world.start(flow)
+    await s.as_("root", "admin").reassign(s.id, role("boss"), reason="on leave")
+    await s.settled(s.as_("ana").approve(s.id))
+    assert shop.attempts == [] and world.reasons() == ["policy_denied"]

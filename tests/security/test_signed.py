@@ -140,6 +140,7 @@ def forged() -> dict[str, str]:
         "no object": raw(HEAD, b"[]"),
         "too deep": raw(HEAD, b'{"x":' + b"[" * 2400 + b"]" * 2400 + b"}"),
         "changed after signing": token().replace(".", ".e30", 1),
+        "a header too deep": raw(b'{"alg":"RS256","kid":"k0","x":' + b"[" * 2400 + b"]" * 2400 + b"}", b"{}"),
         "two dots": "a.b.c",
         "no dots": "abc",
         "empty parts": "..",
@@ -160,7 +161,8 @@ def test_a_forged_token_is_refused(issuer: Issuer, which: str) -> None:
 HEADERS_OF_NOBODY = [
     "alg none", "alg None", "no alg", "alg as a list", "no kid", "kid is a number", "kid is a list", "kid is empty",
     "kid is endless", "another algorithm", "an algorithm not listed", "its own key", "its own key set",
-    "critical extension", "another kind of token", "a header twice", "two dots", "no dots", "empty parts", "not base64",
+    "critical extension", "another kind of token", "a header twice", "a header too deep",
+    "two dots", "no dots", "empty parts", "not base64",
 ]  # fmt: skip
 
 

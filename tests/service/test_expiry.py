@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,39 @@ def test_a_stream_ends_soon_after_its_credential_is_withdrawn(service: Service, 
         else:
             office.principal = replace(VIEWER, tenant="globex")
         assert closed(events)
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize(("left_ms", "most_s"), [(5_000, 5.0), (0, 30.0), (10**9, 30.0)])
+def test_it_is_looked_at_again_soon_and_at_its_very_end(
+    monkeypatch: pytest.MonkeyPatch, left_ms: int, most_s: float
+) -> None:
+    """Between two looks it outlives neither its end nor half a minute."""
+    clock, slept = SystemClock(), list[float]()
+    principal = replace(VIEWER, until_ms=clock.wall() + left_ms if left_ms else 0)
+
+    class Enough(Exception):
+        pass
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        raise Enough
+
+    async def look() -> None:
+        office = Office()
+        office.principal = principal
+        house: Any = SimpleNamespace(clock=clock, authenticator=office)
+        request: Any = SimpleNamespace(
+            state=SimpleNamespace(principal=principal), client=None, headers={},
+            scope={"route": SimpleNamespace(operation_id="list_runs")},
+        )  # fmt: skip
+        with pytest.raises(Enough):
+            await expiry.expired(house, request)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(expiry.asyncio, "sleep", sleep)
+        asyncio.run(look())
+    assert 0 < slept[0] <= most_s
 
 
 def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Office) -> None:

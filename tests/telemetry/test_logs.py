@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from outlast.core.rows import KINDS
-from outlast.flow import Context, NoUndo, Workflow, activity
+from outlast.flow import Context, NoUndo, Workflow, activity, role
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.logs import Journal, configure, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
@@ -54,12 +55,12 @@ def lines() -> Iterator[Lines]:
     logging.getLogger("outlast").manager._clear_cache()  # type: ignore[attr-defined]
 
 
-def two_nodes(act: Any) -> Workflow[Any]:
+def two_nodes(act: Any, what: str = "a1") -> Workflow[Any]:
     flow = Workflow("logged", state=Go)
 
     @flow.node(start=True)
     async def first(ctx: Context[Go]) -> Literal["second"]:
-        await ctx.do(act, "a1")
+        await ctx.do(act, what)
         return "second"
 
     @flow.node
@@ -74,9 +75,9 @@ def world_rows(world: World) -> str:
     return "".join(str(row) for kind in KINDS for row in world.core.shelf.under(kind, ()))
 
 
-def played(watch: Watch, act: Any) -> World:
+def played(watch: Watch, act: Any, what: str = "a1") -> World:
     async def body(world: World) -> None:
-        flow = two_nodes(act)
+        flow = two_nodes(act, what)
         process = world.worker(flow)
         worker = process.worker
         worker._watch = watch
@@ -160,6 +161,52 @@ def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
     assert any("activity.leaks" in span for span in spans)
     everything = lines.getvalue() + "".join(spans)
     assert "canary" not in everything and GONE in everything
+
+
+@pytest.mark.req("OBS-1", "OBS-3")
+def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    traces = Traces(provider.get_tracer("outlast"), trace)
+    world = played(Watch(Counters(), traces, None), fine, CANARIES["key"])
+    traces.waited(world.run(), "signal", f"said/{CANARIES['key']}", 1, 2, {})
+    spans = [span.to_json() for span in memory.get_finished_spans()]
+    for name in ("activity.fine", "interrupt.waiting"):
+        (told,) = [span for span in spans if f'"{name}"' in span]
+        assert GONE in told and "canary" not in told, told
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("where", ["arguments", "approval"])
+def test_what_the_run_itself_calls_a_secret_is_left_out_where_nothing_names_it(where: str, lines: Lines) -> None:
+    """Not in its state: among the arguments of what it did, or in a plan that was put to a person."""
+    secret = "plain-canary-77AQ"
+
+    @activity(name="told-secret", key="told/{user}", undo=NoUndo("nothing to undo"))
+    async def log_in(user: str, password: str) -> str:
+        return "in"
+
+    async def body(world: World) -> None:
+        async def breaks(ctx: Context[Any]) -> None:
+            plan = log_in.plan("ana", secret)
+            if where == "arguments":
+                await ctx.do_plan(plan)
+            else:
+                await ctx.approval(plan, summary="log in", by=role("boss"), within=timedelta(hours=1))
+            raise RuntimeError(f"cannot go on as ana/{secret}")
+
+        flow = one_node(breaks, name="breaks-told")
+        world.worker(flow)
+        await world.start(flow)
+        if where == "approval":
+            await world.decide(world.pending())
+        assert world.reasons() == ["exception"]
+        assert secret not in str(world.attention()) and GONE in str(world.attention())
+
+    world = World()
+    asyncio.run(world.live(lambda: body(world)))
+    assert secret not in lines.getvalue()
 
 
 @pytest.mark.req("OBS-3")

@@ -1,0 +1,73 @@
+"""A cursor is read by the list that gave it, for whom it was given, and as it was given (S3)."""
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.errors import InvalidInput
+from outlast.runtime.open import open_store
+from outlast.service import cursors as module
+from outlast.service.cursors import Cursors
+
+PLACE = '["2026-01-01","run_1"]'
+
+
+def asked(path: str = "/v1/runs", query: str = "limit=1&workflow=wish") -> Request:
+    return Request({"type": "http", "method": "GET", "scheme": "http", "server": ("h", 80), "path": path,
+                    "query_string": query.encode(), "headers": []})  # fmt: skip
+
+
+async def opened(cursors: Cursors, cursor: str, request: Request, tenant: str = "acme") -> str:
+    """What it stands for; 'refused' where it is refused."""
+    try:
+        return await cursors.open(request, tenant, cursor)
+    except InvalidInput:
+        return "refused"
+
+
+@pytest.mark.req("RUN-5")
+def test_a_cursor_is_for_one_tenant_one_list_and_one_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    whole = module.hmac.compare_digest
+    monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or whole(a, b))
+
+    async def story() -> None:
+        store, other = await open_store("memory:"), await open_store("memory:")
+        cursors = Cursors(store)
+        cursor = await cursors.further(asked(), Response(), "acme", PLACE)
+        assert await opened(cursors, cursor, asked()) == PLACE
+        assert await opened(Cursors(store), cursor, asked(query="workflow=wish&limit=9&cursor=x")) == PLACE
+        assert compared and all(len(a) == len(b) >= 16 for a, b in compared), "in constant time, and not guessed"
+        for request, tenant in [
+            (asked(), "globex"), (asked("/v1/approvals"), "acme"), (asked("/v1/runs/"), "acme"),
+            (asked(query="limit=1"), "acme"), (asked(query="workflow=job"), "acme"),
+            (asked(query="workflow=wish&status=done"), "acme"), (asked(query="workflow=wish&workflow=job"), "acme"),
+        ]:  # fmt: skip
+            assert await opened(cursors, cursor, request, tenant) == "refused", (request.url, tenant)
+        assert await opened(Cursors(other), cursor, asked()) == "refused", "of another store"
+        await store.close()
+        await other.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.req("RUN-5")
+def test_a_cursor_that_was_changed_or_made_up_is_refused() -> None:
+    async def story() -> None:
+        store = await open_store("memory:")
+        cursors = Cursors(store)
+        cursor = await cursors.further(asked(), Response(), "acme", PLACE)
+        raw = urlsafe_b64decode(cursor)
+        changed = [raw[:n] + bytes([raw[n] ^ 1]) + raw[n + 1 :] for n in range(len(raw))]
+        made_up = [raw[:n] for n in range(1, len(raw))] + [raw + b"0", PLACE.encode(), bytes(16) + PLACE.encode()]
+        for each in [*changed, *made_up]:
+            assert await opened(cursors, urlsafe_b64encode(each).decode(), asked()) == "refused"
+        for text in ("ä", "*", "a", "====", cursor[:-1], "x'; DROP TABLE run; --", "\0"):
+            assert await opened(cursors, text, asked()) == "refused", text
+        assert await opened(cursors, "", asked()) == "", "the first page"
+        await store.close()
+
+    asyncio.run(story())
