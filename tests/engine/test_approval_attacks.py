@@ -241,6 +241,14 @@ async def _(s: Scene) -> None:
     await s.as_("ana").approve(s.id, changes={"amount": 600})
 
 
+@attack("a change of what its code makes otherwise by now", Conflict, "drift", editable=("amount",))
+async def _(s: Scene) -> None:
+    plans = json.loads(s.row.plans)
+    plans[0]["arguments"] = plans[0]["arguments"].replace('"a"', '"z"')
+    s.world.core.shelf.put(APPROVAL, ("t", "r1", s.id), s.row._replace(plans=json.dumps(plans)))
+    await s.as_("ana").approve(s.id, changes={"amount": 5})
+
+
 @attack("a change of a change", Conflict, "not_offered", editable=("amount",), quorum=2)
 async def _(s: Scene) -> None:
     await s.as_("ana").approve(s.id, changes={"amount": 90})

@@ -2,13 +2,15 @@
 
 import json
 from datetime import timedelta
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 
+from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
 from outlast.engine import decisions
-from outlast.engine.permission import was_theirs_to_decide
+from outlast.engine.permission import usable_approvals, was_theirs_to_decide
 from outlast.flow import Context, NeedsApproval, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene
 from tests.engine.world import Receiver, State, World, one_node, write
@@ -70,6 +72,31 @@ async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> 
         [votes[0], {**votes[1], "who": "boss & cfo"}],
     ]:
         assert not was_theirs_to_decide(row._replace(votes=json.dumps(wrong))), wrong
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+async def test_only_an_approval_that_stands_covers_a_call(world: World) -> None:
+    """Withdrawn or expired after it was given, used up, lapsed, or of another plan: each on a copy of a good one."""
+    s = await scene(world)
+    await decided(s, "ana", "boss")
+    row = s.row._replace(consumed_by="")
+
+    class Asked:
+        def approval_digest(self, tenant: str, run: str) -> str:
+            return s.row.chosen
+
+    def usable(approval: Approval, later_ms: int = 0) -> int:
+        now = SimpleNamespace(business=approval.decided_at + later_ms)
+        ledger = SimpleNamespace(approvals={approval.id: approval}, run=world.run(), now=now)
+        walk: Any = SimpleNamespace(ledger=ledger)
+        plan: Any = Asked()
+        return len(usable_approvals(walk, plan))
+
+    assert usable(row) == 1 and usable(row, row.valid_until - row.decided_at - 1) == 1
+    assert usable(row, row.valid_until - row.decided_at) == 0
+    for status in ApprovalStatus:
+        assert usable(row._replace(status=status)) == (status is ApprovalStatus.APPROVED), status
+    assert usable(row._replace(consumed_by="1:x")) == usable(row._replace(chosen="0" * 64)) == 0
 
 
 @pytest.mark.req("GATE-6", "GATE-9")

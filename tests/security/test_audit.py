@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from outlast.cli.session import local_actor
 from outlast.core.rows import NOTE
 from outlast.telemetry.logs import json_formatter
 from tests.security.server import Service
@@ -135,7 +136,7 @@ def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
         ("export", 7),
         ("runs", 7),
     ]
-    assert lines[0]["by"].startswith("local:") and lines[0]["at"] == "198.51.100.7"
+    assert (lines[0]["by"], lines[0]["at"]) == (local_actor(()).name, "198.51.100.7")
     assert (lines[0]["tenant"], lines[1]["tenant"]) == ("acme", "default")
     assert lines[2]["on"] == "postgresql://ana:[redacted]@127.0.0.1:1/x"
     assert "canary" not in file.read_text()

@@ -42,6 +42,10 @@ def test_a_value_under_the_name_of_a_secret_is_left_out(value: Any) -> None:
     assert SECRET in secrets_in(value)
 
 
+def test_a_secret_may_be_a_number() -> None:
+    assert redacted({"password": 4711, "secret": 0.5, "n": 7}) == {"password": GONE, "secret": GONE, "n": 7}
+
+
 def test_what_is_none_stays() -> None:
     said = {"tokens": 412, "max_tokens": 4096, "password": None, "secret": False, "user": "ana", "text": "{not json"}
     assert redacted(said) == said
@@ -55,6 +59,7 @@ def test_what_is_none_stays() -> None:
         f"password={SECRET}", f'{{"password": "{SECRET}"}}', f"{{'api_key': '{SECRET}'}}",
         f"Authorization: Basic {SECRET}",
         json.dumps(json.dumps({"password": SECRET})), f"postgresql://app:{SECRET}@db/x", f"https://u:a@{SECRET}@host/x",
+        f"\x1b[2Jpostgres://app:{SECRET}@db/x", f"{'x' * 30}://app:{SECRET}@db",
         f'"password": "a\\"{SECRET}"', f"?token={SECRET}&x=1", f"PGPASSWORD={SECRET} psql", f"my-secret-name: {SECRET}",
     ],
     ids=str,

@@ -55,3 +55,6 @@ def test_without_them_it_is_for_this_machine(tmp_path: Path) -> None:
     with served(tmp_path) as url:
         assert url.startswith("http://127.0.0.1:") and httpx.get(f"{url}/v1/runs").status_code == 200
         assert httpx.get(f"{url}/v1/runs", headers={"Host": "evil.example"}).status_code == 403
+        answer = httpx.get(f"{url}/v1/runs", headers={"X-Forwarded-For": "198.51.100.7"})
+        assert answer.status_code == 200, "no proxy is listed, so nobody says for another where he comes from"
+        assert "server" not in answer.headers

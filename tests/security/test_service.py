@@ -130,6 +130,14 @@ def test_documents_and_figures_are_not_for_strangers(service: Service, path: str
     assert "paths" not in answer.text and "outlast_" not in answer.text
 
 
+def test_a_request_is_called_as_a_proxy_says_only_where_that_is_a_plain_word(service: Service) -> None:
+    for said, kept in [("req-1.A_b", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("<script>", False),
+                       ("a\tb", False), ("", False), ("é", False), ('"', False)]:  # fmt: skip
+        with service.client("viewer") as client:
+            answer = client.get("/v1/runs", headers={"X-Request-Id": said.encode("latin-1")})
+        assert (answer.headers["X-Request-Id"] == said) is kept, said
+
+
 def test_an_id_that_was_never_given_is_nothing(service: Service) -> None:
     """The id of an effect is a word of ours: whoever makes one up reaches no statement with it."""
     run, key = "run_000000000000", "pay"

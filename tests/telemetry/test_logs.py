@@ -13,11 +13,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel
 
+from outlast.cli.text import inert
 from outlast.core.rows import KINDS
 from outlast.flow import Context, NoUndo, Workflow, activity, role
 from outlast.telemetry import Counters, Watch
-from outlast.telemetry.logs import Journal, configure, json_formatter
+from outlast.telemetry.logs import Journal, Sentences, configure, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
 from outlast.telemetry.traces import Traces, parent_of
 from tests.engine.world import Go, World, one_node
@@ -66,6 +68,20 @@ def two_nodes(act: Any, what: str = "a1") -> Workflow[Any]:
     @flow.node
     async def second(ctx: Context[Go]) -> None:
         pass
+
+    return flow.validate()
+
+
+class Login(BaseModel):
+    password: str
+
+
+def _with_password(body: Any) -> Workflow[Any]:
+    flow = Workflow("breaks-login", state=Login)
+
+    @flow.node(start=True)
+    async def only(ctx: Context[Login]) -> None:
+        await body(ctx)
 
     return flow.validate()
 
@@ -163,6 +179,49 @@ def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
     assert "canary" not in everything and GONE in everything
 
 
+@activity(key="quotes/{user}", undo=NoUndo("nothing to undo"))
+async def quotes(user: str, password: str) -> str:
+    raise ValueError(f"no {user}/{password} here")
+
+
+@pytest.mark.req("OBS-1", "OBS-3")
+def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: Lines) -> None:
+    """By position, where no name stands beside it: not in the ledger, not in the span."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    traces = Traces(provider.get_tracer("outlast"), trace)
+
+    async def body(world: World) -> None:
+        async def calls(ctx: Context[Any]) -> None:
+            await ctx.do(quotes, "ana", "plain-canary-77AQ")
+
+        flow = one_node(calls, name="quotes")
+        worker = world.worker(flow).worker
+        worker._around.caller._traces = traces
+        await world.start(flow)
+        assert world.reasons() == ["effect_uncertain"]
+        assert "canary" not in str(world.attention()) and f"no ana/{GONE} here" in str(world.attention())
+
+    world = World()
+    asyncio.run(world.live(lambda: body(world)))
+    assert "canary" not in lines.getvalue()
+    span = provider.get_tracer("outlast").start_span("failed")
+    traces.failed(span, ValueError(f"{' '.join(CANARIES.values())} plain-canary-77AQ"), ["plain-canary-77AQ"])
+    span.end()
+    for said in memory.get_finished_spans():
+        assert "canary" not in said.to_json()
+    assert GONE in memory.get_finished_spans()[-1].to_json()
+
+
+def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on() -> None:
+    record = logging.LogRecord("outlast.run", logging.INFO, "", 0, "as \x1b[2J%s", (CANARIES["dsn"],), None)
+    record.outlast = {"event": "x", "run_id": "r1", "note": f"\x1b]0;{CANARIES['key']}"}
+    said = Sentences(inert).format(record)
+    assert "canary" not in said and said.count(GONE) == 2 and "run_id=r1" in said
+    assert "\x1b" not in said
+
+
 @pytest.mark.req("OBS-1", "OBS-3")
 def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
     memory = InMemorySpanExporter()
@@ -178,9 +237,9 @@ def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
 
 
 @pytest.mark.req("OBS-3")
-@pytest.mark.parametrize("where", ["arguments", "approval"])
+@pytest.mark.parametrize("where", ["arguments", "approval", "state"])
 def test_what_the_run_itself_calls_a_secret_is_left_out_where_nothing_names_it(where: str, lines: Lines) -> None:
-    """Not in its state: among the arguments of what it did, or in a plan that was put to a person."""
+    """Among the arguments of what it did, in a plan that was put to a person, or in its state."""
     secret = "plain-canary-77AQ"
 
     @activity(name="told-secret", key="told/{user}", undo=NoUndo("nothing to undo"))
@@ -192,13 +251,15 @@ def test_what_the_run_itself_calls_a_secret_is_left_out_where_nothing_names_it(w
             plan = log_in.plan("ana", secret)
             if where == "arguments":
                 await ctx.do_plan(plan)
-            else:
+            elif where == "approval":
                 await ctx.approval(plan, summary="log in", by=role("boss"), within=timedelta(hours=1))
             raise RuntimeError(f"cannot go on as ana/{secret}")
 
         flow = one_node(breaks, name="breaks-told")
+        if where == "state":
+            flow = _with_password(breaks)
         world.worker(flow)
-        await world.start(flow)
+        await world.start(flow, **({"password": secret} if where == "state" else {}))
         if where == "approval":
             await world.decide(world.pending())
         assert world.reasons() == ["exception"]

@@ -17,13 +17,9 @@ _PATTERNS: Final = tuple(
     (needed, re.compile(pattern, flags))
     for needed, pattern, flags in (
         # user:password@ of a URL or DSN; the user stays
-        ("://", r"(?P<keep>\b[a-z][a-z0-9+.-]{0,20}+://[^\s:/@]{0,200}+:)[^\s/]{1,250}(?=@)", re.IGNORECASE),
+        ("://", r"(?P<keep>://[^\s:/@]{0,200}+:)[^\s/]{1,250}(?=@)", 0),
         # … and one that was cut before its @; what is a port or an address of IPv6 stays
-        (
-            "://",
-            r"(?P<keep>\b[a-z][a-z0-9+.-]{0,20}+://[^\s:/@\[]{0,200}+:)(?!\d{1,5}\W{0,9}\Z)[^\s/@]{1,250}\Z",
-            re.IGNORECASE,
-        ),
+        ("://", r"(?P<keep>://[^\s:/@\[]{0,200}+:)(?!\d{1,5}\W{0,9}\Z)[^\s/@]{1,250}\Z", 0),
         ("", r"(?P<keep>\b(?:bearer|basic|digest)\s{1,9}+)[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE),
         ("k-", r"(?P<keep>)\b[spr]k-[A-Za-z0-9_-]{8,}", 0),  # keys of model and payment providers
         ("k_", r"(?P<keep>)\b[spr]k_[A-Za-z0-9_-]{8,}", 0),
