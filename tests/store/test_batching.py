@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core import points
-from outlast.core.commit import Chain, Commit, Put
+from outlast.core.commit import Chain, Commit, Instant, Put
 from outlast.core.rows import APPROVAL, EVENT, KINDS, MEMO, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
 from outlast.store.database import OFF, Database
@@ -16,7 +16,9 @@ from outlast.store.sql import SQL
 from outlast.store.sqlite import SqliteStore
 from outlast.store.writer import BATCH_MAX
 from outlast.testing.conformance.subject import (
+    claimed,
     effect_row,
+    ended,
     event_row,
     fence,
     held,
@@ -195,6 +197,12 @@ def test_no_statement_scans_a_table(name: str, tmp_path: Path) -> None:
     assert "SCAN" not in found or any(index in found for index in ALLOWED), found
     assert "TEMP B-TREE" not in found or name == "by id", found
     assert name != "by id" or "approval_id" in found, found
+
+
+def test_a_run_that_ends_between_two_statements_comes_once() -> None:
+    """As it ended; another tenant's run of the same name is another run."""
+    was, other = claimed(run_row(), "w", Instant(1, 1, 0)), claimed(run_row(tenant="globex"), "w", Instant(1, 1, 0))
+    assert sql.each_once([was, other], [ended(was)]) == (other, ended(was))
 
 
 def test_the_plan_test_can_fail(tmp_path: Path) -> None:
