@@ -98,7 +98,7 @@ def test_every_way_to_write_this_machine_is_refused_at_registration(host: str, t
 @pytest.mark.parametrize(
     "url",
     [
-        "http://example.com/", "ftp://example.com/", "https://me:secret@example.com/", "https://example.com:22/",
+        "http://example.com/", "http://example.com:443/", "ftp://example.com/", "https://me:secret@example.com/", "https://example.com:22/",
         "https:///x", "//example.com/", "file:///etc/passwd", "https://example.com/#part", "https://example.com:0/",
         "https://exa mple.com/", "https://example.com/\n", "gopher://example.com/", "", "https://" + "a" * 3_000,
     ],

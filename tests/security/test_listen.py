@@ -74,6 +74,13 @@ def test_programs_and_pages_of_its_own_may() -> None:
     check_origin(scope("GET", host="outlast.example.com"), local_only=False)
 
 
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://", ""])
+def test_a_page_is_of_another_site_where_no_host_is_named(origin: str) -> None:
+    with pytest.raises(Forbidden) as caught:
+        check_origin(scope(origin=origin), local_only=False)
+    assert caught.value.refusal == "cross_origin"
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "10.0.0.1", "[", "localhost.evil.example"])
 def test_without_authentication_it_answers_to_its_own_name_only(host: str) -> None:
     """A page whose name was made to point here (DNS rebinding) sends its own name."""

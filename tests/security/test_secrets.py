@@ -32,6 +32,7 @@ SECRET = "canary-Pass-77AQ"
         {"password": SECRET}, {"db": {"api_key": SECRET}}, {"secrets": [SECRET, {"of": SECRET}]}, [{"Token": SECRET}],
         {"credentials": {"user": "ana", "value": SECRET}}, {"arguments": json.dumps({"password": SECRET})},
         {"plans": json.dumps([{"arguments": json.dumps({"password": SECRET})}])}, {"x-api-key": SECRET},
+        {"arguments": json.dumps({"secrets": [{"of": SECRET}]})},
     ],
     ids=str,
 )  # fmt: skip
@@ -40,6 +41,11 @@ def test_a_value_under_the_name_of_a_secret_is_left_out(value: Any) -> None:
     assert SECRET not in json.dumps(clean) and GONE in json.dumps(clean)
     assert redacted(clean) == clean
     assert SECRET in secrets_in(value)
+
+
+def test_what_is_too_deep_to_be_read_is_looked_at_as_a_text() -> None:
+    assert secrets_in({"args": "[" * 100_000}) == frozenset()
+    assert SECRET not in redacted({"args": "[" * 100_000 + f'"password={SECRET}"'})["args"]
 
 
 def test_a_secret_may_be_a_number() -> None:

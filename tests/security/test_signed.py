@@ -237,7 +237,9 @@ def test_whatever_is_sent_the_answer_is_401(text: str) -> None:
         asyncio.run(door.authenticate(f"Bearer {text}", "192.0.2.1"))
 
 
-@pytest.mark.parametrize("url", ["http://id.example.com/certs", "file:///etc/keys", "ftp://x/y", "https://u:p@x/y"])
+@pytest.mark.parametrize(
+    "url", ["http://id.example.com/certs", "file:///etc/keys", "ftp://x/y", "https://u:p@x/y", "https:///x"]
+)
 def test_keys_come_over_https(url: str) -> None:
     with pytest.raises(InvalidInput, match="https"):
         authenticator(AuthSettings(issuer="i", audience="a", jwks_url=url), SystemClock())

@@ -49,6 +49,14 @@ def left_by(service: Service, key: str, ago_ms: int) -> None:
 
 
 @pytest.mark.req("RUN-4")
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b'{"input": {"cents": 1e999}}', b"[" * 60, b'"\\ud800"'])
+def test_a_body_that_is_none_is_refused_with_a_key_too(service: Service, body: bytes) -> None:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "no-json"}
+    answer = service.client.post(PATH, content=body, headers=headers)
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.req("RUN-4")
 def test_one_under_way_is_409_and_a_dead_ones_is_taken_over(service: Service) -> None:
     left_by(service, "young", 0)
     young = service.post(PATH, BODY, idempotency_key="young")

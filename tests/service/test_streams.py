@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from outlast.core.events import EventType
+from outlast.service import live
 from outlast.service.listener import BUFFER
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 
@@ -195,3 +196,18 @@ def _counted(service: Service) -> list[int]:
 
     store.load_many = counting  # type: ignore[method-assign]  # the store's own, counted
     return counts
+
+
+@pytest.mark.req("RUN-7")
+@pytest.mark.parametrize("path", ["/v1/runs/{run}/events", "/v1/events"])
+def test_a_process_serves_so_many_streams_and_no_more(
+    folder_url: str, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(live, "LISTENERS_MAX", 1)
+    with Running(folder_url, ALL) as own:
+        run = own.start("wish", text="?")
+        with stream(own, f"/v1/runs/{run}/events") as events:
+            next(events)
+            with own.client.stream("GET", path.format(run=run), headers=STREAM) as more:
+                assert more.status_code == 422 and "too many streams" in more.read().decode()
+            assert own.get(f"/v1/runs/{run}/events").status_code == 200, "pages are served"

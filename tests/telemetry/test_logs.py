@@ -1,6 +1,7 @@
 """Log lines at start, checkpoint and end, each with the ids of its run, and no secret anywhere (OBS-3, S29)."""
 
 import asyncio
+import contextlib
 import io
 import json
 import logging
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 from outlast.cli.text import inert
 from outlast.core.rows import KINDS
-from outlast.flow import Context, NoUndo, Workflow, activity, role
+from outlast.flow import ActivityFailed, Context, NoUndo, Refused, Workflow, activity, lookup, role
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.logs import Journal, Sentences, configure, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
@@ -212,6 +213,27 @@ def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: L
     for said in memory.get_finished_spans():
         assert "canary" not in said.to_json()
     assert GONE in memory.get_finished_spans()[-1].to_json()
+
+
+@pytest.mark.req("OBS-3")
+def test_a_lookup_that_is_refused_keeps_no_secret() -> None:
+    @lookup()
+    async def ask(name: str) -> str:
+        raise Refused("denied", " ".join(CANARIES.values()))
+
+    async def body(world: World) -> None:
+        async def asks(ctx: Context[Any]) -> None:
+            with contextlib.suppress(ActivityFailed):
+                await ctx.do(ask, "ana")
+
+        flow = one_node(asks, name="asks")
+        world.worker(flow)
+        await world.start(flow)
+        assert world.status() == "completed"
+        assert "canary" not in world_rows(world) and GONE in world_rows(world)
+
+    world = World()
+    asyncio.run(world.live(lambda: body(world)))
 
 
 def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on() -> None:
