@@ -33,6 +33,7 @@ from tests.service.test_told import heard_until_over
 SEEN = 4  # the newest runs that every look sees, and the older ones that it sees in turn
 MANY = 24  # so that a turn takes six looks
 LONG = 10 * LATE_MS
+QUIET_S = 3_600.0  # no heartbeat keeps a stream alive that hears nothing
 Patch = pytest.MonkeyPatch
 
 
@@ -225,7 +226,7 @@ def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Pa
         nonlocal first
         async with many_wait(tmp_path / "s.db") as (two, _):
             monkeypatch.setattr(Sweep, "moved", trouble)
-            live = Live(two.mine)
+            live = Live(two.mine, heartbeat_s=QUIET_S)
             listener, _missed = await live.listen_to_all(TENANT, "")
             await live.listen_to_all("globex", "")
             first = live._tenants[TENANT]
@@ -249,7 +250,7 @@ def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, mo
             return Page((), "")
         return await page(self, kind, *args, **more)  # type: ignore[arg-type]
 
-    with Running(folder_url) as other, Running(folder_url, worker=False) as service:
+    with Running(folder_url) as other, Running(folder_url, worker=False, heartbeat_s=QUIET_S) as service:
         oldest = other.start("wish", text="?")
         for _ in range(MANY):
             other.start("wish", text="?")
