@@ -138,3 +138,24 @@ def test_an_answer_that_is_cut_within_a_secret_keeps_no_piece_of_it(url: str) ->
 
     said = asyncio.run(live())
     assert said.startswith("xxx") and said.endswith(GONE) and VALUE[:6] not in said
+
+
+def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
+    """It should not be there; where it is, lists and the board show the address without it."""
+
+    async def live() -> list[object]:
+        async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:
+            made = await ops.webhooks.add(f"{receiver.url}?token={VALUE}")
+            name = made.subscription.subscription
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 1}, run_id="r")
+
+                async def flagged() -> bool:
+                    return bool(await ops.webhooks.attention())
+
+                await until(flagged)
+            whole = whole_webhook_view(await ops.webhooks.get(name), await ops.webhooks.standing(name))
+            return [made_view(made), whole, *await ops.webhooks.attention()]
+
+    for shown in asyncio.run(live()):
+        assert VALUE not in str(shown) and GONE in str(shown), shown

@@ -191,7 +191,9 @@ async def log_in(user: str, password: str) -> dict[str, str]:
 async def ask(ctx: Context[Login]) -> None:
     plan = log_in.plan(ctx.state.user, ctx.state.password)
     ctx.tell("asked", f"with password={ctx.state.password}")
-    decision = await ctx.approval(plan, summary="log in", by=role("finance"), within=timedelta(hours=1))
+    decision = await ctx.approval(
+        plan, summary=f"log in with password={ctx.state.password}", by=role("finance"), within=timedelta(hours=1)
+    )
     await ctx.do_plan(decision.chosen)
 
 

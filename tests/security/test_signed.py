@@ -75,7 +75,8 @@ def test_only_people_are_people(issuer: Issuer) -> None:
     assert not read(issuer, token(), person_claim="").person
     for told in [{"email": None}, {"email": False}, {"email": "false"}, {"act": {"sub": "bot"}},
                  {"roles": ["approver", "agent"]}, {"roles": ["worker", "finance"]}]:  # fmt: skip
-        assert not read(issuer, token(**told)).person, told
+        found = read(issuer, token(**told))
+        assert not found.person and not found.actor().person, told
 
 
 @pytest.mark.parametrize(
