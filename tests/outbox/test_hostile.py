@@ -187,7 +187,7 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
-            async with working(ops.store), dispatching(ops.store):
+            async with working(ops.store), dispatching(ops.store) as sender:
                 await ops.start("rounds", {"left": 2}, run_id="r")
 
                 async def off() -> bool:
@@ -195,6 +195,7 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
                     return row.status is SubscriptionStatus.DISABLED and "410" in row.why
 
                 await until(off)
+                await until(lambda: not sender._lanes)  # what it still owes is sent by nobody
                 await ops.start("rounds", {"left": 2}, run_id="meanwhile")
 
                 async def over() -> bool:
