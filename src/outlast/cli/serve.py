@@ -190,7 +190,8 @@ def _banner(
     lanes = [workflow.lane for workflow in served]
     worker = serving.worker.id if serving is not None else ""
     data = {"url": url, "store": bound.store.url, "serves": lanes, "worker": worker, "dispatcher": form.dispatcher,
-            "authentication": secured, "processes": form.processes, "metrics": metrics}  # fmt: skip
+            "authentication": secured, "processes": form.processes,
+            "metrics": metrics or f"{url}/metrics"}  # fmt: skip
     if not screen.data(data) and not screen.quiet:
         who = "credentials are asked for" if secured else "no credentials: whoever reaches it is you (loopback only)"
         screen.line(f"outlast  {url}/v1   {', '.join(lanes) or 'no workflow is loaded'}")
