@@ -70,7 +70,7 @@ def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(
     in_the_middle_of_a_call(s, "r1")
     frozen = s.holder("r1")
     assert frozen is s.workers[0]
-    frozen.send_signal(signal.SIGSTOP)
+    s.freeze(frozen)
     when(lambda: any(event.type == TAKEN_OVER for event in s.history("r1")), s.said)
     s.receiver.may_answer.set()
     when(lambda: is_over(s.run("r1")), s.said)

@@ -99,8 +99,8 @@ def test_a_planted_bug_is_named_and_its_cell_plays_again_alone(pytester: pytest.
     assert "✗ r1 call POST /charges call:inside" in said
     told = summary(said)
     assert told["killed"] == told["cells"] and 0 < told["cells"] - told["equal"] < told["cells"] // 2
-    commands = re.findall(r"→ (pytest .*)", said)
-    name, argument = shlex.split(commands[0])[1:]
+    commands = [shlex.split(each)[1:] for each in re.findall(r"→ (pytest .*)", said)]
+    name, argument = next(each for each in commands if "call POST /charges" in each[1])  # no place of the background
     again = run(pytester, text, name, argument)
     assert summary(again)["cells"] == 1 and "1 failed" in again and sentence in again, again
 
