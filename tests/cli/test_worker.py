@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import MODULE, PATIENCE_S, SHORT_OPTIONS, Terminal, eventually
+from tests.frozen import freeze
 
 
 def calls(outlast: Terminal) -> Callable[[], list[str]]:
@@ -112,7 +113,7 @@ def test_two_workers_on_one_file_share_the_work(outlast: Terminal) -> None:
 def test_one_that_was_replaced_says_so_and_goes_on_under_a_new_id(outlast: Terminal) -> None:
     asleep = outlast.worker()
     (old,) = serving(outlast)
-    asleep.send_signal(signal.SIGSTOP)
+    freeze(asleep, outlast.folder / "refunds.db")
     outlast.worker()
     eventually(lambda: len(serving(outlast)) == 1 and old not in serving(outlast))
     asleep.send_signal(signal.SIGCONT)

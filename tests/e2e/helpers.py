@@ -19,7 +19,6 @@ from outlast.core.rows import Event, Run
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.store.turn import Turn
 from tests import forked
 from tests.e2e import flows
 
@@ -164,13 +163,6 @@ class Stand(Look):
         """The process that holds a run: a worker's id names it."""
         owner = self.run(run).owner
         return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
-
-    def freeze(self, worker: subprocess.Popen[bytes]) -> None:
-        """Between two commits: a process that is frozen within one keeps all others from writing its SQLite file."""
-        turn = Turn(self.folder / "outlast.db")
-        with turn:
-            worker.send_signal(signal.SIGSTOP)
-        turn.close()
 
     def said(self) -> str:
         """What the workers printed."""

@@ -10,6 +10,7 @@ from outlast.core.events import EventType
 from outlast.core.rows import is_over
 from tests.e2e.flows import LETTERS
 from tests.e2e.helpers import GIVE_UP_S, Stand, stand, when
+from tests.frozen import freeze
 
 TAKEN_OVER = EventType.TAKEN_OVER.value
 
@@ -70,7 +71,7 @@ def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(
     in_the_middle_of_a_call(s, "r1")
     frozen = s.holder("r1")
     assert frozen is s.workers[0]
-    s.freeze(frozen)
+    freeze(frozen, s.folder / "outlast.db")
     when(lambda: any(event.type == TAKEN_OVER for event in s.history("r1")), s.said)
     s.receiver.may_answer.set()
     when(lambda: is_over(s.run("r1")), s.said)

@@ -1,0 +1,16 @@
+"""A process that stands still (SIGSTOP), between two of its commits."""
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from outlast.store.turn import Turn
+
+
+def freeze(process: "subprocess.Popen[Any]", database: Path) -> None:
+    """Within a commit it would keep all others from writing its SQLite file, for as long as it stands still."""
+    turn = Turn(database)
+    with turn:
+        process.send_signal(signal.SIGSTOP)
+    turn.close()
