@@ -52,6 +52,15 @@ def is_there(pid: int) -> bool:
         return False
 
 
+def test_the_store_that_the_line_names_is_the_one_of_each(folder: Path) -> None:
+    elsewhere = {"OUTLAST_URL": "http://127.0.0.1:1"}
+    with outlast(folder, "--store", "sqlite:named.db", *ARGS, **elsewhere) as process:
+        said = banner(process)
+        assert said["store"].endswith("named.db")
+        run = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
+        eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+
+
 @pytest.mark.req("RT-2")
 def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path) -> None:
     with several(folder) as (process, said):

@@ -38,7 +38,6 @@ def dev(module: str, port: int, once: bool) -> None:
     settings = settings_now()
     log_to_stderr()
     if once:
-        settings.url = ""  # the process that watches has looked: it is the store that was meant
         served = load_workflows(module)
         live = {"heartbeat_window": LEASE_MS}
         code = run_service(settings, served, live, host="127.0.0.1", port=port, again=f"outlast dev {module}",

@@ -78,7 +78,7 @@ def serve(
     code = run_service(
         settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
         dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
-        metrics_port=metrics_port, one_of_several=one_of_several,
+        metrics_port=metrics_port, watched=one_of_several, one_of_several=one_of_several,
         processes=1 if one_of_several else processes, module=module or "",
     )  # fmt: skip
     click.get_current_context().exit(code)
@@ -97,7 +97,7 @@ class Form:
     name: str = ""
     notify: str = ""
     watched: bool = False
-    """Another process hands on Ctrl-C, and tells people."""
+    """Another process has begun this one: it knows which store is meant, hands on Ctrl-C, and tells people."""
     metrics_port: int | None = None
     module: str = ""
     processes: int = 1
@@ -106,10 +106,13 @@ class Form:
 
 
 def run_service(
-    settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **form: Any
+    settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **more: Any
 ) -> int:
-    """Serve until stopped; answers the exit code. `form`: the fields of `Form`."""
-    return run(_serve(settings, served, liveness_of(durations), Form(**form)))
+    """Serve until stopped; answers the exit code. `more`: the fields of `Form`."""
+    form = Form(**more)
+    if form.watched:
+        settings.url = ""  # the line of the process that has begun this one named the store
+    return run(_serve(settings, served, liveness_of(durations), form))
 
 
 async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> int:
@@ -145,7 +148,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
         else:
             listening = listen(form.host, form.port, shared=form.one_of_several)
             url, process = url_of(listening), Process(house, listening, parts, proxy_options(said.serve.proxies))
-        at_ctrl_c(process.stop, watched=form.watched or form.one_of_several)
+        at_ctrl_c(process.stop, watched=form.watched)
         if form.one_of_several:
             await until_left(process.stop)
         async with metrics_at(form.metrics_port, bound.store, house.counters) as metrics:
