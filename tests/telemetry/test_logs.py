@@ -14,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Tracer
 from pydantic import BaseModel
 
 from outlast.cli.text import inert
@@ -158,13 +159,19 @@ def test_fields_named_so_are_left_out_whatever_they_hold() -> None:
     assert told == {"user": "ana", "password": GONE, "deep": [{"api_key": GONE, "n": 1}]}
 
 
-@pytest.mark.req("OBS-1", "OBS-3")
-def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
-    """What an activity raised, traceback and all, is logged by the engine and stands in the call's span."""
+def traced() -> tuple[InMemorySpanExporter, Traces, Tracer]:
+    """What remembers spans, what makes them of runs, and with what."""
     memory = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    traces = Traces(provider.get_tracer("outlast"), trace)
+    tracer = provider.get_tracer("outlast")
+    return memory, Traces(tracer, trace), tracer
+
+
+@pytest.mark.req("OBS-1", "OBS-3")
+def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
+    """What an activity raised, traceback and all, is logged by the engine and stands in the call's span."""
+    memory, traces, _ = traced()
     world = played(Watch(Counters(), traces, Journal.wanted()), leaks)
     logging.getLogger("outlast.engine").warning("as logged: %s", " ".join(CANARIES.values()))
     try:
@@ -188,10 +195,7 @@ async def quotes(user: str, password: str) -> str:
 @pytest.mark.req("OBS-1", "OBS-3")
 def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: Lines) -> None:
     """By position, where no name stands beside it: not in the ledger, not in the span."""
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    traces = Traces(provider.get_tracer("outlast"), trace)
+    memory, traces, tracer = traced()
 
     async def body(world: World) -> None:
         async def calls(ctx: Context[Any]) -> None:
@@ -207,7 +211,7 @@ def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: L
     world = World()
     asyncio.run(world.live(lambda: body(world)))
     assert "canary" not in lines.getvalue()
-    span = provider.get_tracer("outlast").start_span("failed")
+    span = tracer.start_span("failed")
     traces.failed(span, ValueError(f"{' '.join(CANARIES.values())} plain-canary-77AQ"), ["plain-canary-77AQ"])
     span.end()
     for said in memory.get_finished_spans():
@@ -246,10 +250,7 @@ def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on
 
 @pytest.mark.req("OBS-1", "OBS-3")
 def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    traces = Traces(provider.get_tracer("outlast"), trace)
+    memory, traces, _ = traced()
     world = played(Watch(Counters(), traces, None), fine, CANARIES["key"])
     traces.waited(world.run(), "signal", f"said/{CANARIES['key']}", 1, 2, {})
     spans = [span.to_json() for span in memory.get_finished_spans()]
@@ -319,10 +320,7 @@ def test_lines_are_one_json_object_whatever_a_model_wrote() -> None:
 @pytest.mark.req("RUN-4", "OBS-1")
 @pytest.mark.parametrize("given", ["", "a" * 32, f"00-{'b' * 32}-{'c' * 16}-01", "ticket-17"])
 def test_the_trace_a_run_is_started_in_is_kept(given: str) -> None:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    traces = Traces(provider.get_tracer("outlast"), trace)
+    memory, traces, _ = traced()
     begun = traces.start(workflow="w", tenant="t", run="r1", trace_id=given)
     begun.landed()
     kept = parent_of(begun.trace_id)
