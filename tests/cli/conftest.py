@@ -123,8 +123,6 @@ class Terminal:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()
-        name = json.loads(line)["worker"]
-        eventually(lambda: any(w["worker"] == name for w in self("-o", "json", "workers", "ls").json["workers"]))
         return process
 
     def see(self, run: str = "r1") -> Any:

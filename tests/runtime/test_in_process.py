@@ -17,6 +17,7 @@ from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor, ExecutionRuntime
+from outlast.runtime.serve import Serving, worker_of
 from outlast.runtime.watch import until
 from outlast.store.port import Store
 
@@ -251,6 +252,21 @@ def test_who_may_decide(opened: Opened) -> None:
         assert (await runtime.finished(run)).status == "completed"
 
     live(opened, test)
+
+
+@pytest.mark.req("RT-2")
+def test_it_serves_once_it_is_entered_and_a_worker_of_a_command_before_it_says_so(opened: Opened) -> None:
+    async def go() -> None:
+        async with opened() as store:
+            async with InProcessRuntime(store, [claims], live=LIVE) as runtime:
+                assert await runtime.operations.serving() == {"claim@1"}
+            process = Serving(store, lambda: worker_of(store, [claims], live=LIVE))
+            await process.open()
+            assert await runtime.operations.serving() == {"claim@1"}
+            process.drain()
+            assert await process.run() and not await runtime.operations.serving()
+
+    asyncio.run(go())
 
 
 @pytest.mark.req("RT-2")

@@ -151,6 +151,8 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
         at_ctrl_c(process.stop, watched=form.watched)
         if form.one_of_several:
             await until_left(process.stop)
+        if serving is not None:
+            await serving.open()
         async with metrics_at(form.metrics_port, bound.store, house.counters) as metrics:
             banner = partial(_banner, settings, form, url, bound, served, auth.any, serving, metrics)
             answers = await process.run(tell_ready if form.one_of_several else banner)

@@ -83,6 +83,7 @@ async def _serve(
             serving.drain()
 
         at_ctrl_c(stop, says=True)
+        await serving.open()
         async with metrics_at(metrics_port, bound.store, counters) as metrics:
             _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
             if await nobody_sends(bound.store):

@@ -77,6 +77,11 @@ class Heartbeat:
         self._stop = threading.Event()
         self._dumped = False
 
+    @property
+    def is_open(self) -> bool:
+        """Has the row been written?"""
+        return self._row is not None
+
     async def open(self, name: str, lanes: str) -> None:
         """Write the row. Raises StoreError."""
         submitted = read(self._clock)

@@ -19,21 +19,21 @@ from outlast.core.budget import (
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.generation import GENERATION
-from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, STORE, WORKER, Row, Run, Worker
+from outlast.core.rows import META, Row, Run
 from outlast.core.verbs import claim, hand_back, moved
 from outlast.engine import slots, topologies
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
 from outlast.engine.forgetting import Forgetting
 from outlast.engine.guard import Lease
-from outlast.engine.heartbeat import Heartbeat, closed
+from outlast.engine.heartbeat import Heartbeat
 from outlast.engine.holder import Holder
 from outlast.engine.holds import Holds
 from outlast.engine.inquiry import millis
 from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
+from outlast.engine.others import Others
 from outlast.engine.outage import Outage
 from outlast.engine.places import Places
 from outlast.engine.pool import DaemonPool
@@ -43,7 +43,7 @@ from outlast.engine.walk import Surroundings
 from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
-from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters, Watch
+from outlast.telemetry import Counters, Watch
 
 log = logging.getLogger("outlast.engine")
 TAKE_MAX = 200  # runs taken in one transaction
@@ -107,8 +107,11 @@ class WorkerProcess:
             store, clock, self.live, self._lease, self._on_lost, outage=self._outage, health=self._health
         )
         self._watch = watch
-        self._alive_at: dict[str, int] = {}  # when workers that died were last heard of
         self.counters = watch.counters if watch is not None else Counters()
+        self._others = Others(
+            worker, store, clock, self.live, self.budget.ms,
+            take=self._take, counters=self.counters, outage=self._outage,
+        )  # fmt: skip
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
         self._forgetting = Forgetting(store, clock)
@@ -137,15 +140,21 @@ class WorkerProcess:
         self.estranged = False  # its store was restored, or is another one: this process must not go on
 
     # --- life --------------------------------------------------------------------------------------
-    async def run(self) -> None:
-        """Serve. Raises StoreError if the store cannot be reached at the start."""
+    async def open(self) -> None:
+        """Be a worker of the store, which others see; `run` does it where it was not done. Raises StoreError."""
+        if self._heartbeat.is_open:
+            return
         await self._heartbeat.open(self._name, " ".join(self._workflows))
         self._generation = await self._store.load(META, GENERATION)
-        await self._holds.refresh()
-        unsubscribe = self._store.on_change(self._wake.set)
         if self._threads:
             self._heartbeat.start_thread()
-        work = (self._show_code(), self._keep_house(), self._watch_others())
+
+    async def run(self) -> None:
+        """Serve. Raises StoreError if the store cannot be reached at the start."""
+        await self.open()
+        await self._holds.refresh()
+        unsubscribe = self._store.on_change(self._wake.set)
+        work = (self._show_code(), self._keep_house(), self._others.watch())
         chores = [asyncio.create_task(chore) for chore in work]
         try:
             while not self._draining:
@@ -272,7 +281,7 @@ class WorkerProcess:
             ledger = Ledger(self._store, each, self._clock, self._watch)
             if self._watch is not None:
                 was = before[each.run.tenant, each.run.run]
-                self._watch.held(was, ledger, self._alive_at.get(was.owner, 0))
+                self._watch.held(was, ledger, self._others.last_heard(was.owner))
             self._begin(ledger)
         return len(runs)
 
@@ -377,46 +386,3 @@ class WorkerProcess:
 
     def _take_is_open(self) -> bool:
         return self._taking > 0
-
-    async def _watch_others(self) -> None:
-        """Close the rows of workers whose lease has expired, at the moment it expires, and take their runs."""
-        while True:
-            wait = self.live.heartbeat_every
-            try:
-                wait = min(wait, await self._bury())
-            except StoreError as error:
-                self._outage.met("cannot see to other workers", error)
-            await self._clock.sleep(max(wait, 1))
-
-    async def _bury(self) -> int:
-        """Close what has expired and take over its runs; answers the ms until the next lease may expire."""
-        rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
-        now = await self._store.now()
-        next_ms = self.live.heartbeat_every
-        dead: list[str] = []
-        alone: list[str] = []
-        for row in rows:
-            if row.id == self.id:
-                continue
-            if row.status is LeaseStatus.CLOSED:
-                if row.lease_until + self.budget.ms > now.real:  # what it owned is due by itself after that
-                    dead.append(row.id)
-            elif row.lease_until <= now.real:
-                held = len(await self._store.owned(row.id))
-                try:
-                    await self._store.commit(closed(row))
-                    self._alive_at[row.id] = row.renewed_at
-                    dead.append(row.id)
-                    alone += [row.id] if held == 1 else []
-                except StoreError:  # it renewed, or another worker closed it
-                    self.counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
-            else:
-                next_ms = min(next_ms, row.lease_until - now.real)
-        orphaned = [owner for owner in dead if await self._store.owned(owner)]
-        try:
-            while orphaned and await self._take(tuple(orphaned), tuple(alone)):
-                pass
-        except StoreError:
-            self.counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
-            raise
-        return next_ms

@@ -46,8 +46,8 @@ class InProcessRuntime:
         self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        await self._worker.open()
         self._serving = asyncio.create_task(self._worker.run())
-        await asyncio.sleep(0)
         return self
 
     async def __aexit__(

@@ -91,6 +91,10 @@ class Serving:
         self._stopping = True
         self.worker.drain()
 
+    async def open(self) -> None:
+        """Be seen as a worker by others, before `run`. Raises StoreError if the store cannot be reached."""
+        await self.worker.open()
+
     async def run(self, again: Callable[[WorkerProcess, WorkerProcess], None] = lambda old, new: None) -> bool:
         """Serve until drained: True. False: the store was restored, or is another one; this process must not go on.
 
