@@ -116,28 +116,33 @@ class WorkerProcess:
         self._holds = Holds(store)
         self._forgetting = Forgetting(store, clock)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
-        self._around = Surroundings(
-            clock=clock,
-            caller=Caller(clock, self._pool, watch.traces if watch is not None else None),
-            lease=self._lease,
-            live=self.live,
-            notify=self._notices.send,
-            held=self._holds.first,
-            breakers=Breakers(store, self._holds, self.live),
-            throttle=Throttle(store, clock, self._lease, chance),
-            chance=chance,
-            counted=self.counters.add,
-            watch=watch,
-        )
+        self._around = self._surroundings(chance)
         self._lonely: Ledger | None = None  # a run whose holders died too often, until nothing is held beside it
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._alone: tuple[str, str] | None = None
         self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
-        self._draining, self._taking = False, 0
+        self._draining = False
+        self._taking = 0
         self._generation: Row | None = None  # of the store, as it was when this worker began
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
         self.estranged = False  # its store was restored, or is another one: this process must not go on
+
+    def _surroundings(self, chance: Callable[[], float]) -> Surroundings:
+        """What the walks of this worker share."""
+        return Surroundings(
+            clock=self._clock,
+            caller=Caller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
+            lease=self._lease,
+            live=self.live,
+            notify=self._notices.send,
+            held=self._holds.first,
+            breakers=Breakers(self._store, self._holds, self.live),
+            throttle=Throttle(self._store, self._clock, self._lease, chance),
+            chance=chance,
+            counted=self.counters.add,
+            watch=self._watch,
+        )
 
     # --- life --------------------------------------------------------------------------------------
     async def open(self) -> None:
