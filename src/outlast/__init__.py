@@ -77,12 +77,14 @@ def _flow() -> Any:
 
 
 def _asgi() -> Any:
+    from outlast.errors import to_install
+
     try:
         from outlast.service.app import asgi
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise
-        raise ImportError("outlast.asgi needs the extra `service`: uv add 'outlast[service]'") from error
+        raise ImportError(f"outlast.asgi needs the extra `service`: {to_install('service')}") from error
     return asgi
 
 

@@ -42,6 +42,11 @@ from typing import ClassVar
 DOCS = "https://outlast.dev/e/"
 
 
+def to_install(extra: str) -> str:
+    """What to do where the libraries of an extra are not installed: the `fix` of every error that says so."""
+    return f"pip install 'outlast[{extra}]'; in a checkout: pip install '.[{extra}]'"
+
+
 class OutlastError(Exception):
     """Every error Outlast raises on purpose. `str(e)` is the same text in CLI, log and problem+json.
 

@@ -228,22 +228,55 @@ def test_durations_that_make_no_sense(outlast: Terminal, options: list[str], sai
         assert answer.code == 2 and said in answer.err
 
 
-@pytest.mark.parametrize(
+ANSWERS = pytest.mark.parametrize(
     "command",
     [["--help"], ["explain", "lease", MODULE], ["runs", "ls"], ["runs", "ls", "-o", "json"], ["runs", "events", "r1"]],
     ids=" ".join,
 )
+
+
+def _process(
+    outlast: Terminal, *command: str, stdout: int, via: tuple[str, ...] = ()
+) -> "subprocess.CompletedProcess[str]":
+    line = [*via, sys.executable, "-c", "from outlast.cli import main; main()", *command]
+    env = {**os.environ, "OUTLAST_STORE": outlast.url}
+    return subprocess.run(line, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+
+
+@ANSWERS
 def test_a_reader_that_has_gone_is_no_fault(outlast: Terminal, command: list[str]) -> None:
     outlast.start()
     read, write = os.pipe()
     os.close(read)
-    code = "from outlast.cli import main; main()"
-    found = subprocess.run(
-        [sys.executable, "-c", code, "-q", *command],
-        env={**os.environ, "OUTLAST_STORE": outlast.url}, stdout=write, stderr=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
+    found = _process(outlast, "-q", *command, stdout=write)
     os.close(write)
     assert (found.returncode, found.stderr) == (141, "")
+
+
+@ANSWERS
+def test_an_answer_that_finds_no_place_is_one_line(outlast: Terminal, command: list[str]) -> None:
+    outlast.start()
+    full = os.open("/dev/full", os.O_WRONLY)
+    found = _process(outlast, "-q", *command, stdout=full)
+    os.close(full)
+    said = "The answer could not be written: No space left on device. What the command did until then stands.\n"
+    assert (found.returncode, found.stderr) == (74, said)
+
+
+def test_where_nothing_can_be_said_the_exit_code_says_it(outlast: Terminal) -> None:
+    outlast.start()
+    full = os.open("/dev/full", os.O_WRONLY)
+    found = _process(outlast, "runs", "ls", stdout=full, via=("/bin/sh", "-c", '"$@" 2>&1', "sh"))
+    os.close(full)
+    assert (found.returncode, found.stderr) == (74, "")
+
+
+def test_a_closed_stdout_leads_nowhere(outlast: Terminal) -> None:
+    outlast.start()
+    closed = ("/bin/sh", "-c", '"$@" >&-', "sh")
+    found = _process(outlast, "-q", "runs", "ls", stdout=subprocess.DEVNULL, via=closed)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert outlast("runs", "ls").code == 0, "nothing was written into whatever file took its place"
 
 
 def test_ctrl_c_while_the_command_line_is_being_loaded_shows_no_traceback() -> None:

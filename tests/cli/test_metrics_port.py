@@ -1,12 +1,20 @@
 """`--metrics-port`: what a worker and a dispatcher in processes of their own show Prometheus."""
 
+import asyncio
+import hmac
 import json
 import subprocess
 import urllib.error
 import urllib.request
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from outlast.runtime.metrics import Metrics
+from outlast.runtime.open import open_store
+from outlast.service.scrape import Scrape
+from outlast.service.sockets import listen, url_of
 
 from tests.cli.conftest import MODULE, SHORT_OPTIONS, Terminal, eventually
 from tests.cli.hooks import ALLOWED, listening
@@ -101,6 +109,34 @@ def test_a_token_is_asked_for(outlast: Terminal) -> None:
         refused.value.close()
         assert refused.value.code == 401
     assert scraped(url, "s3cret")["outlast_store_up", ()] == 1
+
+
+def test_the_token_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much of it is right does not show in the time that an answer takes."""
+    compared: list[tuple[bytes, bytes]] = []
+    plain = hmac.compare_digest
+
+    def counting(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return plain(one, other)
+
+    async def ask() -> list[int]:
+        store = await open_store("memory:")
+        listening = listen("127.0.0.1", 0)
+        scrape = Scrape(Metrics(store, []), listening, "s3cret")
+        serving = asyncio.create_task(scrape.run())
+        async with httpx.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
+            tokens = ("s3creT", "x", "s3cret-and-more", "s3cret")
+            answers = [await client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
+                       for token in tokens]  # fmt: skip
+        scrape.drain()
+        await serving
+        await store.close()
+        return [each.status_code for each in answers]
+
+    monkeypatch.setattr("outlast.service.scrape.hmac.compare_digest", counting)
+    assert asyncio.run(ask()) == [401, 401, 401, 200]
+    assert len(compared) == 4
 
 
 def test_it_is_off_unless_asked_for_and_not_for_everybody(outlast: Terminal) -> None:

@@ -47,12 +47,17 @@ def test_pairs_are_typed_by_the_schema_and_come_on_top_of_the_file(outlast: Term
 
 def test_what_is_no_pair(outlast: Terminal) -> None:
     answer = outlast("run", "refund", "order_id")
-    assert answer.code == 2 and "'order_id' is not key=value" in answer.err
+    assert answer.code == 2 and "'order_id' is not key=value" in answer.err and "--input FILE" in answer.err
 
 
 def test_without_a_module_it_says_how_to_name_one(outlast: Terminal) -> None:
     answer = outlast("run", "refund", "order_id=1", env={"OUTLAST_MODULE": ""})
     assert answer.code == 2 and "outlast run flows.py:refund" in answer.err
+
+
+def test_a_file_without_a_workflow_is_asked_which(outlast: Terminal) -> None:
+    answer = outlast("run", "flows.py", env={"OUTLAST_MODULE": ""})
+    assert answer.code == 2 and "outlast run flows.py:NAME" in answer.err
 
 
 @pytest.mark.parametrize("args", [[f"{MODULE}:refund"], ["refund", "--module", MODULE]])

@@ -111,7 +111,7 @@ NOT_RUN = {
     "source .venv/bin/activate": "of the environment that is not made here",
     "python3 -m venv .venv": "as above",
     "pip install '.[postgres]'": "as above",
-    "uv add 'outlast[policy]'": "as above",
+    "pip install '.[policy]'": "as above",
 }
 """Commands that are not run, each with its reason. A test keeps it from growing."""
 

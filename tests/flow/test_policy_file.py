@@ -110,5 +110,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cedarpy", None)
     (tmp_path / "rules.cedar").write_text(RULES)
-    with pytest.raises(DefinitionError, match=r"uv add 'outlast\[policy\]'"):
+    with pytest.raises(DefinitionError, match=r"pip install 'outlast\[policy\]'"):
         policy_from_file(tmp_path / "rules.cedar")

@@ -21,7 +21,8 @@ from outlast.outbox.address import (
 )
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock
-from tests.outbox.helpers import DEVELOPMENT, Receiver, a_store, until, url_of
+from outlast.runtime.webhooks import Webhooks
+from tests.outbox.helpers import DEVELOPMENT, TENANT, Receiver, a_store, until, url_of
 
 INSIDE = [
     "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254",
@@ -180,6 +181,25 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
         assert attempt.error and asyncio.get_running_loop().time() - begun < 5
         await poster.close()
         SystemResolver().close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-6")
+def test_a_name_without_an_address_leads_nowhere(url: str) -> None:
+    """A name server that knows the name, and no address of it: an attempt that failed, and no registration."""
+
+    async def live() -> None:
+        nowhere = resolving([])
+        poster = Poster(PUBLIC, nowhere, SystemClock())
+        attempt = await poster.post("https://hooks.example/", {}, b"{}")
+        assert (attempt.code, attempt.error) == (0, "OSError: hooks.example has no address")
+        await poster.close()
+        async with a_store(url) as ops:
+            hooks = Webhooks(ops.store, TENANT, ops.actor, PUBLIC, nowhere)
+            with pytest.raises(InvalidInput, match="cannot be found"):
+                await hooks.add("https://hooks.example/")
+            assert await hooks.list() == ()
 
     asyncio.run(live())
 

@@ -104,6 +104,36 @@ def test_what_happens_while_an_attempt_is_in_the_air_is_told_too(url: str) -> No
     asyncio.run(live())
 
 
+@pytest.mark.req("OUT-2")
+def test_what_was_accepted_is_written_before_a_death_could_repeat_much_of_it(url: str) -> None:
+    """A stream without an end gives its cursor back once only, and would repeat all of it."""
+    written: list[int] = []
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+
+            async def looking(got: Got, writer: asyncio.StreamWriter) -> None:
+                cursor = await cursor_of(ops, "r", name)
+                assert cursor is not None and cursor.owner
+                written.append(got.place[1] - 1 - cursor.seq)
+                await answer()(got, writer)
+
+            receiver.behaviour = looking
+            await ops.start("rounds", {"left": 60}, run_id="r")
+            async with working(ops.store):
+
+                async def over() -> bool:
+                    return bool((await ops.run("r")).ended_at)
+
+                await until(over)
+            async with dispatching(ops.store):
+                await until(lambda: all_told(ops, receiver, "r"))
+
+    asyncio.run(live())
+    assert len(written) > 2 * stream.SENT_AT_ONCE and max(written) == stream.SENT_AT_ONCE - 1
+
+
 class Noting(Poster):
     """Notes what one dispatcher sends."""
 

@@ -1,22 +1,28 @@
 """Who did what, when, from where, and what was before and after: rows where there are rows, else a line (S32)."""
 
+import asyncio
 import json
 import logging
 import os
+import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from outlast.cli.session import local_actor
 from outlast.core.rows import NOTE
+from outlast.service import process
 from outlast.telemetry.logs import json_formatter
 from tests.security.server import Service
 from tests.security.test_matrix import TABLE
+from tests.service.conftest import Running
 
 NEEDED = {"timestamp", "event", "operation", "tenant", "by", "at", "outcome"}
 
@@ -100,6 +106,43 @@ def test_changes_of_webhooks_and_holds_are_on_record(service: Service, lines: Li
     assert "canary" not in json.dumps(lines.all) and made["secret"] not in json.dumps(lines.all)
 
 
+@pytest.mark.req("GATE-8")
+@pytest.mark.parametrize(
+    ("body", "outcome", "refusal"),
+    [
+        (b"\xff\xfe{}", 422, "not_json"), (b"{", 422, "not_json"), (b'{"input": 7}', 422, ""),
+        (b"[" * 70, 422, "too_deep"), (b"{}", 422, ""), (b'{"input": {}, "id": "\\u0000"}', 422, ""),
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_the_line_says_what_the_caller_was_answered(
+    service: Service, lines: Lines, body: bytes, outcome: int, refusal: str
+) -> None:
+    """Whoever refused it: Outlast, or the framework before it was asked."""
+    with service.client("req", **{"Content-Type": "application/json"}) as client:
+        answer = client.post("/v1/workflows/payment/runs", content=body)
+    line = lines.last("start_run")
+    assert (line["outcome"], line["refusal"]) == (answer.status_code, answer.json()["refusal"]) == (outcome, refusal)
+
+
+@pytest.mark.req("GATE-8")
+def test_a_body_that_ends_early_is_on_record_as_that(
+    service: Service, lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever hangs up in the middle is no fault of the service: nothing failed, and nothing was done."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as gone:
+        gone.sendall(
+            b"POST /v1/workflows/ear/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"X-Request-Id: gone-1\r\nAuthorization: Bearer " + service.tokens["acme", "starter"].encode() +
+            b"\r\nContent-Length: 1000\r\n\r\n{"
+        )  # fmt: skip
+    service.until(lambda: any(line["request_id"] == "gone-1" for line in lines.all))
+    (line,) = [line for line in lines.all if line["request_id"] == "gone-1"]
+    assert (line["operation"], line["outcome"], line["by"]) == ("start_run", 408, "starter")
+    assert "gone-1" not in caplog.text
+
+
 def test_the_level_of_logs_hides_no_audit() -> None:
     program = """
 import io, logging, os, sys
@@ -142,3 +185,28 @@ def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
     assert "canary" not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert typed("runs", "ls", OUTLAST_AUDIT=str(tmp_path / "nowhere" / "x")) == 2
+
+
+@pytest.mark.req("GATE-8")
+def test_a_request_that_is_cut_off_at_the_end_is_on_record_and_told_so(
+    tmp_path: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it was done: neither the caller nor the record may hear nothing, or that it was not."""
+    monkeypatch.setattr(process, "GRACE_S", 0.1)
+    entered, answers = threading.Event(), list[httpx.Response]()
+
+    async def never(*args: Any) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", worker=False) as service:
+        monkeypatch.setattr(service.house.store, "commit", never)
+        ask = {"what": "tenant", "reason": "fire"}
+        asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{service.url}/v1/holds", json=ask)))
+        asking.start()
+        assert entered.wait(30)
+    asking.join(30)
+    (answer,) = answers
+    assert (answer.status_code, answer.json()["code"], answer.json()["refusal"]) == (503, "OUT-505", "cut_off")
+    line = lines.last("hold")
+    assert (line["outcome"], line["refusal"], line["by"], line["asked"]) == (503, "cut_off", "local:ana", ask)

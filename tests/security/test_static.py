@@ -66,7 +66,7 @@ def test_a_token_has_its_last_day() -> None:
     [
         (ANA_LINE.replace("tenant=acme ", ""), "tenant=… has to"), (ANA_LINE.replace("=acme", "=../x"), "tenant"),
         (ANA_LINE.replace("=yes", "=maybe"), "person"), (ANA_LINE.replace("person=yes ", ""), "person"),
-        (ANA_LINE[:-1], "sha256"), (ANA_LINE + " sha256=00", "each once"), (ANA_LINE + " admin=yes", "each once"),
+        (ANA_LINE[:-1], "sha256"), (ANA_LINE[:-2], "64 hexadecimal"), (ANA_LINE + " sha256=00", "each once"), (ANA_LINE + " admin=yes", "each once"),
         (ANA_LINE.replace("finance", "no role!").replace("no role!", "r!"), "role"), ("local:ana" + ANA_LINE, "local:"),
         (BOT_LINE.replace("person=no", "person=yes"), "does not hold the role agent"),
         (ANA_LINE + " until=soon", "until"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -13,8 +13,10 @@ import pytest
 from outlast.errors import Unauthenticated, Unverifiable
 from outlast.runtime.clocks import SystemClock
 from outlast.service import expiry, live
+from outlast.service import stream as streams
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.credentials import Credentials
+from outlast.service.listener import Listener
 from tests.security import issuer as issuers
 from tests.service.conftest import ALL, Running, Service
 from tests.service.test_streams import stream
@@ -115,6 +117,32 @@ def test_it_is_looked_at_again_soon_and_at_its_very_end(
         patched.setattr(expiry.asyncio, "sleep", sleep)
         asyncio.run(look())
     assert 0 < slept[0] <= most_s
+
+
+@pytest.mark.req("GATE-2")
+def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller who reads nothing keeps no stream open beyond the end of the credential."""
+    monkeypatch.setattr(streams, "GOODBYE_S", 0.01)
+
+    async def live() -> None:
+        listener, left = Listener("acme", ""), list[Listener]()
+
+        async def frames() -> AsyncIterator[bytes]:
+            for _, data in await listener.heard():
+                yield data
+
+        async def never(*message: Any) -> Any:
+            await asyncio.Event().wait()
+
+        async def at_once() -> None:
+            return
+
+        answer = streams.EventStream(frames(), listener, leave=left.append, expired=at_once)
+        async with asyncio.timeout(20):
+            await answer({"type": "http"}, never, never)
+        assert left == [listener]
+
+    asyncio.run(live())
 
 
 def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Office) -> None:

@@ -160,7 +160,7 @@ def test_an_answer_that_is_a_refusal_is_not_kept(service: Service) -> None:
         scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": []}
         me = await service.house.authenticator.authenticate("", "127.0.0.1")
         store = service.house.store
-        return [(await once(store, me, "x", "refused", Request(scope), b"", inner)).status_code for _ in range(2)]
+        return [(await once(store, me, "x", "refused", Request(scope), inner)).status_code for _ in range(2)]
 
     assert service.call(twice()) == [409, 201]
 

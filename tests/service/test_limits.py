@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import select
 import socket
 import time
 from typing import Any
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from outlast.errors import BadRequest, Fault, Unavailable, Unverifiable
+from outlast.service import sockets
 from outlast.service.body import Bounds
 from outlast.service.depth import check_shape
 from outlast.service.problems import answer
@@ -37,7 +39,12 @@ def send(service: Service, body: bytes, **headers: str) -> Any:
         (b'{"input": {"cents": ' + b"9" * 5_000 + b"}}", 422, "text_too_long"),
         (b"\xef\xbb\xbf{}", 422, "not_json"),
         (b"not json", 422, "not_json"),
-        (b"\xff\xfe{}", 422, None),
+        (b"\xff\xfe{}", 422, "not_json"),
+        ('{"input": {"order_id": "\u2200"}}'.encode("utf-16-le"), 422, "not_json"),  # where quotes hide from the look
+        (b'{"input": {"cents": NaN, "order_id": "a"}}', 422, "not_json"),
+        (b'{"input": {"order_id": "a"}, "input": {"order_id": "b"}}', 422, "not_json"),
+        (b'{"input": {"order_id": "a", "cents": 1, "\\u0063ents": 2}}', 422, "not_json"),
+        (b'{"input": {"order_id": "a", "of": [[{"x": 1}, {"x": 1, "y": [], "x": 1}]]}}', 422, "not_json"),
         (b'{"input": {"cents": 1e999, "order_id": "a"}}', 422, None),
         (b'{"input": {"cents": 1, "order_id": "\\ud800"}}', 422, None),
         (b'{"correlation_id": "a\\u0000b", "input": {"cents": 1, "order_id": "a"}}', 422, None),
@@ -51,6 +58,14 @@ def test_what_is_too_much_or_no_json_is_refused(
     assert answer.headers["content-type"] == "application/problem+json"
     assert set(answer.json()) >= MEMBERS
     assert refusal is None or answer.json()["refusal"] == refusal
+
+
+def test_a_name_that_stands_twice_is_told_also_where_the_body_is_not_asked_for(service: Service) -> None:
+    """One reader would take the first, another the last: what was logged before is not what is done behind."""
+    answer = service.client.post("/v1/webhooks/wh_none/enable", content=b'{"a": 1, "a": 2}', headers=JSON)
+    assert (answer.status_code, answer.json()["refusal"]) == (422, "not_json")
+    assert "'a' stands twice" in answer.json()["detail"]
+    assert "connection" not in answer.headers, "it was read to its end, and the next request may come"
 
 
 def test_what_is_wide_or_holds_brackets_in_a_text_is_not_deep() -> None:
@@ -75,7 +90,26 @@ def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -
     answer = service.get(path.format(run=service.start()), headers={"Accept": "text/event-stream"})
     assert answer.status_code == 422 and "is not known" in answer.json()["detail"], answer.text
     assert service.client.post(f"{START}?dry=1", json={"input": {"order_id": "q"}}).status_code == 422
+    twice = service.get("/v1/runs?status=failed&status=completed")
+    assert twice.status_code == 422 and "stands there twice" in twice.json()["detail"]
     assert not any(run["status"] == "failed" for run in service.get("/v1/runs?q=q&status=failed").json()["runs"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/webhooks", "GET, HEAD, POST"),
+        ("PATCH", "/v1/webhooks/wh_1", "DELETE, GET, HEAD"),
+        ("OPTIONS", "/v1/runs/run_1/cancel", "POST"),
+        ("HEAD", "/v1/runs/run_1/cancel", "POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+    ],
+)
+def test_who_asks_wrongly_is_told_every_method_of_the_address(
+    service: Service, method: str, path: str, allowed: str
+) -> None:
+    answer = service.client.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 def test_a_head_is_a_get_without_its_body(service: Service) -> None:
@@ -130,6 +164,44 @@ def answer_of(there: socket.socket) -> bytes:
         while data := there.recv(65536):
             answer += data
     return answer
+
+
+def test_what_is_left_of_a_body_after_its_answer_has_to_come(folder_url: str) -> None:
+    """A byte now and then would keep the connection for ever: each takes back the end of an idle one."""
+    with Running(folder_url, bounds=Bounds(body_s=0.3), worker=False) as service, connect(service) as slow:
+        slow.sendall(b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000000\r\n\r\n")
+        got, more = b"", b"?"
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while more:
+                while not select.select([slow], [], [], 0.05)[0]:
+                    slow.sendall(b"x")
+                got += (more := slow.recv(65536))
+        assert got.startswith(b"HTTP/1.1 404 ")
+
+
+def test_who_sends_the_rest_of_a_body_in_time_goes_on_over_the_same_connection(service: Service) -> None:
+    with connect(service) as quick:
+        quick.sendall(b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\n\r\n")
+        assert quick.recv(1) == b"H"
+        quick.sendall(b"xyzGET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 200 " in answer_of(quick)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that has no such limit")
+def test_who_does_not_read_his_answers_is_let_go(folder_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is ready for him would be kept for as long as he likes, and a closed connection waits for it too."""
+    monkeypatch.setattr(sockets, "UNREAD_MS", 500)
+    with Running(folder_url, worker=False) as service, connect(service) as deaf:
+        ask = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        gone = select.poll()
+        gone.register(deaf, 0)  # of its end alone
+        deaf.setblocking(False)
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while not gone.poll(20):
+                with contextlib.suppress(BlockingIOError):
+                    deaf.send(ask)
+        assert gone.poll(0), "the system ended it, and nothing was read"
+        assert service.get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x"])

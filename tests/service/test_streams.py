@@ -1,6 +1,7 @@
 """Events as they come: in order, once, from any number, for many listeners; and nobody slow holds the others up."""
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from outlast.core.events import EventType
+from outlast.errors import Unavailable
 from outlast.service import live
 from outlast.service.listener import BUFFER
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
@@ -53,14 +55,12 @@ def test_a_stream_has_what_was_and_what_comes_and_ends(service: Service) -> None
     ids = [1, *(int(each["id"]) for each in rest if "id" in each)]
     assert ids == list(range(1, len(ids) + 1)), "every number, once, in order"
     assert rest[-1]["event"] == EventType.FINISHED_WELL
-    pages = service.get(f"/v1/runs/{run}/events?limit=2")
-    found = []
-    while True:
-        body = pages.json()
-        found += body["events"]
-        if body["ended"]:
-            break
-        pages = service.get(f"/v1/runs/{run}/events?limit=2&after={body['last']}")
+    page = service.get(f"/v1/runs/{run}/events?limit=2")
+    found = page.json()["events"]
+    while link := page.headers.get("link"):
+        page = service.get(link.partition(">")[0][1:])
+        found += page.json()["events"]
+    assert page.json()["ended"]
     assert [int(each["sequence"]) for each in found] == ids
     assert json.loads(rest[-1]["data"])["id"] == found[-1]["id"]
 
@@ -84,6 +84,46 @@ def test_who_names_an_event_that_has_not_been_is_told_so(service: Service) -> No
     answer = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": "99"})
     assert (answer.status_code, answer.json()["refusal"]) == (422, "bad_header")
     assert f"run {run} has " in answer.json()["detail"]
+
+
+@pytest.mark.req("RUN-7")
+def test_a_store_that_is_away_in_the_middle_ends_a_stream_without_a_fault(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever listens comes again; a trace for each of hundreds that listen would hide what is wrong."""
+    run = service.start("wish", text="?")
+
+    async def away(*args: Any, **more: Any) -> Any:
+        raise Unavailable("disk I/O error")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(service.house.store, "rows", away)
+        with stream(service, f"/v1/runs/{run}/events") as events:
+            assert list(events) == []
+    assert "a stream of events ends: disk I/O error" in caplog.text
+    assert not [record for record in caplog.records if record.exc_info or record.levelno > logging.WARNING]
+    with stream(service, f"/v1/runs/{run}/events") as events:
+        assert next(events)["event"] == EventType.STARTED
+
+
+@pytest.mark.req("RUN-7")
+def test_a_watcher_that_fails_ends_the_streams_and_another_begins(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence, with no heartbeat in it, would pass for «nothing new»."""
+    run = service.start("wish", text="?")
+
+    async def broken(*args: Any) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    with stream(service, f"/v1/runs/{run}/events") as events:
+        next(events)
+        with monkeypatch.context() as patch:
+            patch.setattr(service.house.store, "load_many", broken)
+            assert all("data" in each for each in events), "it ends"
+    with stream(service, f"/v1/runs/{run}/events") as events:
+        service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
+        assert list(events)[-1]["event"] == EventType.FINISHED_WELL
 
 
 def test_all_runs_of_the_tenant(service: Service) -> None:
@@ -126,6 +166,17 @@ def test_a_heartbeat_comes_and_a_stop_ends_every_stream(folder_url: str) -> None
         thread.start()
         assert heard.wait(PATIENCE_S)
     assert ended.wait(PATIENCE_S), "the service stopped, and with it the stream"
+
+
+def test_a_stream_that_comes_while_the_service_stops_does_not_hold_it_up(folder_url: str) -> None:
+    """As whoever was cut off comes back at once, over a connection that is still open."""
+    with Running(folder_url, ALL, worker=False, heartbeat_s=3_600) as service:
+        run = service.start("wish", text="?")
+        service.loop.call_soon_threadsafe(service.house.stop)
+        for path in (f"/v1/runs/{run}/events", "/v1/events"):
+            with stream(service, path) as events:
+                list(events)
+        assert len(service.house.live) == 0
 
 
 def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
@@ -209,5 +260,6 @@ def test_a_process_serves_so_many_streams_and_no_more(
         with stream(own, f"/v1/runs/{run}/events") as events:
             next(events)
             with own.client.stream("GET", path.format(run=run), headers=STREAM) as more:
-                assert more.status_code == 422 and "too many streams" in more.read().decode()
+                assert more.status_code == 429 and "too many streams" in more.read().decode()
+                assert int(more.headers["retry-after"]) > 0
             assert own.get(f"/v1/runs/{run}/events").status_code == 200, "pages are served"

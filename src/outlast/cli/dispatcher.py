@@ -30,8 +30,9 @@ def dispatcher(metrics_port: int | None) -> None:
 
 
 async def _dispatch(settings: Settings, metrics_port: int | None) -> int:
+    sending = dispatching()  # a store is made only where it can be used
     async with operations(settings, make=True) as bound:
-        process = dispatching().dispatch(bound.store, reach=reach_of(load()))
+        process = sending.dispatch(bound.store, reach=reach_of(load()))
         at_ctrl_c(process.drain)
         screen = Screen(settings)
         async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:

@@ -2,8 +2,6 @@
 
 import importlib
 import os
-import select
-import sys
 import traceback
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from outlast.cli.text import inert
 
 OK, RUN_FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, NOT_ALLOWED, NO_STORE, OUR_FAULT = 0, 1, 2, 3, 4, 5, 6, 7, 70
 INTERRUPTED = 130
-NOBODY_READS = 141  # what a shell shows for a program that ended because nobody read its pipe any more
 
 # The first that matches counts.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
@@ -67,27 +64,6 @@ def interrupted() -> int:
     """Ctrl-C in a command that is no worker; answers the exit code."""
     click.echo("\nStopped. What was acknowledged is safe in the store: outlast runs ls", err=True)
     return INTERRUPTED
-
-
-def nobody_reads() -> bool:
-    """Has whoever read our answer gone, as in `outlast runs ls | head`? Then nothing more is said, also at the exit."""
-    try:
-        ends = [stream.fileno() for stream in (sys.stdout, sys.stderr)]
-    except (OSError, ValueError):  # no file of the system: a test reads it
-        return False
-    gone = [end for end in ends if _is_broken(end)]
-    if gone:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for end in gone:
-            os.dup2(nowhere, end)
-        os.close(nowhere)
-    return bool(gone)
-
-
-def _is_broken(end: int) -> bool:
-    poll = select.poll()
-    poll.register(end, 0)
-    return bool(poll.poll(0))  # errors are told unasked
 
 
 def user_frames(error: BaseException) -> str:

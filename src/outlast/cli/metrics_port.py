@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, to_install
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.settings import load
 from outlast.store.port import Store
@@ -34,7 +34,7 @@ async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters
         from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         raise InvalidInput(
-            "metrics need the extra `service`", f"{error.name} is not installed", "uv add 'outlast[service]'"
+            "metrics need the extra `service`", f"{error.name} is not installed", to_install("service")
         ) from None
     said = load().metrics
     token = said.token.get_secret_value()

@@ -1,12 +1,14 @@
 """The `outlast` command itself: its global options, its commands loaded late, its errors and exit codes."""
 
 import importlib
+import sys
 from typing import Any
 
 import click
 
+from outlast.cli.answers import Unwritten, lost
 from outlast.cli.audited import tell
-from outlast.cli.failure import NOBODY_READS, OK, interrupted, nobody_reads, report
+from outlast.cli.failure import OK, interrupted, report
 from outlast.cli.settings import Group, complete
 
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
@@ -66,13 +68,17 @@ class Root(Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in LAZY.items()])
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        """The whole of it, from the line to the exit code, also where the answer finds no place."""
+        try:
+            return super().main(*args, **more)
+        except Unwritten as error:
+            sys.exit(lost(error))
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments; --help and --version are answered here."""
         self._words = [*args]
-        try:
-            return super().parse_args(ctx, args)
-        except BrokenPipeError:
-            ctx.exit(NOBODY_READS if nobody_reads() else 1)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and say in the audit that it ran."""
@@ -82,6 +88,9 @@ class Root(Group):
         except (click.exceptions.Exit, click.ClickException) as end:
             code = end.exit_code
             raise
+        except Unwritten as error:
+            code = error.code
+            raise
         finally:
             tell(ctx, self._words, code)
 
@@ -90,12 +99,10 @@ class Root(Group):
         try:
             complete(ctx)
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, Unwritten):
             raise
         except KeyboardInterrupt:
             ctx.exit(interrupted())
-        except BrokenPipeError as error:  # perhaps an author's own pipe
-            ctx.exit(NOBODY_READS if nobody_reads() else report(error))
         except Exception as error:  # the one place where every error of a command is told to its user
             ctx.exit(report(error))
 

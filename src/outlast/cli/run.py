@@ -36,7 +36,7 @@ RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # after which it may
 @click.option("--key", default="", metavar="KEY", help="Idempotency key: the same key answers the same run.")
 @click.option("--wait", is_flag=True, help="Wait until it ends, or waits for a person or a signal (exit code 5).")
 def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id: str, key: str, wait: bool) -> None:
-    """Start a run of a workflow.
+    """Start a run of a workflow. A VALUE is JSON where the input wants no text.
 
     \b
     outlast run flows.py:refund order_id=A-17 cents=4200
@@ -51,6 +51,8 @@ def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id
             raise click.UsageError(f"the service has the code: outlast run {workflow_name} …")
         spec = "MODULE"
     elif not spec:
+        if name.endswith(".py"):
+            raise click.UsageError(f"which workflow of {name}?\n  outlast run {name}:NAME …")
         raise click.UsageError(
             f"which module declares {name}? Its input is checked against it.\n"
             f"  outlast run flows.py:{name} …, or --module flows.py, or OUTLAST_MODULE=flows.py"
@@ -135,7 +137,10 @@ def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
     for pair in given:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise click.UsageError(f"{pair!r} is not key=value")
+            raise click.UsageError(
+                f"{pair!r} is not key=value\n"
+                '  e.g. size=3 or \'tags=["a", "b"]\'; the whole as JSON: --input FILE (- reads stdin)'
+            )
         found.append((key, value))
     return found
 

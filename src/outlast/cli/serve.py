@@ -23,7 +23,7 @@ from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.budget import Liveness
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
@@ -216,6 +216,4 @@ def _banner(
 
 def extra(name: str) -> InvalidInput:
     """What is said where the service's libraries are not installed."""
-    return InvalidInput(
-        "the service needs the extra `service`", f"{name} is not installed", "uv add 'outlast[service]'"
-    )
+    return InvalidInput("the service needs the extra `service`", f"{name} is not installed", to_install("service"))

@@ -14,7 +14,7 @@ from outlast.cli.session import settings_now
 from outlast.cli.settings import Command, Group
 from outlast.cli.text import inert
 from outlast.core.budget import SECOND
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, to_install
 from outlast.runtime.clocks import SystemClock
 
 
@@ -72,5 +72,5 @@ def _static() -> Any:
         if error.name is None or error.name.startswith("outlast"):
             raise
         raise InvalidInput(
-            "tokens belong to the service, an extra", f"{error.name} is not installed", "uv add 'outlast[service]'"
+            "tokens belong to the service, an extra", f"{error.name} is not installed", to_install("service")
         ) from None

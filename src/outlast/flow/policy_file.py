@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outlast.core.budget import SECOND
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import DefinitionError, InvalidInput, to_install
 from outlast.flow.people import Rule
 from outlast.flow.policy import VERSION_CHARS, Allow, Deny, NeedsApproval, PolicyRequest, Verdict
 
@@ -111,7 +111,7 @@ def _cedar(where: Path) -> Any:
         raise DefinitionError(
             f"the rules {where} need the extra `policy`",
             "it brings cedarpy, the engine that evaluates them",
-            "uv add 'outlast[policy]'",
+            to_install("policy"),
         ) from error
 
 

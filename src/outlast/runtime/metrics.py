@@ -10,7 +10,7 @@ from typing import Any, Final
 from outlast.core.budget import SECOND
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER, Slot, Worker
-from outlast.errors import InvalidInput, StoreError
+from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.lag import lag_of
 from outlast.runtime.words import is_alive
@@ -46,9 +46,7 @@ class Metrics:
         """`tenants`: label the gauges of runs by tenant too, where there are few. Raises InvalidInput without the
         extra that brings prometheus-client."""
         if find_spec("prometheus_client") is None:
-            raise InvalidInput(
-                "metrics need the extra `service`", "it brings prometheus-client", "uv add 'outlast[service]'"
-            )
+            raise InvalidInput("metrics need the extra `service`", "it brings prometheus-client", to_install("service"))
         self._clock = SystemClock()
         self._store = store
         self._counters = counters

@@ -7,7 +7,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
-from outlast.errors import Stale, StoreUnusable
+from outlast.errors import Stale, StoreUnusable, to_install
 from outlast.runtime.clocks import SystemClock, new_id, process_id
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
@@ -60,7 +60,7 @@ async def _open_postgres(url: str, clock: Clock | None) -> Store:
         if error.name != "asyncpg":
             raise
         raise StoreUnusable(
-            "a PostgreSQL store needs the extra `postgres`", "asyncpg is not installed", "uv add 'outlast[postgres]'"
+            "a PostgreSQL store needs the extra `postgres`", "asyncpg is not installed", to_install("postgres")
         ) from None
     store: Store = await postgres.open_postgres(url, writer=process_id("writer"), clock=clock)
     return store

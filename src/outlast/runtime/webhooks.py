@@ -17,7 +17,7 @@ from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
 from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
-from outlast.errors import Conflict, InvalidInput, NotFound, Stale
+from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.outbox import subscriptions
 from outlast.outbox.address import (
     PUBLIC,
@@ -317,16 +317,16 @@ def reach_of(settings: Settings) -> Reach:
 
 
 def dispatching() -> Any:
-    """runtime/dispatch.py, loaded where it is asked for: what it signs with is an extra. Raises NotFound."""
+    """runtime/dispatch.py, loaded where it is asked for: what it signs with is an extra. Raises InvalidInput."""
     try:
         return import_module("outlast.runtime.dispatch")
     except ModuleNotFoundError as error:
         if error.name != "standardwebhooks":
             raise
-        raise NotFound(
+        raise InvalidInput(
             "sending webhooks needs the extra `service`",
             "standardwebhooks is not installed",
-            "uv add 'outlast[service]'",
+            to_install("service"),
         ) from None
 
 

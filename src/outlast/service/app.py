@@ -36,9 +36,9 @@ def asgi(
 ) -> FastAPI:
     """The service over an open store, to mount or to serve: `app.mount("/outlast", outlast.asgi(store, [orders]))`.
 
-    `workflows`: those that can be started through it. `authenticator`: who may come in; without one everybody who
-    reaches the socket is the local operator, so bind it to loopback only, or put your own in front. The store is closed
-    by whoever opened it, and runs are walked by a worker elsewhere, or in this process (`InProcessRuntime`).
+    `workflows`: those that can be started through it. `authenticator`: who may come in; without one whoever asks from
+    this machine is the local operator, and nobody else is answered. The store is closed by whoever opened it, and runs
+    are walked by a worker elsewhere, or in this process (`InProcessRuntime`).
     """
     house = House(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
     return create(house)
@@ -78,7 +78,7 @@ def create(house: House) -> FastAPI:
     app.add_exception_handler(OutlastError, problems.on_error)
     secured = not isinstance(house.authenticator, Anonymous)
     app.add_middleware(SameOrigin, local_only=not secured)
-    app.add_middleware(Gate, bounds=house.bounds)  # the last is the outermost
+    app.add_middleware(Gate, bounds=house.bounds, stopping=lambda: house.stopping)  # the last is the outermost
     drawn: list[dict[str, Any]] = []
 
     def openapi() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The audit line of a request that may change something: who, from where, what was asked, what became of it (S32)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from fastapi.exceptions import RequestValidationError
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from outlast.errors import OutlastError
 from outlast.service import problems
+from outlast.service.body import given
 from outlast.service.identity import Principal
 from outlast.telemetry.audit import audit, scalars
 
@@ -19,7 +21,7 @@ async def audited(
     """The answer of `act`, on record; raises what it raises, on record too."""
     try:
         answer = await act()
-    except Exception as error:  # whatever it is, the attempt is told, and the error is raised again
+    except (Exception, asyncio.CancelledError) as error:  # whatever it is, the attempt is told; it is raised again
         status, refusal = _told(error)
         _tell(request, principal, operation, status, refusal, "")
         raise
@@ -27,14 +29,18 @@ async def audited(
     return answer
 
 
-def _told(error: Exception) -> tuple[int, str]:
+def _told(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, asyncio.CancelledError):
+        error = problems.cut_off()
+    """As the handlers of problems.py answer it."""
     if isinstance(error, problems.Refused):
-        return _told(error.error)
-    if isinstance(error, OutlastError):
-        return problems.status_of(error), error.refusal
-    if isinstance(error, HTTPException):
-        return error.status_code, ""
-    return (422 if isinstance(error, RequestValidationError) else 500), ""
+        error = error.error
+    elif isinstance(error, HTTPException):
+        error = problems.of_http(error)
+    elif isinstance(error, RequestValidationError):
+        error = problems.of_validation(error)
+    known = error if isinstance(error, OutlastError) else problems.fault()
+    return problems.status_of(known), known.refusal
 
 
 def _tell(request: Request, principal: Principal, operation: str, status: int, refusal: str, etag: str) -> None:
@@ -51,5 +57,5 @@ def _tell(request: Request, principal: Principal, operation: str, status: int, r
         request_id=problems.request_id(request),
         old=request.headers.get("if-match", ""),
         new=etag,
-        asked=scalars(getattr(request, "_body", b"")),
+        asked=scalars(given(request)),
     )

@@ -1,14 +1,17 @@
-"""The body of a request: read whole within its limits, and looked over before it is parsed (S17)."""
+"""The body of a request: read whole within its limits, looked over, and parsed once (S17)."""
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from json import JSONDecodeError
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 
 from outlast.core.limits import KIB
 from outlast.errors import BadRequest
 from outlast.service.depth import check_shape
+from outlast.service.problems import Refused
+from outlast.service.strict import read_json
 
 CLOSE: Final = {"Connection": "close"}
 """For answers to a body that was not read to its end: what is left of it must not be taken for a request."""
@@ -26,10 +29,28 @@ class Bounds:
     url_bytes: int = 8 * KIB
 
 
-async def read_body(request: Request, bounds: Bounds) -> bytes:
-    """The body, within its limits; `request.body()` answers it from here on. Raises BadRequest."""
+async def read_body(request: Request, bounds: Bounds) -> None:
+    """Read it within its limits; `body()` and `json()` of the request answer it from here on, and nothing parses it
+    again. Raises BadRequest, or Refused with one: nothing more can be read of this connection."""
+    try:
+        body = await _whole(request, bounds)
+    except BadRequest as error:
+        raise Refused(error, more={}, headers=CLOSE) from None
+    request._body = body  # what Starlette keeps there itself once a body was read
+    if body:
+        _check_media_type(request.headers.get("content-type", ""))
+        check_shape(body)
+        request._json = _parsed(body)
+
+
+def given(request: Request) -> Any:
+    """What the body says, once it was read; None where there is none, or none that can be used."""
+    return getattr(request, "_json", None)
+
+
+async def _whole(request: Request, bounds: Bounds) -> bytes:
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > bounds.body_bytes:
+    if length.isdecimal() and int(length) > bounds.body_bytes:
         raise _too_large(bounds)
     chunks: list[bytes] = []
     size = 0
@@ -45,12 +66,19 @@ async def read_body(request: Request, bounds: Bounds) -> bytes:
         raise BadRequest("the body came too slowly", why, "send it at once", refusal="too_slow") from None
     except ClientDisconnect:
         raise BadRequest("the body ended early", refusal="too_slow") from None
-    body = b"".join(chunks)
-    request._body = body  # what Starlette keeps there itself once a body was read
-    if body:
-        _check_media_type(request.headers.get("content-type", ""))
-        check_shape(body)
-    return body
+    return b"".join(chunks)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return read_json(body)
+    except JSONDecodeError as error:
+        why = f"character {error.pos + 1}: {error.msg}"
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start + 1} is no UTF-8"
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    raise BadRequest("the body is not JSON", why, "send JSON in UTF-8", refusal="not_json")
 
 
 def _check_media_type(value: str) -> None:

@@ -21,7 +21,7 @@ def etag(version: int) -> str:
 
 def seen(if_match: str | None, *, what: str) -> int:
     """The version that the caller has seen. Raises Precondition (428: none is named), BadRequest."""
-    if if_match is None or not if_match.strip():
+    if if_match is None:
         raise Precondition(
             f"say which version of {what} you have seen",
             "a decision is about exactly what was shown, so If-Match is required",

@@ -45,8 +45,7 @@ class Cursors:
             return ""
         await self._ready()
         cursor = urlsafe_b64encode(self._seal(request, tenant, place.encode()) + place.encode()).decode()
-        url = request.url.include_query_params(cursor=cursor)
-        response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+        link_to_next(request, response, cursor=cursor)
         return cursor
 
     def _seal(self, request: Request, tenant: str, place: bytes) -> bytes:
@@ -58,6 +57,12 @@ class Cursors:
         if not self._key:
             row = await self._store.load(META, GENERATION)
             self._key = sha256(b"cursor" + (row.value.encode() if isinstance(row, Meta) else b"")).digest()
+
+
+def link_to_next(request: Request, response: Response, **more: str) -> None:
+    """Name the next page in the header `Link`: this address with these parameters."""
+    url = request.url.include_query_params(**more)
+    response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
 
 
 def _not_ours() -> InvalidInput:

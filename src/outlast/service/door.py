@@ -10,10 +10,9 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.errors import BadRequest, InvalidInput
-from outlast.service import problems
+from outlast.errors import InvalidInput
 from outlast.service.audited import audited
-from outlast.service.body import CLOSE, read_body
+from outlast.service.body import read_body
 from outlast.service.house import House
 from outlast.service.idempotency import once
 from outlast.service.identity import permit
@@ -42,15 +41,12 @@ class Door(APIRoute):
             async def write() -> Response:
                 permit(principal, operation)
                 _check_query(request, takes)
-                try:
-                    body = await read_body(request, house.bounds)
-                except BadRequest as error:
-                    return problems.answer(error, problems.request_id(request), headers=CLOSE)
+                await read_body(request, house.bounds)
                 async with house.turns.of(principal.tenant):
                     key = request.headers.get(KEY)
                     if key is None:
                         return await inner(request)
-                    return await once(house.store, principal, operation, key, request, body, inner)
+                    return await once(house.store, principal, operation, key, request, inner)
 
             request.state.principal = principal
             request.state.operations = house.operations(principal)
@@ -65,10 +61,14 @@ class Door(APIRoute):
 
 
 def _check_query(request: Request, takes: frozenset[str]) -> None:
-    """Raise InvalidInput for a parameter that the operation does not take: a filter misspelt would filter nothing."""
+    """Raise InvalidInput for a parameter that the operation does not take, or takes once: a filter that is misspelt
+    would filter nothing, and of one that is said twice only the last would count."""
     if not request.scope["query_string"]:
         return
-    if other := [name for name in request.query_params if name not in takes]:
-        problems_ = [(f"query.{name[:100]}", "is not known") for name in other[:100]]
+    given = [name for name, _ in request.query_params.multi_items()]
+    wrong = {name: "is not known" for name in given if name not in takes}
+    wrong |= {name: "stands there twice" for name in takes if given.count(name) > 1}
+    if wrong:
+        problems = [(f"query.{name[:100]}", text) for name, text in list(wrong.items())[:100]]
         takes_ = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"
-        raise InvalidInput("the request does not fit", problems=problems_, fix=takes_)
+        raise InvalidInput("the request does not fit", problems=problems, fix=takes_)

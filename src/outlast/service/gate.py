@@ -1,7 +1,9 @@
 """What every request passes first: an id of its own, the limits of its head, and a last net for errors (S17, S31)."""
 
+import asyncio
 import logging
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,9 +27,11 @@ SAFE: Final = (
 class Gate:
     """Wraps the whole application. Bodies are read later (body.py), once it is known who sends them."""
 
-    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, bounds: Bounds, stopping: Callable[[], bool]) -> None:
+        """`stopping`: does the service end? Then a request that is cancelled is told so."""
         self._app = app
         self._bounds = bounds
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; anything but HTTP goes through."""
@@ -60,6 +64,10 @@ class Gate:
             await self._app(scope, receive, sending)
         except OutlastError as error:
             await problems.answer(error, request_id)(scope, receive, sending)
+        except asyncio.CancelledError:
+            if self._stopping() and not started:  # else whoever cancels it has his own answer
+                await problems.answer(problems.cut_off(), request_id)(scope, receive, sending)
+            raise
         except Exception as error:  # the last net: whatever it is, the caller gets a problem and the log the rest
             log.error("request %s failed", request_id, exc_info=error)
             if started:
@@ -68,13 +76,14 @@ class Gate:
 
     def _check_head(self, scope: Scope) -> None:
         bounds = self._bounds
-        if len(scope["raw_path"] or b"") + len(scope["query_string"]) > bounds.url_bytes:
+        path = scope.get("raw_path") or scope["path"].encode()  # not every server has it
+        if len(path) + len(scope["query_string"]) > bounds.url_bytes:
             raise BadRequest("the address is too long", f"at most {bounds.url_bytes:,} bytes", refusal="url_too_long")
         headers = scope["headers"]
         if len(headers) > bounds.headers or sum(len(k) + len(v) for k, v in headers) > bounds.header_bytes:
             why = f"at most {bounds.headers} of {bounds.header_bytes:,} bytes together"
             raise BadRequest("the headers are too large", why, refusal="headers_too_large")
-        if UNSAFE.search(scope["raw_path"] or scope["path"].encode()) or "\0" in scope["path"]:
+        if UNSAFE.search(path) or "\0" in scope["path"]:
             raise BadRequest(
                 "the address cannot be one of ours", "ids hold letters, digits, dots, dashes and underscores only",
                 "write the id as it was given", refusal="bad_path",

@@ -22,6 +22,7 @@ from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, ROW_BYTES_MAX
 from outlast.core.rows import REQUEST
 from outlast.core.rows import Request as Row
 from outlast.errors import BadRequest, KeyRefused, NotStorable, Stale, StoreError
+from outlast.service.body import given
 from outlast.service.identity import Principal
 from outlast.store.port import Store
 
@@ -39,13 +40,13 @@ Inner = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 async def once(
-    store: Store, principal: Principal, operation: str, key: str, request: Request, body: bytes, inner: Inner
+    store: Store, principal: Principal, operation: str, key: str, request: Request, inner: Inner
 ) -> Response:
     """The answer of `inner`, or the one it gave to this very request before. Raises BadRequest, KeyRefused."""
     if not KEY.fullmatch(key):
         why = f"1 to {IDEMPOTENCY_KEY_CHARS_MAX} visible ASCII characters"
         raise BadRequest("this Idempotency-Key cannot be used", why, "e.g. a UUID", refusal="key_malformed")
-    stamp = digest(operation, request.url.path, request.url.query, _same(body))
+    stamp = digest(operation, request.url.path, request.url.query, _same(given(request)))
     name = digest(principal.name, key)
     now = (await store.now()).business
     row = Row(principal.tenant, name, 1, principal.name, operation, stamp, 0, "", b"", now)
@@ -124,11 +125,9 @@ def _in_flight() -> KeyRefused:
     )
 
 
-def _same(body: bytes) -> bytes:
+def _same(body: Any) -> bytes:
     """What makes two bodies the same: their JSON, not their white space."""
-    if not body:
-        return b"null"
     try:
-        return canonical(json.loads(body))
-    except (ValueError, RecursionError, NotStorable):  # no JSON of ours: it will be refused
-        return canonical(body.decode("latin-1"))
+        return canonical(body)
+    except NotStorable:  # it will be refused by whatever would store it
+        return canonical(repr(body))

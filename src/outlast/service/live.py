@@ -57,6 +57,8 @@ class Live:
         self._stir = asyncio.Event()  # something was told
         self._changed = asyncio.Event()  # somebody, somewhere, has something due
         self._looked = 0.0
+        self._away = False  # the store, and it has been said
+        self._closed = False
 
     def __len__(self) -> int:
         return self._count
@@ -87,7 +89,9 @@ class Live:
     def _add(self, listener: Listener) -> Listener:
         self._listeners.setdefault((listener.tenant, listener.run), set()).add(listener)
         self._count += 1
-        if self._task is None or self._task.done():
+        if self._closed:  # it came while the service stops, which waits for no stream
+            listener.end()
+        elif self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         return listener
 
@@ -108,11 +112,15 @@ class Live:
             self._stop()
 
     def close(self) -> None:
-        """End every stream: the service stops."""
+        """End every stream, those that come from here on too: the service stops."""
+        self._closed = True
+        self._end_all()
+        self._stop()
+
+    def _end_all(self) -> None:
         for here in self._listeners.values():
             for listener in here:
                 listener.end()
-        self._stop()
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -128,20 +136,30 @@ class Live:
             ends.append(self._store.on_moved(self._hear))
         try:
             while self._listeners or self._tenants:
-                try:
-                    await self._send_on()
-                except StoreError as error:
-                    log.warning("the event streams wait for the store: %s", error.what)
-                    await asyncio.sleep(self._look_s)
+                await self._send_on_or_say()
                 if loop.time() >= beat:
                     beat = loop.time() + self._heartbeat_s
                     self._beat(loop.time())
                 await self._rest()
+        except Exception:  # a fault of ours: silence would pass for «nothing new», so they end, and may come again
+            log.exception("the event streams end")
+            self._end_all()
         finally:
             for end in ends:
                 end()
             self._told.clear()
             self._expected.clear()
+
+    async def _send_on_or_say(self) -> None:
+        try:
+            await self._send_on()
+        except StoreError as error:
+            if not self._away:
+                log.warning("the event streams wait for the store: %s", error.what)
+            self._away = True
+            await asyncio.sleep(self._look_s)
+        else:
+            self._away = False
 
     def _hear_change(self) -> None:
         self._changed.set()

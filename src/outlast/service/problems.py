@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
 
 from outlast import errors
 from outlast.telemetry.redact import redacted
@@ -51,6 +52,7 @@ BY_REFUSAL: Final = {
     "other_request": 422,
 }
 RETRY_AFTER_S: Final = 1
+CUT_OFF: Final = "cut_off"
 WORDS: Final = {405: "method", 406: "not_acceptable", 413: "body_too_large", 415: "media_type"}  # Starlette's own
 
 
@@ -103,7 +105,7 @@ def answer(
 
 def _inert(error: errors.OutlastError) -> errors.OutlastError:
     """What a stranger may read of an error of the store or of ours: nothing of files or statements (S31)."""
-    if isinstance(error, errors.Unverifiable):
+    if isinstance(error, errors.Unverifiable) or error.refusal == CUT_OFF:
         return error
     if isinstance(error, errors.StoreError):
         return type(error)("the store cannot be reached or is busy", "nothing was acknowledged", "try again")
@@ -121,6 +123,17 @@ def fault() -> errors.Fault:
     )
 
 
+def cut_off() -> errors.Uncertain:
+    """What is said to whoever is not answered before the service ends."""
+    error = errors.Uncertain(
+        "the service stops, and this request was cut off",
+        "perhaps what it asks for was done, perhaps not",
+        "look, or send it again: under the same Idempotency-Key it is done once",
+    )
+    error.refusal = CUT_OFF
+    return error
+
+
 def of_http(error: HTTPException) -> errors.OutlastError:
     """An error of the framework as one of ours."""
     if error.status_code == 404:
@@ -129,8 +142,6 @@ def of_http(error: HTTPException) -> errors.OutlastError:
         return errors.BadRequest(
             "this address does not know this method", "", "see the header Allow, or /openapi.json", refusal="method"
         )
-    if error.status_code == 400:
-        return errors.BadRequest("the body cannot be read", str(error.detail), "send JSON in UTF-8", refusal="not_json")
     if word := WORDS.get(error.status_code):
         return errors.BadRequest(str(error.detail), refusal=word)
     return errors.BadRequest("the request cannot be answered", str(error.detail), refusal="bad_request")
@@ -138,10 +149,6 @@ def of_http(error: HTTPException) -> errors.OutlastError:
 
 def of_validation(error: RequestValidationError) -> errors.OutlastError:
     """Everything that is wrong with parameters and body, at once; never what was sent, which may be a secret."""
-    for each in error.errors():
-        if each["type"] == "json_invalid":
-            why = f"character {int(each['loc'][-1]) + 1}: {each['ctx']['error']}"
-            return errors.BadRequest("the body is not JSON", why, "send JSON in UTF-8", refusal="not_json")
     found = [(".".join(str(part) for part in each["loc"]), str(each["msg"])) for each in error.errors()]
     return errors.InvalidInput(
         "the request does not fit", fix="see /openapi.json for what it takes", problems=found[:100]
@@ -151,7 +158,16 @@ def of_validation(error: RequestValidationError) -> errors.OutlastError:
 async def on_http(request: Request, error: Exception) -> Response:
     """The handler of the framework's own errors."""
     assert isinstance(error, HTTPException)
-    return answer(of_http(error), request_id(request), headers=error.headers)
+    headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+    return answer(of_http(error), request_id(request), headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """Every method of this address: a router names those of the first route alone that has it."""
+    routes: list[BaseRoute] = request.app.routes
+    here = [each for each in routes if isinstance(each, Route) and each.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for each in here for method in each.methods or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 async def on_validation(request: Request, error: Exception) -> Response:
@@ -161,7 +177,7 @@ async def on_validation(request: Request, error: Exception) -> Response:
 
 
 class Refused(Exception):
-    """An error of the tree with more to say: the present state of what was to be changed."""
+    """An error of the tree with more to say, as the present state of what was to be changed; or with a header."""
 
     def __init__(self, error: errors.OutlastError, *, more: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         super().__init__(str(error))
@@ -171,7 +187,7 @@ class Refused(Exception):
 
 
 async def on_refused(request: Request, error: Exception) -> Response:
-    """The handler of refusals that come with the present state."""
+    """The handler of refusals with more to say."""
     assert isinstance(error, Refused)
     return answer(error.error, request_id(request), more=error.more, headers=error.headers)
 

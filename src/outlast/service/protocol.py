@@ -57,9 +57,16 @@ class _Bounded(HttpToolsProtocol):
         if parser.should_upgrade():  # to what we do not speak: it takes nothing else on this connection
             self.cycle.keep_alive = False
 
+    def on_response_complete(self) -> None:
+        """Answered, perhaps before the body was there: what is left of it has to come, so that the next head can."""
+        super().on_response_complete()
+        if self._within and self.cycle.response_complete and not self.transport.is_closing():
+            self._late = self.loop.call_later(self.bounds.body_s, self.transport.close)
+
     def on_message_complete(self) -> None:
         """What comes now is a head."""
         self._within = False
+        self._in_time()
         super().on_message_complete()
 
     def _await_head(self) -> None:

@@ -1,10 +1,14 @@
 """Where a process listens, and a server there that leaves signals to the command."""
 
 import socket
+from typing import Final
 
 import uvicorn
 
 from outlast.errors import InvalidInput
+
+UNREAD_MS: Final = 60_000
+"""A connection whose other side takes nothing for so long is ended by the system: what is ready for it is not kept."""
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -15,6 +19,8 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
     if shared:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -9,12 +10,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from outlast.core.rows import Event
+from outlast.errors import OutlastError
 from outlast.service.listener import Listener
 
 HEARTBEAT: Final = b": heartbeat\n\n"
 MEDIA_TYPE: Final = "text/event-stream"
 RETRY: Final = b"retry: 1000\n\n"
 GOODBYE_S: Final = 2.0
+log: Final = logging.getLogger("outlast.service")
 
 
 def frame(event: Event, id_: str) -> bytes:
@@ -82,9 +85,12 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": RETRY, "more_body": True})
-        async for data in self._frames:
-            if data:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            async for data in self._frames:
+                if data:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        except OutlastError as error:  # as the store that is away; whoever listens comes again, behind the last event
+            log.warning("a stream of events ends: %s", error.what)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

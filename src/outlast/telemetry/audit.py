@@ -27,16 +27,11 @@ def audit(operation: str, *, tenant: str, by: str, at: str, outcome: str | int, 
     log.info("%s by %s", operation, by, extra={FIELDS: told})
 
 
-def scalars(data: bytes) -> dict[str, Any]:
+def scalars(body: Any) -> dict[str, Any]:
     """What a request asks for, but for what belongs to users: texts, numbers and flags of a JSON object."""
-    try:
-        found = json.loads(data) if data else {}
-    except (ValueError, RecursionError):
-        return {}
-    given = found.items() if isinstance(found, dict) else ()
     return {
         name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value
-        for name, value in given
+        for name, value in (body.items() if isinstance(body, dict) else ())
         if isinstance(value, str | int | float)
     }
 

@@ -6,7 +6,7 @@ Each name loads what it needs when it is first used. `every_crash` needs the ext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, to_install
 
 if TYPE_CHECKING:
     from outlast.testing.alone import Walked, node
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> Any:
         raise InvalidInput(
             f"outlast.testing.{name} needs {error.name}",
             "it is not installed: the core does without it",
-            "pip install 'outlast[testing]'",
+            to_install("testing"),
         ) from error
     globals()[name] = value
     return value

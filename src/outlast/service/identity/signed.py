@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from outlast.errors import InvalidInput, Unauthenticated
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.keys import IssuerKeys
 from outlast.service.identity.principal import Principal, refusal_of_name
+from outlast.service.strict import read_json
 
 TOKEN_BYTES_MAX: Final = 8 * 1024
 KID_CHARS_MAX: Final = 200
@@ -134,23 +134,12 @@ def _header(token: str) -> dict[str, Any]:
 def _object(data: bytes) -> dict[str, Any]:
     """A JSON object that says nothing twice: two readers of the same token must not see two callers."""
     try:
-        found = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
+        found = read_json(data)
     except (ValueError, RecursionError) as error:
         raise jwt.DecodeError("no JSON object") from error
     if not isinstance(found, dict):
         raise jwt.DecodeError("no JSON object")
     return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
-    return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:

@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
-from outlast.errors import BadRequest, LimitExceeded
+from outlast.errors import BadRequest, Busy
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, instant, result_view, takeovers_of, visits_of
 from outlast.service import shapes
 from outlast.service.asks import Limit, RunId
+from outlast.service.cursors import link_to_next
 from outlast.service.door import Door
 from outlast.service.expiry import expired
 from outlast.service.house import House, In, Ops
@@ -32,6 +33,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A page, or a stream."}
 }
 PAGE = 500
+RETRY_AFTER_S = 10  # streams end seldom
 
 
 @router.get(
@@ -43,6 +45,7 @@ async def list_events(
     ops: Ops,
     run: RunId,
     request: Request,
+    response: Response,
     after: After = 0,
     limit: Limit = 200,
     accept: Accept = None,
@@ -58,13 +61,20 @@ async def list_events(
         return await _stream(house, ops, request, row, _number(last, after))
     events = await ops.history(run, after=after, limit=limit)
     end = events[-1].seq if events else after
-    more = str(end) if len(events) == limit else ""
     return {
         "events": [event_view(event) for event in events],
         "last": end,
         "ended": is_over(row) and end >= row.seq,
-        "next_cursor": more,
+        "next_cursor": _further(request, response, end if len(events) == limit else 0),
     }
+
+
+def _further(request: Request, response: Response, after: int) -> str:
+    """The place of the next page, where pages go by numbers; '' at the end."""
+    if not after:
+        return ""
+    link_to_next(request, response, after=str(after))
+    return str(after)
 
 
 async def _stream(house: House, ops: Operations, request: Request, row: Run, after: int) -> Response:
@@ -132,7 +142,9 @@ def _number(last: str | None, after: int) -> int:
 
 def _room(house: House) -> None:
     if house.live.full():
-        raise LimitExceeded("too many streams", "this process serves no more", "close some, or read pages")
+        raise Busy(
+            "too many streams", "this process serves no more", "close some, or read pages", retry_after_s=RETRY_AFTER_S
+        )
 
 
 @router.get(
@@ -174,13 +186,15 @@ async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
 
 
 @router.get("/runs/{run}/results", operation_id="list_results", response_model=shapes.Results, summary="Results")
-async def list_results(ops: Ops, run: RunId, after: After = 0, limit: Limit = 200) -> dict[str, Any]:
+async def list_results(
+    ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
+) -> dict[str, Any]:
     """What the run has produced, in the order of first emission; `after` of the next page is `next_cursor`."""
     rows = await ops.results(run, after=after, limit=limit)
     return {
         "results": [result_view(row) for row in rows],
         "count": await ops.count_results(run),
-        "next_cursor": str(rows[-1].ordinal) if len(rows) == limit else "",
+        "next_cursor": _further(request, response, rows[-1].ordinal if len(rows) == limit else 0),
     }
 
 

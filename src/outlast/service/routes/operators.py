@@ -98,7 +98,12 @@ async def list_ledger(
     "/effects/{effect}/resolve", operation_id="resolve_effect", response_model=shapes.Effect, summary="Settle a doubt"
 )
 async def resolve_effect(
-    ops: Ops, effect: EffectId, ask: ResolveEffect, if_match: IfMatch = None, key: IdempotencyKey = None
+    ops: Ops,
+    effect: EffectId,
+    ask: ResolveEffect,
+    response: Response,
+    if_match: IfMatch = None,
+    key: IdempotencyKey = None,
 ) -> dict[str, Any]:
     """It happened (with the receiver's id), it did not, or it is given up; once."""
     run, visit, name = effect_of(effect)
@@ -125,6 +130,7 @@ async def resolve_effect(
             raise
         raise await _stale(ops, await _effect(ops, run, visit, name)) from None
     after = await _effect(ops, run, visit, name)
+    response.headers["ETag"] = etag(after.version)
     return with_id(effect_view(after, await ops.store.now()))
 
 
