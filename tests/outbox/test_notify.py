@@ -11,7 +11,7 @@ from outlast.engine.notices import Notices
 from outlast.outbox.notify import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 from outlast.testing.conformance.subject import T0, run_row
-from tests.outbox.helpers import Behaviour, Got, Receiver, answer
+from tests.outbox.helpers import Behaviour, Got, Receiver, answer, until
 
 pytestmark = pytest.mark.req("GATE-5", "FAIL-9")
 MIB = 1_048_576
@@ -41,12 +41,11 @@ def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(behaviour: Behavio
     async def live() -> None:
         async with Receiver(behaviour).listening() as receiver:
             counters = Counters()
-            notices = Notices(HttpNotifier(receiver.url, timeout_s=0.5), counters)
-            begun = asyncio.get_running_loop().time()
+            notices = Notices(HttpNotifier(receiver.url, timeout_s=1.5), counters)
             notices.send(run_row(), [attention()])
-            assert asyncio.get_running_loop().time() - begun < 0.1, "the walk goes on"
-            async with asyncio.timeout(5):
-                await notices.flush()
+            assert not receiver.got, "the walk goes on"
+            await until(lambda: counters[DLQ_PUBLISH_FAILED] > 0)  # by the notifier's own deadline
+            await notices.flush()
             assert counters[DLQ_PUBLISH_FAILED] == 1 and len(receiver.got) == 1
             receiver.cut()
 
@@ -67,7 +66,7 @@ def test_an_endless_answer_is_not_read() -> None:
     async def live() -> None:
         async with Receiver(endless).listening() as receiver:
             run: Run = run_row()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await HttpNotifier(receiver.url).notify(run, [attention()])
             assert receiver.got[0].event["reasons"][0]["detail"] == "first line"
             assert sent < 32 * MIB, "what the sockets hold"
