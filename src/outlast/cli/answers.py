@@ -7,8 +7,7 @@ from typing import Any, TextIO, cast
 
 import click
 
-NOBODY_READS = 141  # what a shell shows for a program that ended because nobody read its pipe any more
-UNWRITTEN = 74  # what sysexits.h says of a failed write
+from outlast.cli.failure import NOBODY_READS, UNWRITTEN
 
 
 class Unwritten(OSError):

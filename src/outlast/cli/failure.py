@@ -11,7 +11,9 @@ from outlast import errors
 from outlast.cli.text import inert
 
 OK, RUN_FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, NOT_ALLOWED, NO_STORE, OUR_FAULT = 0, 1, 2, 3, 4, 5, 6, 7, 70
+UNWRITTEN = 74  # what sysexits.h says of a failed write
 INTERRUPTED = 130
+NOBODY_READS = 141  # what a shell shows for a program that ended because nobody read its pipe any more
 
 # The first that matches counts.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
