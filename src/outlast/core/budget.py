@@ -51,6 +51,7 @@ FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something w
 # --- liveness: looking for work ------------------------------------------------------------------
 LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
 CHANGE_POLL: Final = 20  # SQLite: at most this often another process's commits are looked for (decision 0026)
+TURN_PATIENCE: Final = HEARTBEAT_EVERY // 2  # SQLite: a longer wait to write is told, before a renewal is missed
 HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
 SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # likewise one that waits for another run to settle a shared effect
 BREAKER_AFTER: Final = ATTEMPTS_MAX + 2  # calls in a row: one run that uses up its attempts stops nobody (S-23)

@@ -1,0 +1,138 @@
+"""Turns to write a file: what is said of one that does not end."""
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.store import turn
+from outlast.store.turn import Turn
+
+PATIENCE_S = 60.0
+
+
+class Looks:
+    """The watch's pauses, each of which ends when the test says so."""
+
+    def __init__(self) -> None:
+        self._paused, self._go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def pause(self, seconds: float) -> None:
+        """In place of `sleep`."""
+        self._paused.release()
+        assert self._go.acquire(timeout=PATIENCE_S)
+
+    def begun(self) -> None:
+        """Somebody waits, and a watch has begun."""
+        assert self._paused.acquire(timeout=PATIENCE_S)
+
+    def look(self, *, last: bool = False) -> None:
+        """One look, to its end; `last`: nobody waits any more."""
+        self._go.release()
+        if not last:
+            self.begun()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    found = Looks()
+    monkeypatch.setattr(turn, "sleep", found.pause)
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+@pytest.fixture
+def holder(path: Path) -> Iterator[Turn]:
+    found = Turn(path)
+    yield found
+    found.close()
+
+
+def waiting(mine: Turn) -> threading.Thread:
+    """Somebody who wants a turn, and ends it at once."""
+
+    def want() -> None:
+        with mine:
+            pass
+
+    thread = threading.Thread(target=want)
+    thread.start()
+    return thread
+
+
+def over(thread: threading.Thread) -> None:
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_a_long_wait_is_told_once_and_its_end_too(
+    path: Path, holder: Turn, looks: Looks, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = Turn(path)
+    for _ in range(2):  # each wait anew
+        caplog.clear()
+        with holder:
+            thread = waiting(mine)
+            looks.begun()
+            looks.look()
+            looks.look()
+            (said,) = caplog.messages
+            assert said.startswith(f"waiting to write to {path}: ") and "process" in said
+        over(thread)
+        assert caplog.messages == [said, f"{path} can be written to again"]
+        looks.look(last=True)
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    mine.close()
+
+
+def test_of_a_wait_that_ends_in_time_nothing_is_said_however_many_there_are(
+    path: Path, holder: Turn, looks: Looks, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = Turn(path)
+    with holder:
+        thread = waiting(mine)
+        looks.begun()
+    over(thread)
+    with holder:  # the next look meets another wait
+        thread = waiting(mine)
+        while mine._wait is None:
+            thread.join(0.001)
+        looks.look()
+    over(thread)
+    looks.look(last=True)
+    assert caplog.messages == []
+    mine.close()
+
+
+def test_who_has_the_turn_is_named_where_the_system_tells(
+    path: Path, looks: Looks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, file = Turn(path), os.open(f"{path}.lock", os.O_RDWR)
+    of = os.fstat(file)
+    this = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
+    locks = path.with_name("locks")
+    locks.write_text(
+        f"1: POSIX  ADVISORY  WRITE 11 {this} 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 {this}0 0 EOF\n"
+        f"3: FLOCK  ADVISORY  WRITE 13 {this} 0 EOF\n3: -> FLOCK  ADVISORY  WRITE 14 {this} 0 EOF\n"
+    )
+    for there, named in ((locks, "process 13"), (path.with_name("nothing"), "another process")):
+        monkeypatch.setattr(turn, "LOCKS", there)
+        caplog.clear()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        thread = waiting(mine)
+        looks.begun()
+        looks.look()
+        fcntl.flock(file, fcntl.LOCK_UN)
+        over(thread)
+        looks.look(last=True)
+        assert f": {named} has not ended its turn" in caplog.messages[0]
+    os.close(file)
+    mine.close()
