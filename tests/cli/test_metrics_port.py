@@ -15,7 +15,6 @@ from outlast.runtime.metrics import Metrics
 from outlast.runtime.open import open_store
 from outlast.service.scrape import Scrape
 from outlast.service.sockets import listen, url_of
-
 from tests.cli.conftest import MODULE, SHORT_OPTIONS, Terminal, eventually
 from tests.cli.hooks import ALLOWED, listening
 

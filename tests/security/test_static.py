@@ -12,6 +12,7 @@ from outlast.service.identity import AuthSettings, Principal, authenticator, new
 from outlast.service.identity.credentials import KNOWN_MS, Credentials
 from outlast.service.identity.failures import ADDRESSES_MAX, LOCK_MAX_MS, LOCK_MS, MOST, WITHIN_MS, Failures
 from outlast.service.identity.static import StaticTokens, read_line, read_lines
+from tests.security import issuer as issuers
 
 ANA, ANA_LINE = new_token("ana@corp", tenant="acme", roles=["finance", "approver"], person=True)
 BOT, BOT_LINE = new_token("bot", tenant="acme", roles=["agent"], person=False)
@@ -66,7 +67,8 @@ def test_a_token_has_its_last_day() -> None:
     [
         (ANA_LINE.replace("tenant=acme ", ""), "tenant=… has to"), (ANA_LINE.replace("=acme", "=../x"), "tenant"),
         (ANA_LINE.replace("=yes", "=maybe"), "person"), (ANA_LINE.replace("person=yes ", ""), "person"),
-        (ANA_LINE[:-1], "sha256"), (ANA_LINE[:-2], "64 hexadecimal"), (ANA_LINE + " sha256=00", "each once"), (ANA_LINE + " admin=yes", "each once"),
+        (ANA_LINE[:-1], "sha256"), (ANA_LINE[:-2], "64 hexadecimal"),
+        (ANA_LINE + " sha256=00", "each once"), (ANA_LINE + " admin=yes", "each once"),
         (ANA_LINE.replace("finance", "no role!").replace("no role!", "r!"), "role"), ("local:ana" + ANA_LINE, "local:"),
         (BOT_LINE.replace("person=no", "person=yes"), "does not hold the role agent"),
         (ANA_LINE + " until=soon", "until"),
@@ -79,6 +81,30 @@ def test_a_line_that_cannot_be_is_refused(line: str, why: str) -> None:
         read_lines(f"{BOT_LINE}\n{line}")
     assert [where for where, _ in caught.value.problems] == ["line 2"]
     assert ANA_LINE.rpartition("=")[2] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "roles", "person"),
+    [
+        ("", ["viewer"], True), ("ana smith", ["viewer"], True), ("ana until=2099-01-01", ["viewer"], True),
+        ("ana\n", ["viewer"], True), ("ana", ["viewer,admin"], True), ("ana", ["r!"], True), ("bot", ["agent"], True),
+        ("local:ana", ["viewer"], True),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_a_token_is_made_for_one_name_with_the_roles_that_were_asked_for(
+    name: str, roles: list[str], person: bool
+) -> None:
+    """Nothing in a word of its line becomes another word of it."""
+    with pytest.raises(InvalidInput):
+        new_token(name, tenant="acme", roles=roles, person=person)
+
+
+def test_a_token_of_an_issuer_proves_nothing_where_none_is_believed() -> None:
+    """And nobody is asked for its keys."""
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(door(VirtualClock()).authenticate(f"Bearer {issuers.token()}", "192.0.2.1"))
+    assert caught.value.refusal == "invalid"
 
 
 def test_one_token_is_one_caller() -> None:
@@ -177,6 +203,10 @@ def test_who_guesses_on_is_not_forgotten_for_the_many_who_guess_once(monkeypatch
             failures.note(f"198.51.100.{4 * n + each}")
     with pytest.raises(TooManyFailures):
         failures.check("192.0.2.1")
+    for _ in range(MOST):
+        failures.note("203.0.113.9")
+    with pytest.raises(TooManyFailures):
+        failures.check("203.0.113.9")
 
 
 def test_an_expired_token_and_a_missing_one_are_no_guesses() -> None:
@@ -211,6 +241,25 @@ def test_each_lock_is_longer_up_to_a_quarter_of_an_hour() -> None:
     with pytest.raises(TooManyFailures) as caught:
         failures.check("192.0.2.1")
     assert caught.value.retry_after_s == 60
+
+
+def test_who_goes_on_guessing_slowly_is_not_forgiven_the_locks_before() -> None:
+    """Forgiven is who guesses nothing for a quarter of an hour, not who waits a minute between two attempts."""
+    clock, locks = VirtualClock(), []
+    failures = Failures(clock)
+    for _ in range(2):
+        for _ in range(MOST):
+            failures.note("192.0.2.1")
+        with pytest.raises(TooManyFailures) as caught:
+            failures.check("192.0.2.1")
+        locks.append(caught.value.retry_after_s)
+        asyncio.run(clock.advance(locks[-1] * 1000))
+        for _ in range(2 * LOCK_MAX_MS // WITHIN_MS):
+            asyncio.run(clock.advance(WITHIN_MS))
+            failures.note("192.0.2.1")
+            failures.check("192.0.2.1")
+        asyncio.run(clock.advance(WITHIN_MS))
+    assert locks == [60, 120]
 
 
 def test_slow_mistakes_lock_nobody_out() -> None:

@@ -30,10 +30,10 @@ async def audited(
 
 
 def _told(error: BaseException) -> tuple[int, str]:
+    """As the handlers of problems.py answer it."""
     if isinstance(error, asyncio.CancelledError):
         error = problems.cut_off()
-    """As the handlers of problems.py answer it."""
-    if isinstance(error, problems.Refused):
+    elif isinstance(error, problems.Refused):
         error = error.error
     elif isinstance(error, HTTPException):
         error = problems.of_http(error)

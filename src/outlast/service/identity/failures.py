@@ -50,7 +50,7 @@ class Failures:
         record = self._records.setdefault(place, _Record(now))
         self._records.move_to_end(place)
         if now - record.since >= WITHIN_MS:
-            if now - max(record.since, record.locked_until) >= LOCK_MAX_MS:
+            if now - record.since >= LOCK_MAX_MS:
                 record.locks = 0
             record.since, record.count = now, 0
         record.count += 1
