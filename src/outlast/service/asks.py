@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, TEXT_CHARS_MAX
@@ -28,6 +28,15 @@ Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
 Since = Annotated[
     timedelta | None,
     Query(gt=timedelta(0), le=SINCE_MAX, description="No older than this: ISO 8601.", examples=["PT24H"]),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        max_length=IDEMPOTENCY_KEY_CHARS_MAX,
+        description="The same key, operation and body is answered once, and again with `Idempotent-Replayed: true`.",
+        examples=["7b0c1f4e-6d0b-4a53-9d3e-1f2a3b4c5d6e"],
+    ),
 ]
 Held = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 

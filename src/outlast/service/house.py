@@ -80,6 +80,11 @@ class House:
         return bound
 
 
+def root_of(request: Request) -> str:
+    """Under which prefix this service is mounted; '' where it stands alone."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
 async def _house(request: Request) -> House:
     house: House = request.app.state.house
     return house

@@ -14,13 +14,12 @@ from outlast.runtime import inbox
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import run_view
 from outlast.service import shapes
-from outlast.service.asks import ApprovalId, Decide, Reassign
+from outlast.service.asks import ApprovalId, Decide, IdempotencyKey, Reassign
 from outlast.service.conditional import IfMatch, etag, named, seen, stale
 from outlast.service.door import Door
 from outlast.service.house import House, In, Ops
 from outlast.service.paging import Pages
 from outlast.service.problems import Refused
-from outlast.service.routes.runs import IdempotencyKey
 
 router = APIRouter(prefix="/v1", tags=["approvals"], route_class=Door)
 DECISION: Final = Decide.model_json_schema()

@@ -6,10 +6,9 @@ from fastapi import APIRouter
 
 from outlast.runtime.views import hold_view
 from outlast.service import shapes
-from outlast.service.asks import Hold, Release
+from outlast.service.asks import Hold, IdempotencyKey, Release
 from outlast.service.door import Door
 from outlast.service.house import Ops
-from outlast.service.routes.runs import IdempotencyKey
 
 router = APIRouter(prefix="/v1", tags=["holds"], route_class=Door)
 

@@ -18,14 +18,14 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, worker_view
 from outlast.service import shapes
-from outlast.service.asks import Cursor, EffectId, Resolve, ResolveEffect, RunId, Since
+from outlast.service.acting import On
+from outlast.service.asks import Cursor, EffectId, IdempotencyKey, Resolve, ResolveEffect, Since
 from outlast.service.conditional import IfMatch, etag, named, stale
 from outlast.service.door import Door
 from outlast.service.house import In, Ops
 from outlast.service.ids import effect_of, with_id
 from outlast.service.paging import Pages
 from outlast.service.problems import Refused
-from outlast.service.routes.runs import IdempotencyKey, done, unmoved
 
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=Door)
 
@@ -63,18 +63,18 @@ async def list_attention(
 @router.post(
     "/attention/{run}/resolve", operation_id="resolve_attention", response_model=shapes.Done, summary="Answer attention"
 )
-async def resolve_attention(
-    ops: Ops, run: RunId, ask: Resolve, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> dict[str, Any]:
+async def resolve_attention(on: On, ask: Resolve) -> dict[str, Any]:
     """One choice of those that the reason offers. What «happened» is said of the effect: POST /effects/{id}/resolve."""
     if ask.by is not None and ask.choice is not Choice.EXTEND:
         raise InvalidInput(f"`by` belongs to the choice {Choice.EXTEND.value}", "", "leave it out")
-    async with unmoved(ops, run, if_match) as seen:
-        await check_seen(ops.store, ops.shown(run, seen))
-        row = await ops.run(run)
+
+    async def answer(seen: int) -> None:
+        await check_seen(on.ops.store, on.ops.shown(on.run, seen))
+        row = await on.ops.run(on.run)
         entry = entry_of(row, ask.choice, ask.attention, ask.key)
-        await answer_entry(ops, row, entry, ask.choice, ask.reason, ask.by, seen)
-    return await done(ops, run, response)
+        await answer_entry(on.ops, row, entry, ask.choice, ask.reason, ask.by, seen)
+
+    return await on.ask(answer)
 
 
 @router.get("/effects", operation_id="list_ledger", response_model=shapes.Effects, summary="Calls of all runs")

@@ -1,51 +1,39 @@
 """Runs over HTTP: list, look at, start, and the verbs of an operator."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import RunStatus
 from outlast.core.overlay import WaitingKind
-from outlast.errors import Conflict
 from outlast.runtime.explain import explain
-from outlast.runtime.operations import Operations
 from outlast.runtime.versions import adopt_one
 from outlast.runtime.views import run_view
 from outlast.runtime.whole import whole_run
 from outlast.service import shapes
+from outlast.service.acting import On
 from outlast.service.asks import (
     Adopt,
     Cancel,
     Continue,
     Extend,
     Given,
+    IdempotencyKey,
     NamePart,
     RunId,
     Signal,
     Since,
     Start,
 )
-from outlast.service.conditional import IfMatch, etag, named, stale
+from outlast.service.conditional import etag
 from outlast.service.door import Door
-from outlast.service.house import Ops
+from outlast.service.house import Ops, root_of
 from outlast.service.paging import Pages
-from outlast.service.problems import Refused
 from outlast.telemetry.traces import parent_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Door)
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        max_length=255,
-        description="The same key, operation and body is answered once, and again with `Idempotent-Replayed: true`.",
-        examples=["7b0c1f4e-6d0b-4a53-9d3e-1f2a3b4c5d6e"],
-    ),
-]
 
 
 @router.post(
@@ -128,87 +116,38 @@ async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
 
 
 @router.post("/runs/{run}/cancel", operation_id="cancel_run", response_model=shapes.Done, summary="Cancel a run")
-async def cancel_run(
-    ops: Ops, run: RunId, ask: Cancel, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> dict[str, Any]:
+async def cancel_run(on: On, ask: Cancel) -> dict[str, Any]:
     """From here on no approval of it can be decided. It ends once a worker has settled what is open."""
-    return await _asked(ops, run, if_match, response, lambda seen: ops.cancel(run, reason=ask.reason, version=seen))
+    return await on.ask(lambda seen: on.ops.cancel(on.run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/continue", operation_id="continue_run", response_model=shapes.Done, summary="Continue a run")
-async def continue_run(
-    ops: Ops, run: RunId, ask: Continue, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> dict[str, Any]:
+async def continue_run(on: On, ask: Continue) -> dict[str, Any]:
     """Answer its attention with «continue»: it goes on in the same visit."""
-    return await _asked(ops, run, if_match, response, lambda seen: ops.go_on(run, reason=ask.reason, version=seen))
+    return await on.ask(lambda seen: on.ops.go_on(on.run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/extend", operation_id="extend_run", response_model=shapes.Done, summary="Extend a run")
-async def extend_run(
-    ops: Ops, run: RunId, ask: Extend, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> dict[str, Any]:
+async def extend_run(on: On, ask: Extend) -> dict[str, Any]:
     """Give a run that has passed its ceiling more time."""
-    return await _asked(
-        ops, run, if_match, response, lambda seen: ops.extend(run, by=ask.by, reason=ask.reason, version=seen)
-    )
+    return await on.ask(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/adopt", operation_id="adopt_run", response_model=shapes.Done, summary="Move to a version")
-async def adopt_run(
-    ops: Ops, run: RunId, ask: Adopt, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> dict[str, Any]:
+async def adopt_run(on: On, ask: Adopt) -> dict[str, Any]:
     """Let a run that no worker serves, or whose node is gone, go on in another version; its worker moves it."""
-
-    return await _asked(
-        ops, run, if_match, response,
-        lambda seen: adopt_one(ops, run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen),
-    )  # fmt: skip
+    return await on.ask(
+        lambda seen: adopt_one(on.ops, on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen)
+    )
 
 
 @router.post(
     "/runs/{run}/signals/{name}", operation_id="signal_run", response_model=shapes.Signalled, status_code=202,
     summary="Signal a run",
 )  # fmt: skip
-async def signal_run(
-    ops: Ops, run: RunId, name: NamePart, ask: Signal, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> dict[str, Any]:
+async def signal_run(on: On, name: NamePart, ask: Signal) -> dict[str, Any]:
     """Leave a signal in its mailbox; one with an id (or an Idempotency-Key) arrives once."""
-    signal_id: Given = ask.signal_id or key or ""
-    async with unmoved(ops, run, if_match) as seen:
-        new = await ops.signal(run, name, ask.payload, signal_id=signal_id, version=seen)
-    return {"run": run, "name": name, "new": new}
-
-
-def root_of(request: Request) -> str:
-    """Under which prefix this service is mounted; '' where it stands alone."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
-
-
-@asynccontextmanager
-async def unmoved(ops: Operations, run: str, if_match: str | None) -> AsyncIterator[int]:
-    """The version that the caller has seen, 0 where it names none, for an act that is refused where the run has moved
-    since: the answer to that is 412, with the run as it stands now. Raises BadRequest."""
-    what = f"run {run}"
-    try:
-        yield named(if_match, what=what)
-    except Conflict as error:
-        if error.refusal != "moved":
-            raise
-        row = await ops.run(run)
-        now = {"current": run_view(row, await ops.serving())}
-        raise Refused(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
-
-
-async def _asked(
-    ops: Operations, run: str, if_match: str | None, response: Response, ask: Callable[[int], Awaitable[None]]
-) -> dict[str, Any]:
-    async with unmoved(ops, run, if_match) as seen:
-        await ask(seen)
-    return await done(ops, run, response)
-
-
-async def done(ops: Operations, run: str, response: Response) -> dict[str, Any]:
-    """The run after something was asked of it."""
-    row = await ops.run(run)
-    response.headers["ETag"] = etag(row.version)
-    return {"run": run_view(row, await ops.serving())}
+    signal_id: Given = ask.signal_id or on.key
+    async with on.unmoved() as seen:
+        new = await on.ops.signal(on.run, name, ask.payload, signal_id=signal_id, version=seen)
+    return {"run": on.run, "name": name, "new": new}
