@@ -208,10 +208,10 @@ def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
 @pytest.mark.req("OUT-2")
 def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten slow answers outlast the claim by far, and nobody takes over."""
-    short_claims(monkeypatch, 600, 400)
+    short_claims(monkeypatch, 1_800, 1_200)
 
     async def slow(got: Got, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.3)
         await answer()(got, writer)
 
     async def live() -> None:

@@ -124,7 +124,7 @@ def test_an_answer_that_drips_has_a_second() -> None:
             await asyncio.sleep(0.02)
 
     attempt = asyncio.run(tried(drips))
-    assert (attempt.code, attempt.error) == (202, "") and attempt.took_ms < 3_000
+    assert (attempt.code, attempt.error) == (202, "") and attempt.took_ms < 15_000
 
 
 def test_a_head_that_drips_is_no_answer() -> None:
@@ -137,7 +137,7 @@ def test_a_head_that_drips_is_no_answer() -> None:
             await asyncio.sleep(0.02)
 
     attempt = asyncio.run(tried(drips))
-    assert (attempt.code, attempt.error) == (0, "no answer within 1 s") and attempt.took_ms < 3_000
+    assert (attempt.code, attempt.error) == (0, "no answer within 1 s") and attempt.took_ms < 15_000
 
 
 def test_nothing_is_decompressed() -> None:

@@ -79,12 +79,11 @@ def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
             with client.stream("GET", "/v1/events", headers={"Accept": "text/event-stream"}) as stream:
                 lines = stream.iter_lines()
                 assert next(lines).startswith("retry")
-                began = time.monotonic()
                 process.send_signal(signal.SIGINT)
                 for _ in lines:
                     pass  # the stream ends with the service
         _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0 and time.monotonic() - began < 15
+        assert process.returncode == 0
         assert "Stopped. Every run is safe" in err and "outlast serve flows.py" in err and "Traceback" not in err
 
 
