@@ -93,6 +93,9 @@ def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -
     assert service.client.post(f"{START}?dry=1", json={"input": {"order_id": "q"}}).status_code == 422
     twice = service.get("/v1/runs?status=failed&status=completed")
     assert twice.status_code == 422 and "stands there twice" in twice.json()["detail"]
+    for filter_ in ("runs?workflow", "effects?activity", "effects?run", "attention?workflow"):
+        unseen = service.get(f"/v1/{filter_}=a%00")  # PostgreSQL takes it for a fault
+        assert unseen.status_code == 422 and "NUL" in unseen.json()["detail"], filter_
     assert not any(run["status"] == "failed" for run in service.get("/v1/runs?q=q&status=failed").json()["runs"])
 
 
@@ -138,6 +141,19 @@ def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
     for key in ("", "ü", "x" * 256, "a b"):
         refused = service.client.post(START, json={"input": {}}, headers={b"Idempotency-Key": key.encode()})
         assert refused.status_code == 422, key
+
+
+@pytest.mark.parametrize("said", [b"Content-Length: 2000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n"])
+def test_a_body_is_too_large_by_what_it_says_or_by_what_comes(folder_url: str, said: bytes) -> None:
+    """The one before a byte of it has come, the other before its end has."""
+    with Running(folder_url, bounds=Bounds(body_bytes=1_000), worker=False) as service, connect(service) as there:
+        body = b" " * 1_001 if b"chunked" in said else b""
+        there.sendall(
+            f"POST {START} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n".encode() + said + body
+        )
+        answer = answer_of(there)
+        assert answer.startswith(b"HTTP/1.1 413 ") and b"connection: close" in answer.lower()
+        assert send(service, b"[" + b" " * 998 + b"]").json()["refusal"] != "body_too_large", "as much as it may be"
 
 
 def test_a_slow_body_is_cut_and_others_are_served(folder_url: str) -> None:

@@ -46,10 +46,12 @@ def test_a_doubt_is_settled_as_it_was_seen_and_once(service: Service) -> None:
     happened = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
     stale = service.post(path, happened, if_match='"v99"')
     assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+    assert service.post(path, happened, if_match="").json()["refusal"] == "bad_header", "a condition that says nothing"
     assert service.post(path, {**happened, "external_id": ""}).status_code == 422
     assert service.post(path, {**happened, "outcome": "give_up"}).status_code == 422, "an id of what did not happen"
     settled = service.post(path, happened)
     assert (settled.status_code, settled.json()["external_id"]) == (200, "R-1")
+    assert settled.headers["etag"] == f'"v{settled.json()["version"]}"' != f'"v{effect["version"]}"'
     assert service.post(path, happened).status_code == 409
     assert service.ended(run)["outcome"]["said"] == "rang"
     listed = service.get(f"/v1/effects?run={run}").json()["effects"]

@@ -242,15 +242,21 @@ class Webhooks:
         raise Conflict(f"{delivery} keeps changing", fix="try again")
 
     async def redeliver_dead(self, subscription: str, *, limit: int = 10_000) -> int:
-        """Have every event sent again that was given up for this subscription, at most `limit`. Raises NotFound."""
-        done = 0
+        """Have every event sent again that was given up for this subscription, at most `limit`; answers how many. What
+        somebody else asks for meanwhile, or purges, is passed over. Raises NotFound."""
+        done, cursor = 0, ""
         while done < limit:
-            dead, _ = await self.deliveries(subscription, status=DeliveryStatus.DEAD, limit=PAGE)
-            if not dead:
-                break
+            dead, cursor = await self.deliveries(
+                subscription, status=DeliveryStatus.DEAD, cursor=cursor, limit=min(PAGE, limit - done)
+            )
             for row in dead:
-                await self.redeliver(id_of(row))
+                try:
+                    await self.redeliver(id_of(row))
+                except (Conflict, NotFound):
+                    continue
                 done += 1
+            if not cursor:
+                break
         return done
 
     async def rotate(self, subscription: str, *, keep: timedelta = KEPT) -> Made:

@@ -62,12 +62,19 @@ class Door(APIRoute):
 
 def _check_query(request: Request, takes: frozenset[str]) -> None:
     """Raise InvalidInput for a parameter that the operation does not take, or takes once: a filter that is misspelt
-    would filter nothing, and of one that is said twice only the last would count."""
+    would filter nothing, and of one that is said twice only the last would count. Nor can every store look for NUL."""
     if not request.scope["query_string"]:
         return
-    given = [name for name, _ in request.query_params.multi_items()]
-    wrong = {name: "is not known" for name in given if name not in takes}
-    wrong |= {name: "stands there twice" for name in takes if given.count(name) > 1}
+    wrong: dict[str, str] = {}
+    given: set[str] = set()
+    for name, value in request.query_params.multi_items():
+        if name not in takes:
+            wrong[name] = "is not known"
+        elif name in given:
+            wrong[name] = "stands there twice"
+        elif "\0" in value:
+            wrong[name] = "holds the character NUL"
+        given.add(name)
     if wrong:
         problems = [(f"query.{name[:100]}", text) for name, text in list(wrong.items())[:100]]
         takes_ = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"

@@ -1,0 +1,30 @@
+"""What was given up is sent again because people ask for it: by whoever, at once, and each event once."""
+
+import asyncio
+
+import pytest
+
+from tests.outbox.helpers import Receiver, a_store, answer, dispatching, settled, until, working
+
+
+@pytest.mark.req("OUT-2")
+def test_what_was_given_up_is_asked_for_again_by_two_at_once(url: str) -> None:
+    """Each event once: neither is refused for what the other has asked for a moment before."""
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            async with working(ops.store), dispatching(ops.store):
+                await ops.start("rounds", {"left": 3}, run_id="r")
+
+                async def dead() -> bool:
+                    return bool((await ops.run("r")).ended_at) and await settled(ops, name)
+
+                await until(dead)
+            given_up = (await ops.webhooks.standing(name)).dead
+            assert await ops.webhooks.redeliver_dead(name, limit=1) == 1
+            again = await asyncio.gather(ops.webhooks.redeliver_dead(name), ops.webhooks.redeliver_dead(name))
+            assert sum(again) == given_up - 1 > 3
+            assert (await ops.webhooks.standing(name)).dead == 0
+
+    asyncio.run(live())
