@@ -1,5 +1,8 @@
 """Settings: which source counts, that each says who said it, that mistakes are named; and what `doctor` sees."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,26 @@ def test_a_file_that_is_not_there_is_named(outlast: Terminal) -> None:
 def test_a_variable_that_names_no_setting_is_told(outlast: Terminal) -> None:
     answer = outlast("config", "show", env={"OUTLAST_STOER": "x"})
     assert answer.code == 0 and "OUTLAST_STOER names no setting" in answer.err
+
+
+@pytest.mark.parametrize("command", ["worker", "serve", "dev"])
+def test_what_serves_says_at_its_start_what_counts_for_nothing(command: str) -> None:
+    env = {**os.environ, "OUTLAST_TOKNE": "x", "OUTLAST_LOG_LEVEL": "loud"}
+    code = "from outlast.cli import main; main()"
+    line = [sys.executable, "-c", code, command, "missing.py"]
+    said = subprocess.run(line, env=env, capture_output=True, text=True, check=False).stderr
+    assert said.count("OUTLAST_TOKNE names no setting") == 1
+    assert "OUTLAST_LOG_LEVEL=LOUD is no level" in said and "there is no file missing.py" in said
+
+
+def test_the_level_of_logs_is_no_mistake(outlast: Terminal) -> None:
+    assert outlast("-o", "json", "config", "show", env={"OUTLAST_LOG_LEVEL": "info"}).json["unknown"] == []
+
+
+def test_a_file_that_holds_no_secret_is_a_mistake(outlast: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("\n")
+    answer = outlast("serve", env={"OUTLAST_AUTH__TOKENS_FILE": "tokens"})
+    assert answer.code == 2 and "OUTLAST_AUTH__TOKENS_FILE names tokens, which is empty" in answer.err
 
 
 def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None:

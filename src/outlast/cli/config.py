@@ -11,7 +11,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import ELSEWHERE, Group
 from outlast.core.budget import Liveness
-from outlast.runtime.settings import Value, said, unknown
+from outlast.runtime.settings import ASTRAY, Value, said, unknown
 from outlast.runtime.spans import milliseconds, span
 from outlast.telemetry.redact import redacted
 
@@ -38,7 +38,7 @@ def show() -> None:
         rows = [(v["name"], _text(v["value"]), v["source"]) for v in values]
         screen.table(("SETTING", "VALUE", "SAID BY"), rows)
         for name in astray:
-            screen.advice(f"{name} names no setting, and counts for nothing")
+            screen.advice(ASTRAY % name)
     click.get_current_context().exit(OK)
 
 

@@ -36,7 +36,7 @@ def dev(module: str, port: int, once: bool) -> None:
     Runs stand in the store, so a change, a crash and Ctrl-C leave them where they are.
     """
     settings = settings_now()
-    log_to_stderr()
+    log_to_stderr(first=not once)
     if once:
         served = load_workflows(module)
         live = {"heartbeat_window": LEASE_MS}

@@ -71,7 +71,7 @@ def serve(
     ends streams, answers what is under way, gives runs back and stops.
     """
     settings = settings_now()
-    log_to_stderr()
+    log_to_stderr(first=not one_of_several)
     served = load_workflows(module) if module else []
     many = f" --processes {processes}" if processes > 1 else ""
     again = f"outlast serve{f' {module}' if module else ''}{many}"

@@ -1,6 +1,7 @@
 """`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +24,12 @@ from outlast.engine.worker import WorkerProcess
 from outlast.flow.workflow import Workflow
 from outlast.runtime.lag import nobody_sends
 from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
+from outlast.runtime.settings import ASTRAY, unknown
 from outlast.runtime.spans import span
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure
+
+log = logging.getLogger("outlast.settings")
 
 
 @click.command(cls=Command)
@@ -124,6 +128,11 @@ def _say(text: str) -> None:
     click.echo(inert(text), err=True)
 
 
-def log_to_stderr() -> None:
-    """Log lines hold text of authors and models too: nothing in them acts on a terminal."""
+def log_to_stderr(*, first: bool = True) -> None:
+    """Log lines hold text of authors and models too: nothing in them acts on a terminal.
+
+    `first`: no other process of this command has said which variables name no setting.
+    """
     configure(sys.stderr, lambda text: inert(text, lines=True))
+    for name in unknown() if first else ():
+        log.warning(ASTRAY, name)

@@ -36,8 +36,9 @@ PYPROJECT: Final = "pyproject.toml"
 DEFAULT_STORE: Final = "sqlite:outlast.db"
 DEFAULT_PORT: Final = 7168  # 168 hours
 ALONE: Final = frozenset(
-    {"TRACEBACK", "WORLD", "TEST_POSTGRES", "BENCH_DIR", "BENCH_POSTGRES"}
+    {"TRACEBACK", "LOG_LEVEL", "WORLD", "PYTHON", "TEST_POSTGRES", "BENCH_DIR", "BENCH_POSTGRES"}
 )  # no settings, read elsewhere
+ASTRAY: Final = "%s names no setting, and counts for nothing"
 
 
 def _checked(text: str) -> str:
@@ -182,16 +183,23 @@ class _Variables(EnvSettingsSource):
 
 
 class _Files(EnvSettingsSource):
-    """`OUTLAST_AUTH__TOKENS_FILE=/run/secrets/tokens`: the value is what the file holds."""
+    """`OUTLAST_AUTH__TOKENS_FILE=/run/secrets/tokens`: the value is what the file holds.
+
+    An empty file is a mistake: a secret that was never written would else count as none, and nobody be asked for one.
+    """
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         found: dict[str, str | None] = {}
         for name, path in os.environ.items():
             if name.startswith(PREFIX) and name.endswith(FILE) and path:
                 try:
-                    found[name.removesuffix(FILE).lower()] = Path(path).read_text(encoding="utf-8").strip()
+                    text = Path(path).read_text(encoding="utf-8").strip()
                 except (OSError, UnicodeDecodeError) as error:
-                    raise SettingsError(f"{name} names {path}, which cannot be read: {error}") from error
+                    why = (isinstance(error, OSError) and error.strerror) or error
+                    raise SettingsError(f"{name} names {path}, which cannot be read: {why}") from error
+                if not text:
+                    raise SettingsError(f"{name} names {path}, which is empty")
+                found[name.removesuffix(FILE).lower()] = text
         return found
 
 

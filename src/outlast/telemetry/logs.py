@@ -50,7 +50,10 @@ def configure(stream: TextIO, inert: Callable[[str], str]) -> None:
     handler.setFormatter(json_formatter() if as_json else Sentences(inert))
     logger.addHandler(handler)
     wanted = os.environ.get(LEVEL, "").upper() or ("INFO" if as_json else "WARNING")
-    logger.setLevel(wanted if wanted in logging.getLevelNamesMapping() else logging.WARNING)
+    known = wanted in logging.getLevelNamesMapping()
+    logger.setLevel(wanted if known else logging.WARNING)
+    if not known:
+        logger.warning("%s=%s is no level, and counts for nothing: debug, info, warning or error", LEVEL, wanted)
     if as_json:
         logging.getLogger("outlast.audit").setLevel(logging.INFO)  # whatever else is wanted (telemetry/audit.py)
 
