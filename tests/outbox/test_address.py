@@ -178,7 +178,8 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
         begun = asyncio.get_running_loop().time()
         poster = Poster(PUBLIC, silent, SystemClock())
         attempt = await poster.post("https://example.com/", {}, b"{}")
-        assert attempt.error and asyncio.get_running_loop().time() - begun < 20
+        assert "no name server told the address of example.com" in attempt.error
+        assert asyncio.get_running_loop().time() - begun < 20
         await poster.close()
         SystemResolver().close()
 

@@ -1,14 +1,20 @@
 """Receivers that are slow, silent, rude or gone: every event is told in order, or visibly dead, and nobody waits."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from outlast.core import deliveries
+from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
+from outlast.core.outgoing import Cursor
+from outlast.core.rows import CURSOR, META, UNTOLD
 from outlast.outbox import lane, post
+from outlast.runtime.lag import Lag, lag_of
 from outlast.runtime.webhooks import id_of
 from tests.outbox.helpers import (
+    TENANT,
     Behaviour,
     Got,
     Receiver,
@@ -248,6 +254,101 @@ def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
 
                 await until(off)
             assert len(receiver.got) == sent + 1
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None:
+    """One of them disables the webhook, and its tenant's events are noted for nobody any more."""
+    runs = [f"r{n}" for n in range(4)]
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+
+            async def all_here(got: Got, writer: asyncio.StreamWriter) -> None:
+                await until(lambda: len(receiver.got) == len(runs))
+                await answer(410)(got, writer)
+
+            receiver.behaviour = all_here
+            for run in runs:
+                await ops.start("rounds", {"left": 1}, run_id=run)
+            async with dispatching(ops.store) as sender:
+
+                async def off() -> bool:
+                    return (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
+
+                await until(off)
+                await until(lambda: not sender._lanes)
+            held = [row.owner for row in await ops.store.rows(CURSOR, (TENANT,)) if isinstance(row, Cursor)]
+            assert held == [""] * len(runs)
+            assert not tenants_of(await ops.store.load(META, OUTLETS))
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2", "OUT-3")
+def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: str) -> None:
+    """A secret that leaked signs nothing more, and one that is disabled hears nothing more, however much is owed."""
+
+    async def live() -> None:
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            made = await ops.webhooks.add(receiver.url)
+            name, secret = made.subscription.subscription, made.secret
+            async with working(ops.store):
+                await ops.start("rounds", {"left": 30}, run_id="r")
+
+                async def over() -> bool:
+                    return bool((await ops.run("r")).ended_at)
+
+                await until(over)
+            fresh = ""
+            async with dispatching(ops.store) as sender:
+
+                async def heard(version: int) -> None:
+                    """The lane knows of the change."""
+                    mine, _ = sender._lanes[TENANT, name]
+                    mine.wake()
+                    await until(lambda: mine._row.version >= version)
+
+                async def meanwhile(got: Got, writer: asyncio.StreamWriter) -> None:
+                    nonlocal fresh
+                    if len(receiver.got) == 3:
+                        after = await ops.webhooks.rotate(name, keep=timedelta(0))
+                        fresh = after.secret
+                        await heard(after.subscription.version)
+                    elif len(receiver.got) == 6:
+                        await heard((await ops.webhooks.disable(name, reason="enough")).version)
+                    await answer()(got, writer)
+
+                receiver.behaviour = meanwhile
+                await until(lambda: len(receiver.got) >= 6)
+                await until(lambda: not sender._lanes)
+            assert len(receiver.got) == 6
+            for n, got in enumerate(receiver.got):
+                got.verified(secret if n < 3 else fresh)
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
+    """An event that was noted for the last webhook of a tenant before it was removed."""
+
+    async def live() -> None:
+        async with a_store(url) as ops:
+            name = (await ops.webhooks.add("http://127.0.0.1:9/")).subscription.subscription
+            await ops.start("rounds", {"left": 1}, run_id="r")
+            before = (await ops.store.now()).real
+
+            async def later() -> bool:
+                return (await ops.store.now()).real > before
+
+            await until(later)
+            assert (await lag_of(ops.store, [TENANT])).due_ms > 0
+            await ops.webhooks.remove(name)
+            assert await ops.store.rows(UNTOLD, (TENANT,)) and await lag_of(ops.store, [TENANT]) == Lag(0, 0)
 
     asyncio.run(live())
 

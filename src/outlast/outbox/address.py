@@ -134,9 +134,12 @@ def _carried(address: Address) -> Iterable[Address]:
 
 
 async def checked_addresses(host: str, port: int, resolve: Resolver, reach: Reach) -> tuple[str, ...]:
-    """Every address of a host, all of them allowed. Raises NotAllowed, OSError, TimeoutError."""
-    async with asyncio.timeout(DELIVERY_DNS_TIMEOUT / SECOND):
-        found = await resolve(host, port)
+    """Every address of a host, all of them allowed. Raises NotAllowed, OSError."""
+    try:
+        async with asyncio.timeout(DELIVERY_DNS_TIMEOUT / SECOND):
+            found = await resolve(host, port)
+    except TimeoutError:
+        raise OSError(f"no name server told the address of {host} within {DELIVERY_DNS_TIMEOUT / SECOND:g} s") from None
     if not found:
         raise OSError(f"{host} has no address")
     addresses = [ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]

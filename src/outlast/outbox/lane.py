@@ -64,9 +64,10 @@ class Lane:
         """Take what there is room for. Answers after how many ms to look again; None where it is not active."""
         store = self._tools.store
         row = await store.load(SUBSCRIPTION, (self._row.tenant, self._row.subscription))
-        if not isinstance(row, Subscription) or not deliveries.is_active(row):
+        assert isinstance(row, Subscription), "it is removed, never deleted"
+        self._row = row  # what is under way goes on by it, too
+        if not deliveries.is_active(row):
             return None
-        self._row = row
         room = self._width - len(self._streams)
         if room <= 0:
             return IDLE_LOOK  # the end of a stream wakes
@@ -105,7 +106,7 @@ class Lane:
 
     async def _send(self, held: Cursor, until: int) -> None:
         try:
-            await Stream(self._tools, self._poster, self._row, held, until).run()
+            await Stream(self._tools, self._poster, lambda: self._row, held, until).run()
         except Lost:
             pass  # whoever has the cursor sends from it
         except StoreError as error:

@@ -5,6 +5,7 @@ the next commit, at the latest after SENT_AT_ONCE events. A dispatcher that dies
 once more, under the same webhook-id.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from outlast.core import deliveries
@@ -14,9 +15,9 @@ from outlast.core.deliveries import Attempt, webhook_id
 from outlast.core.machine import DeliveryStatus
 from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.points import point
-from outlast.core.rows import CURSOR, DELIVERY, EVENT, SUBSCRIPTION, Event
-from outlast.errors import Stale
-from outlast.outbox import signing
+from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
+from outlast.errors import Conflict, NotFound, Stale
+from outlast.outbox import signing, subscriptions
 from outlast.outbox.headers import veiled
 from outlast.outbox.post import Poster
 from outlast.outbox.tools import Tools
@@ -36,8 +37,11 @@ class Lost(Exception):
 class Stream:
     """Sends from one cursor that this dispatcher holds."""
 
-    def __init__(self, tools: Tools, poster: Poster, subscription: Subscription, held: Cursor, until: int) -> None:
-        """`until`: the end of the claim on the local monotonic clock, counted from before it was asked for."""
+    def __init__(
+        self, tools: Tools, poster: Poster, subscription: Callable[[], Subscription], held: Cursor, until: int
+    ) -> None:
+        """`subscription`: as last seen, asked before each attempt, since it may be changed or ended meanwhile; `until`:
+        the end of the claim on the local monotonic clock, counted from before it was asked for."""
         self._tools = tools
         self._poster = poster
         self._subscription = subscription
@@ -52,7 +56,7 @@ class Stream:
     async def run(self) -> None:
         """Send until nothing is owed, an attempt fails, or the dispatcher stops. Raises Lost, StoreError."""
         again_at = await self._repeat() if self._stored.again else None
-        own_at, puts = await self._tell() if not self._gone else (0, ())
+        own_at, puts = await self._tell()
         due = [at for at in (again_at, own_at) if at is not None]
         await self._write(*puts, again_at=min(due) if due else None)
 
@@ -68,10 +72,10 @@ class Stream:
             events = [e for e in await store.rows(EVENT, place[:2], after=place, limit=EVENTS_AT_ONCE)
                       if isinstance(e, Event)]  # fmt: skip
             for event in events:
-                if not deliveries.wants_type(self._subscription, event.type):
+                if not deliveries.wants_type(self._subscription(), event.type):
                     self._seq = event.seq
                     continue
-                if self._tools.stopping():
+                if self._stopping():
                     return 0, ()
                 attempt = await self._send(event, self._last)
                 mine = before if isinstance(before, Delivery) and before.seq == event.seq else None
@@ -94,14 +98,10 @@ class Stream:
         self._tools.counters.add(WEBHOOK_DELIVERIES, _outcome(before, attempt))
         if not attempt.error and before is None:
             return None, ()
-        now, name = await self._tools.store.now(), self._subscription.subscription
         if attempt.gone:
-            self._gone = True
-            row = await self._tools.store.load(SUBSCRIPTION, self._key[:1] + self._key[2:])
-            if isinstance(row, Subscription) and deliveries.is_active(row):
-                off = deliveries.disable(row, deliveries.GONE, by=self._tools.dispatcher, now=now)
-                return now.real, (Put(SUBSCRIPTION, off, row.version),)
-            return now.real, ()
+            await self._disable()
+            return 0, ()
+        now, name = await self._tools.store.now(), self._key[2]
         at = None
         if not attempt.error:
             assert before is not None
@@ -113,6 +113,26 @@ class Stream:
             at = after.due_at
         return at, (Put(DELIVERY, after, after.version - 1),)
 
+    async def _disable(self) -> None:
+        """It wants to hear no more. By a commit of its own: of the streams that hear it one is the first."""
+        self._gone = True
+        by = self._tools.dispatcher
+        tenant, _, name = self._key
+        try:
+            await subscriptions.change(
+                self._tools.store,
+                tenant,
+                name,
+                lambda row, now: deliveries.disable(row, deliveries.GONE, by=by, now=now),
+                "disable",
+            )
+        except (Conflict, NotFound):
+            pass  # it is disabled or removed already
+
+    def _stopping(self) -> bool:
+        """Is nothing more to be sent, neither by this dispatcher nor to this subscription?"""
+        return self._gone or self._tools.stopping() or not deliveries.is_active(self._subscription())
+
     # --- those that a person wants repeated ------------------------------------------------
     async def _repeat(self) -> int | None:
         """Each once, whatever its place. Answers when the next attempt of one is due, None where none is left."""
@@ -123,7 +143,7 @@ class Stream:
         later: list[int] = []
         for before in asked:
             now = await self._tools.store.now()
-            if before.due_at > now.real or self._gone or self._tools.stopping():
+            if before.due_at > now.real or self._stopping():
                 later.append(before.due_at)
                 continue
             event = await self._tools.store.load(EVENT, (*self._key[:2], before.seq))
@@ -144,14 +164,14 @@ class Stream:
         """The number of the event before it that this subscription was sent; 0 where there was none."""
         seqs = range(event.seq - 1, max(0, event.seq - 1 - BACK_MAX), -1)
         for row in await self._tools.store.load_many(EVENT, [(*self._key[:2], seq) for seq in seqs]):
-            if isinstance(row, Event) and deliveries.wants_type(self._subscription, row.type):
-                return row.seq if row.at >= self._subscription.since else 0
+            if isinstance(row, Event) and deliveries.wants_type(self._subscription(), row.type):
+                return row.seq if row.at >= self._subscription().since else 0
         return 0
 
     # --- sending, and holding the cursor meanwhile -----------------------------------------
     async def _send(self, event: Event, previous: int) -> Attempt:
         """One attempt, with enough of the claim left that nobody else sends meanwhile."""
-        clock = self._tools.clock
+        clock, row = self._tools.clock, self._subscription()
         if clock.mono() + MARGIN_MS > self._until:
             await self._write()
         label = (f"{event.run} delivery {event.seq}",)
@@ -160,16 +180,15 @@ class Stream:
         signed = signing.headers(
             webhook_id(event),
             event.body,
-            deliveries.secrets_of(self._subscription, wall),
+            deliveries.secrets_of(row, wall),
             wall,
             sequence=event.seq,
             previous=previous,
-            subscription=self._subscription.subscription,
+            subscription=row.subscription,
         )
-        headers = {**deliveries.headers_of(self._subscription), **signed}
-        attempt = await self._poster.post(self._subscription.url, headers, event.body)
+        attempt = await self._poster.post(row.url, {**deliveries.headers_of(row), **signed}, event.body)
         point("outbox.delivery:after", label)
-        return veiled(attempt, self._subscription)
+        return veiled(attempt, row)
 
     async def _write(self, *more: Put, again_at: int | None = -1) -> None:
         """Write what is settled, with `more`, and hold on; with `again_at` (None: nothing is owed) give it back.

@@ -40,9 +40,9 @@ class Sender(NamedTuple):
 
 
 async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Lag:
-    """Of these tenants, or all. What a disabled webhook is owed does not count."""
-    if tenants is None:
-        tenants = tenants_of(await store.load(META, OUTLETS))
+    """Of these tenants, or all. What a disabled webhook is owed does not count, nor what nobody listens to any more."""
+    listened = tenants_of(await store.load(META, OUTLETS))
+    tenants = listened if tenants is None else listened.intersection(tenants)
     now = (await store.now()).real
     due = owed = now
     for tenant in tenants:
