@@ -61,6 +61,9 @@ def test_from_the_first_word_to_a_repetition(outlast: Terminal) -> None:
 
         assert outlast("webhooks", "disable", name, "--reason", "it moves").code == 0
         assert listed(outlast, name)["why"] == "it moves"
+        shown = outlast("webhooks", "show", name).out
+        assert f"{name}  disabled · it moves" in shown and "0 given up · 0 retrying" in shown
+        assert "dev.outlast.workflow.* of every workflow" in shown
         outlast.start(run="r4")
         assert outlast("webhooks", "enable", name, env=ALLOWED).code == 0
         assert hooks.next(changed["secret"])["subject"] == "r4"

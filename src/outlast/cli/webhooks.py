@@ -119,11 +119,25 @@ async def ls(desk: Desk, screen: Screen) -> int:
 async def show(desk: Desk, screen: Screen, webhook: str) -> int:
     """Show one webhook and how it fares."""
     view = await desk.webhooks.get(webhook)
-    if not screen.data(view):
-        for name, value in view.items():
-            none = "none" if name == "headers" else "all"
-            text = ", ".join(value) or none if isinstance(value, list) else "-" if value in (None, "") else str(value)
-            screen.line(f"{name.replace('_', ' '):<17} {text}")
+    if screen.data(view):
+        return OK
+    screen.line(f"{view['webhook']}  {view['status']}{' · ' * bool(view['why'])}{view['why']}")
+    said = {
+        "url": view["url"],
+        "name": view["name"],
+        "told of": f"{', '.join(view['types']) or 'every event'} of {', '.join(view['workflows']) or 'every workflow'}",
+        "from": screen.since(view["since"]) or "the first event that is in the store",
+        "headers": ", ".join(view["headers"]),
+        "made": f"{screen.since(view['created_at'])} by {view['created_by']}",
+        "changed": f"{screen.since(view['changed_at'])} by {view['changed_by']}",
+        "old secret": view["former_until_real"] and f"signs too until {view['former_until_real']}",
+        "stands": f"{view[DeliveryStatus.DEAD]} given up · {view[DeliveryStatus.OWED]} retrying · "
+        f"{view['behind']}{'+' * view['more']} runs behind",
+        "waits since": view["oldest_at_real"],
+    }
+    screen.pairs((name, [text]) for name, text in said.items() if text)
+    if view[DeliveryStatus.DEAD]:
+        screen.advice(f"→ outlast webhooks deliveries {view['webhook']} --status {DeliveryStatus.DEAD.value}")
     return OK
 
 
