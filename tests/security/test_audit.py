@@ -15,10 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from outlast.cli.session import local_actor
 from outlast.core.rows import NOTE
-from outlast.service import process
+from outlast.service import problems, process
+from outlast.service.audited import _told
 from outlast.telemetry.logs import json_formatter
 from tests.security.server import Service
 from tests.security.test_matrix import TABLE
@@ -81,6 +84,11 @@ def test_a_decision_is_on_record_with_what_was_seen_and_what_it_is_now(service: 
     assert (line["outcome"], line["by"], line["roles"], line["person"]) == (200, "ana", ["approver", "finance"], True)
     assert (line["old"], line["new"]) == (tag, answer.headers["ETag"])
     assert line["asked"]["decision"] == "approve" and "canary" not in json.dumps(line)
+    with service.client("ben", **{"If-Match": tag}) as client:
+        late = client.post(f"/v1/approvals/{approval}/decision", json=body)
+    line = lines.last("decide_approval")
+    assert (line["by"], line["outcome"], line["refusal"]) == ("ben", late.status_code, late.json()["refusal"])
+    assert late.json()["current"]["decided_by"] == "ana", "a refusal with the present state"
     row = service.do(service.operations().approval(approval))
     assert (row.decided_by, json.loads(row.claims), row.reason) == ("ana", ["approver", "finance"], body["reason"])
     notes = service.do(service.app.state.house.store.rows(NOTE, ("acme", run)))
@@ -123,6 +131,15 @@ def test_the_line_says_what_the_caller_was_answered(
         answer = client.post("/v1/workflows/payment/runs", content=body)
     line = lines.last("start_run")
     assert (line["outcome"], line["refusal"]) == (answer.status_code, answer.json()["refusal"]) == (outcome, refusal)
+
+
+@pytest.mark.req("GATE-8")
+@pytest.mark.parametrize("status", [400, 404, 406, 413, 415, 418, 500])
+def test_an_error_of_the_framework_is_on_record_as_it_is_answered(status: int) -> None:
+    """What it raises behind the door goes by the same table."""
+    error = HTTPException(status)
+    answer = asyncio.run(problems.on_http(Request({"type": "http", "headers": []}), error))
+    assert _told(error) == (answer.status_code, json.loads(bytes(answer.body))["refusal"])
 
 
 @pytest.mark.req("GATE-8")

@@ -59,6 +59,14 @@ def test_what_is_none_stays() -> None:
     assert redact(hint) == hint
 
 
+def test_what_no_name_calls_a_secret_stays_as_it_was_written() -> None:
+    """Left out is what looks like a secret, and nothing else of a text is changed."""
+    assert secrets_in({"order": "A-1234567", "pin": "12", "secret": 12345678, "list": ["another text"]}) == frozenset()
+    assert redacted({"no secret here": "a text"}) == {"no secret here": "a text"}
+    assert redacted('{"a":1,"b":  [ 2 ]}') == '{"a":1,"b":  [ 2 ]}', "to its last space"
+    assert redacted(json.dumps({"password": SECRET, "was": "größer"}, ensure_ascii=False)).endswith('"was": "größer"}')
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -31,9 +31,11 @@ class Office:
         self.principal = VIEWER
         self.error: Exception | None = None
         self.asked = 0
+        self.clients = set[str]()
 
     async def authenticate(self, authorization: str, client: str) -> Principal:
         self.asked += 1
+        self.clients.add(client)
         if self.error is not None:
             raise self.error
         return self.principal
@@ -84,6 +86,7 @@ def test_a_stream_ends_soon_after_its_credential_is_withdrawn(service: Service, 
         else:
             office.principal = replace(VIEWER, tenant="globex")
         assert closed(events)
+    assert office.clients == {"127.0.0.1"}, "whose guesses are counted"
 
 
 @pytest.mark.req("GATE-2")

@@ -21,6 +21,7 @@ from outlast.core.rows import REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.care import purge
+from outlast.service import idempotency
 from outlast.service.idempotency import IN_FLIGHT, once
 from outlast.service.sockets import listen, url_of
 from tests.postgres import server
@@ -163,6 +164,34 @@ def test_an_answer_that_is_a_refusal_is_not_kept(service: Service) -> None:
         return [(await once(store, me, "x", "refused", Request(scope), inner)).status_code for _ in range(2)]
 
     assert service.call(twice()) == [409, 201]
+
+
+@pytest.mark.req("RUN-4")
+def test_an_answer_too_large_for_a_row_is_not_kept_and_yet_done_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay says that it was done, and where; the rest can be read there."""
+    monkeypatch.setattr(idempotency, "BODY_BYTES_MAX", 20)
+    first, again = [service.post(PATH, {**BODY, "id": "large-1"}, idempotency_key="large") for _ in range(2)]
+    assert (first.status_code, again.status_code, again.content) == (201, 201, b"")
+    assert again.headers["Idempotent-Replayed"] == "true" and again.headers["location"] == first.headers["location"]
+
+
+@pytest.mark.req("RUN-4")
+def test_a_key_that_is_forgotten_at_this_very_instant_is_asked_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found to be there, and gone when it is read: nothing is done meanwhile."""
+    assert service.post(PATH, BODY, idempotency_key="gone").status_code == 201
+    store = service.house.store
+    load = store.load
+
+    async def forgotten(table: Any, key: Any) -> Any:
+        return None if table is REQUEST else await load(table, key)
+
+    monkeypatch.setattr(store, "load", forgotten)
+    answer = service.post(PATH, BODY, idempotency_key="gone")
+    assert (answer.status_code, answer.json()["refusal"]) == (409, "in_flight")
 
 
 def test_a_secret_is_kept_in_no_answer(service: Service) -> None:
