@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from outlast.core import deliveries
+from outlast.core.commit import Commit
 from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.outgoing import Cursor
@@ -13,6 +14,7 @@ from outlast.core.rows import CURSOR, META, UNTOLD
 from outlast.outbox import lane, post
 from outlast.runtime.lag import Lag, lag_of
 from outlast.runtime.webhooks import id_of
+from outlast.store.faulty import Fault, FaultyStore
 from tests.outbox.helpers import (
     TENANT,
     Behaviour,
@@ -328,6 +330,34 @@ def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: s
             assert len(receiver.got) == 6
             for n, got in enumerate(receiver.got):
                 got.verified(secret if n < 3 else fresh)
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2", "OBS-3")
+def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    away, asked = False, 0
+
+    def schedule(method: str, commit: Commit | None) -> Fault | None:
+        nonlocal asked
+        asked += away
+        return Fault.BEFORE if away else None
+
+    def told(what: str) -> int:
+        return sum(what in message for message in caplog.messages)
+
+    async def live() -> None:
+        nonlocal away
+        async with a_store(url) as ops, Receiver().listening() as receiver:
+            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            async with dispatching(FaultyStore(ops.store, schedule)) as sender:
+                await until(lambda: (TENANT, name) in sender._lanes)
+                away = True
+                sender._lanes[TENANT, name][0].wake()
+                await until(lambda: told("it goes on trying") == 2 and asked >= 10)
+                away = False
+                await until(lambda: told("answers again") == 2)
+        assert told("it goes on trying") == 2, caplog.messages
 
     asyncio.run(live())
 

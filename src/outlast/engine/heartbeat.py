@@ -16,9 +16,9 @@ from outlast.core.commit import Commit, Done, Put
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
 from outlast.engine.guard import Lease, Reading, read
-from outlast.engine.outage import Outage
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
+from outlast.telemetry.outage import Outage
 
 log = logging.getLogger("outlast.engine")
 CLOSINGS = 3  # tries; one renewal at most is under way, and any other may close the row
@@ -68,7 +68,7 @@ class Heartbeat:
         self._live = live
         self._lease = lease
         self._lost = lost
-        self._outage = outage or Outage(lease.worker, clock)
+        self._outage = outage or Outage(f"worker {lease.worker}", clock)
         self._health = health
         self._row: Worker | None = None
         self._heard = (0, 0)  # the store's real time in its last answer, and our boot clock then

@@ -7,10 +7,10 @@ from outlast.core.clock import Clock
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import STORE, WORKER, Worker
 from outlast.engine.heartbeat import closed
-from outlast.engine.outage import Outage
 from outlast.errors import StoreError
 from outlast.store.port import Store
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
+from outlast.telemetry.outage import Outage
 
 
 class Others:

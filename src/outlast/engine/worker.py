@@ -34,7 +34,6 @@ from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
 from outlast.engine.others import Others
-from outlast.engine.outage import Outage
 from outlast.engine.places import Places
 from outlast.engine.pool import DaemonPool
 from outlast.engine.throttle import Throttle
@@ -44,6 +43,7 @@ from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 from outlast.telemetry import Counters, Watch
+from outlast.telemetry.outage import Outage
 
 log = logging.getLogger("outlast.engine")
 TAKE_MAX = 200  # runs taken in one transaction
@@ -102,7 +102,7 @@ class WorkerProcess:
         self._pool = DaemonPool(concurrency)
         self._lease = Lease(worker)
         self._about = dict(about or {})
-        self._outage = Outage(worker, clock)
+        self._outage = Outage(f"worker {worker}", clock)
         self._heartbeat = Heartbeat(
             store, clock, self.live, self._lease, self._on_lost, outage=self._outage, health=self._health
         )

@@ -4,7 +4,6 @@ Several may serve one store. What one of them holds when it dies is taken by oth
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -22,8 +21,8 @@ from outlast.outbox.post import Poster
 from outlast.outbox.tools import Tools
 from outlast.store.port import Store
 from outlast.telemetry import Counters
+from outlast.telemetry.outage import Outage
 
-log = logging.getLogger("outlast.outbox")
 NOBODY_LOOK: Final = 1_000  # how soon the first subscription of a store is noticed
 LANES_LOOK: Final = 1_000  # how soon a further one is
 BREATH: Final = 10  # between two looks while commits come: what they tell is found together
@@ -49,6 +48,7 @@ class Dispatcher:
         self._tools = Tools(store, name, clock, chance, self.counters, lambda: self._stopping)
         self._store = store
         self._poster = poster
+        self._outage = Outage(f"dispatcher {name}", clock)
         self._lanes: dict[tuple[str, str], tuple[Lane, asyncio.Task[None]]] = {}
         self._changed, self._drained = asyncio.Event(), asyncio.Event()
         self._look_at = 0  # monotonic; when the subscriptions are looked at again
@@ -70,10 +70,11 @@ class Dispatcher:
                 self._changed.clear()
                 try:
                     pause = await self._look()
+                    self._outage.over()
                 except Stale:
                     pause = BREATH  # others were faster
                 except StoreError as error:
-                    log.warning("dispatcher %s waits for the store: %s", self.name, error.what)
+                    self._outage.met("cannot look for events", error)
                     pause = STORE_RETRY
                 await self._rest(pause)
         finally:
@@ -103,8 +104,8 @@ class Dispatcher:
         if not tenants:
             return NOBODY_LOOK
         if now >= self._sign_at:
-            self._sign_at = now + DELIVERY_SIGN
             await self._sign()
+            self._sign_at = now + DELIVERY_SIGN
         busy = False
         for tenant in sorted(tenants):
             found, owed = await finding.find(self._store, tenant)

@@ -14,6 +14,7 @@ from outlast.errors import Stale, StoreError
 from outlast.outbox.post import Poster
 from outlast.outbox.stream import Lost, Stream
 from outlast.outbox.tools import Tools
+from outlast.telemetry.outage import Outage
 
 log = logging.getLogger("outlast.outbox")
 WIDTH: Final = 8
@@ -28,6 +29,7 @@ class Lane:
         self._tools = tools
         self._row = row
         self._poster = make()
+        self._outage = Outage(f"webhook {row.subscription}", tools.clock)
         self._width = width
         self._streams: dict[str, asyncio.Task[None]] = {}  # by run
         self._wake = asyncio.Event()
@@ -43,8 +45,9 @@ class Lane:
                 self._wake.clear()
                 try:
                     pause = await self._round()
+                    self._outage.over()
                 except StoreError as error:
-                    log.warning("webhook %s waits for the store: %s", self._row.subscription, error.what)
+                    self._outage.met("is told nothing", error)
                     pause = STORE_RETRY
                 if pause is None:
                     break

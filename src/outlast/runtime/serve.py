@@ -12,7 +12,6 @@ from outlast.core.clock import Clock
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META
 from outlast.engine.notices import Notifier
-from outlast.engine.outage import Outage
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
@@ -20,6 +19,7 @@ from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.store.port import Store
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.logs import Journal
+from outlast.telemetry.outage import Outage
 from outlast.telemetry.traces import Traces
 
 
@@ -104,7 +104,7 @@ class Serving:
         generation = await self._store.load(META, GENERATION)
         await self.worker.run()
         while self.worker.replaced and not self._stopping:
-            before, outage = self.worker, Outage(self.worker.id, self._clock)
+            before, outage = self.worker, Outage(f"worker {self.worker.id}", self._clock)
             while not self._stopping:  # a store that is away again is asked until it answers
                 try:
                     if await self._store.load(META, GENERATION) != generation:

@@ -3,17 +3,19 @@
 import logging
 from threading import Lock
 
+from outlast.core.budget import SECOND
 from outlast.core.clock import Clock
 from outlast.errors import StoreError
 
-log = logging.getLogger("outlast.engine")
+log = logging.getLogger("outlast.store")
 
 
 class Outage:
-    """What one worker knows of its store being away. Used by its loop and by the thread of its heartbeat."""
+    """What somebody knows of the store being away. Of use in any thread."""
 
-    def __init__(self, worker: str, clock: Clock) -> None:
-        self._worker = worker
+    def __init__(self, who: str, clock: Clock) -> None:
+        """`who`: as the lines name it, « worker w-1 »."""
+        self._who = who
         self._clock = clock
         self._since: int | None = None
         self._lock = Lock()
@@ -25,7 +27,7 @@ class Outage:
                 return
             self._since = self._clock.mono()
         why = f"{error.reason} ({error.why})" if error.why else error.reason
-        log.warning("worker %s %s: %s; it goes on trying, and takes no new work meanwhile", self._worker, what, why)
+        log.warning("%s %s: %s; it goes on trying, and begins nothing new meanwhile", self._who, what, why)
 
     def over(self) -> None:
         """The store has answered."""
@@ -34,6 +36,4 @@ class Outage:
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
-            log.warning(
-                "the store of worker %s answers again after %.1f s", self._worker, (self._clock.mono() - since) / 1000
-            )
+            log.warning("the store of %s answers again after %.1f s", self._who, (self._clock.mono() - since) / SECOND)
