@@ -45,6 +45,27 @@ def test_a_tenant_has_so_many_turns_and_another_has_its_own(monkeypatch: pytest.
     asyncio.run(story())
 
 
+def test_large_bodies_of_a_tenant_wait_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of a megabyte each would be a gigabyte of one tenant; one that is too large alone is no flood."""
+    monkeypatch.setattr(module, "BODIES_BYTES", 10)
+
+    async def story() -> None:
+        turns = Turns()
+        async with turns.of("acme", 6):
+            with pytest.raises(Busy):
+                async with turns.of("acme", 5):
+                    pass
+            async with turns.of("acme", 4), turns.of("globex", 10), turns.of("acme"):
+                pass
+            async with turns.of("acme", 4):
+                pass
+        async with turns.of("acme", 11):
+            pass
+        assert not turns._tenants
+
+    asyncio.run(story())
+
+
 @pytest.mark.req("RUN-5")
 def test_a_flood_is_answered_whole_and_another_tenant_at_once(
     service: Service, monkeypatch: pytest.MonkeyPatch

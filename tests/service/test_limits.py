@@ -1,5 +1,6 @@
 """Bodies, headers, addresses and patience have limits, and every error has one form (S17, S18, S31)."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -7,6 +8,7 @@ import select
 import socket
 import time
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -15,6 +17,7 @@ from outlast.errors import BadRequest, Fault, Unavailable, Unverifiable
 from outlast.service import sockets
 from outlast.service.body import Bounds
 from outlast.service.depth import check_shape
+from outlast.service.gate import SAFE, Gate
 from outlast.service.problems import answer
 from tests.service.conftest import Running, Service
 
@@ -91,7 +94,9 @@ def test_no_body_makes_the_look_at_it_slow() -> None:
         assert time.perf_counter() - began < 5, "quadratic work takes minutes"
 
 
-@pytest.mark.parametrize("path", ["/v1/runs?stauts=failed", "/v1/me?x=1", "/v1/runs/{run}?limit=1", "/v1/events?q=a"])
+@pytest.mark.parametrize(
+    "path", ["/v1/runs?stauts=failed", "/v1/me?x=1", "/v1/runs/{run}?limit=1", "/v1/events?q=a", "/v1/runs/{run}?run=x"]
+)
 def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -> None:
     """A filter misspelt would filter nothing, and whoever acts on the list would act on all of it."""
     answer = service.get(path.format(run=service.start()), headers={"Accept": "text/event-stream"})
@@ -318,3 +323,94 @@ def test_who_is_away_is_logged_in_one_line_and_a_fault_with_its_trace(caplog: py
     answer(Unavailable("the store cannot be reached"), "req_2")
     answer(Fault("broken", "by us"), "req_3")
     assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
+
+
+# --- the gate, before any server that keeps less than ours -----------------------------------------------
+class Asked:
+    """An application that notes what it is asked, and answers as it is told."""
+
+    def __init__(self, *headers: tuple[bytes, bytes], fails: bool = False) -> None:
+        self.scopes: list[Any] = []
+        self.headers = headers
+        self.fails = fails
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scopes.append(scope)
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": list(self.headers)})
+            if self.fails:
+                raise RuntimeError("in the middle")
+            await send({"type": "http.response.body", "body": b"a body"})
+
+
+def through(app: Asked, **more: Any) -> list[Any]:
+    """What is sent of one request through the gate."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/runs", "raw_path": b"/v1/runs", "query_string": b"",
+             "headers": [], **more}  # fmt: skip
+    asyncio.run(Gate(app, Bounds(), lambda: False)(scope, receive, send))
+    return sent
+
+
+def test_a_websocket_is_closed_and_what_is_no_request_goes_through() -> None:
+    app = Asked()
+    assert through(app, type="websocket") == [{"type": "websocket.close", "code": 1008}] and not app.scopes
+    assert through(app, type="lifespan") == [] and [scope["type"] for scope in app.scopes] == ["lifespan"]
+
+
+def test_a_head_asks_for_a_get_and_hears_no_body() -> None:
+    app = Asked()
+    sent = through(app, method="HEAD", headers=[(b"accept", b"text/event-stream"), (b"x", b"1")])
+    assert (app.scopes[0]["method"], app.scopes[0]["headers"]) == ("GET", [(b"x", b"1")])
+    assert [message["body"] for message in sent[1:]] == [b""]
+    assert through(Asked())[1]["body"] == b"a body"
+
+
+def test_each_answer_has_an_id_and_safe_headers_once() -> None:
+    app = Asked((b"Cache-Control", b"max-age=5"))
+    names = [name.lower() for name, _ in through(app, headers=[(b"x-request-id", b"mine-1")])[0]["headers"]]
+    assert sorted(names) == sorted({*(name for name, _ in SAFE), b"x-request-id"})
+    assert app.scopes[0]["outlast.request_id"] == "mine-1"
+
+
+def test_an_answer_that_has_begun_is_not_begun_again() -> None:
+    """Two beginnings would be two answers to one request."""
+    with pytest.raises(RuntimeError, match="in the middle"):
+        through(Asked(fails=True))
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/../x", "/v1/./x", "/v1//x", "/v1/..", "/v1/%2e%2e/x", "/v1/%2Fx", "/v1/%5c", "/v1/\\x", "/v1/%00"]
+)
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "read"])
+def test_what_climbs_or_hides_that_it_does_reaches_nobody(path: str, raw: bool) -> None:
+    """Also where the server says an address only as it has read it."""
+    app = Asked()
+    plain = unquote(path)
+    (start, body) = through(app, path=plain, raw_path=path.encode() if raw else None)
+    assert (start["status"], json.loads(body["body"])["refusal"], app.scopes) == (422, "bad_path", [])
+
+
+def test_an_address_is_as_long_as_it_may_be_and_no_longer() -> None:
+    most = Bounds().url_bytes
+    for size, status in ((most, 200), (most + 1, 414)):
+        for path, query in ((size, 0), (size - 100, 100)):
+            raw = b"/" + b"x" * (path - 1)
+            sent = through(Asked(), path=raw.decode(), raw_path=raw, query_string=b"q" * query)
+            assert sent[0]["status"] == status, (path, query)
+
+
+def test_headers_are_as_many_and_as_long_as_they_may_be_and_no_more() -> None:
+    bounds = Bounds()
+    for headers, status in (
+        ([(b"x", b"1")] * bounds.headers, 200), ([(b"x", b"1")] * (bounds.headers + 1), 431),
+        ([(b"x", b"y" * (bounds.header_bytes - 1))], 200), ([(b"x", b"y" * bounds.header_bytes)], 431),
+    ):  # fmt: skip
+        assert through(Asked(), headers=headers)[0]["status"] == status

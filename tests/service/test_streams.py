@@ -14,7 +14,7 @@ import pytest
 from outlast.core.events import EventType
 from outlast.errors import Unavailable
 from outlast.service import live
-from outlast.service.listener import BUFFER
+from outlast.service.listener import BUFFER, BUFFER_BYTES, Listener
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 
 STREAM = {"Accept": "text/event-stream"}
@@ -214,6 +214,16 @@ def test_a_slow_one_is_cut(folder_url: str) -> None:
         service.call(flood())
         assert slow.cut.is_set() and not good.cut.is_set()
         assert len(slow) <= BUFFER
+
+        async def large() -> int:
+            heavy, n = Listener("default", run), 0
+            while not heavy.cut.is_set():
+                heavy.push(n, bytes(BUFFER_BYTES // 4))
+                n += 1
+            await heavy.heard()
+            return n
+
+        assert service.call(large()) < BUFFER / 10, "few, and large"
 
 
 def _address(service: Service) -> tuple[str, int]:

@@ -264,3 +264,18 @@ def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, mo
     assert set(found) == {oldest}
     assert found[oldest][0] == before + 1
     assert found[oldest] == list(range(before + 1, found[oldest][-1] + 1)), "each once, in order"
+
+
+@pytest.mark.req("RUN-7")
+def test_what_is_kept_for_who_comes_back_is_bounded_by_its_size_too(tmp_path: Path, monkeypatch: Patch) -> None:
+    """What runs end with may be large. Whoever missed what is kept no longer is told so, not that it was nothing."""
+    own = Sweep(Two(tmp_path / "outlast.db").mine, TENANT)
+    frames = [own.keep(event_row("r", 1))]
+    size = len(frames[0])
+    monkeypatch.setattr(sweep, "KEPT_BYTES", 3 * size + 2)
+    frames += [own.keep(event_row("r", 1)) for _ in range(4)]
+    ids = [frame.split(b"\n", 1)[0].removeprefix(b"id: ").decode() for frame in frames]
+    assert [own.since(each) for each in ids] == [None, frames[2:], frames[3:], frames[4:], []]
+    monkeypatch.setattr(sweep, "KEPT_BYTES", size - 1)
+    own.keep(event_row("r", 1))
+    assert own.since(ids[-1]) is None, "the last one alone was too large"

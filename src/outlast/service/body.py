@@ -1,4 +1,4 @@
-"""The body of a request: read whole within its limits, looked over, and parsed once (S17)."""
+"""The body of a request: read whole within its limits, looked over, and parsed once, when it is its turn (S17)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -29,9 +29,11 @@ class Bounds:
     url_bytes: int = 8 * KIB
 
 
-async def read_body(request: Request, bounds: Bounds) -> None:
-    """Read it within its limits; `body()` and `json()` of the request answer it from here on, and nothing parses it
-    again. Raises BadRequest, or Refused with one: nothing more can be read of this connection."""
+async def read_body(request: Request, bounds: Bounds) -> int:
+    """Read it within its limits; `body()` of the request answers it from here on. Answers how many bytes it has.
+
+    Raises BadRequest, or Refused with one: nothing more can be read of this connection.
+    """
     try:
         body = await _whole(request, bounds)
     except BadRequest as error:
@@ -40,11 +42,18 @@ async def read_body(request: Request, bounds: Bounds) -> None:
     if body:
         _check_media_type(request.headers.get("content-type", ""))
         check_shape(body)
+    return len(body)
+
+
+def parse_body(request: Request) -> None:
+    """Parse what was read; `json()` of the request answers it from here on, and nothing parses it again. Raises
+    BadRequest."""
+    if body := request._body:
         request._json = _parsed(body)
 
 
 def given(request: Request) -> Any:
-    """What the body says, once it was read; None where there is none, or none that can be used."""
+    """What the body says, once it was parsed; None where there is none, or none that can be used."""
     return getattr(request, "_json", None)
 
 

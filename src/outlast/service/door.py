@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from outlast.errors import InvalidInput
 from outlast.service.audited import audited
-from outlast.service.body import read_body
+from outlast.service.body import parse_body, read_body
 from outlast.service.house import House
 from outlast.service.idempotency import once
 from outlast.service.identity import permit
@@ -41,8 +41,9 @@ class Door(APIRoute):
             async def write() -> Response:
                 permit(principal, operation)
                 _check_query(request, takes)
-                await read_body(request, house.bounds)
-                async with house.turns.of(principal.tenant):
+                size = await read_body(request, house.bounds)
+                async with house.turns.of(principal.tenant, size):
+                    parse_body(request)
                     key = request.headers.get(KEY)
                     if key is None:
                         return await inner(request)

@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Final
 
+from outlast.core.limits import KIB
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.runtime.clocks import new_id
 from outlast.service.stream import frame
@@ -13,7 +14,9 @@ RECENT: Final = 200
 MOVING: Final = 1_000
 """Runs that are owned, and runs that have just ended, looked at in every look: at most so many of either."""
 KEPT: Final = 5_000
-"""Events that one who comes back may have missed."""
+"""Events that one who comes back may have missed …"""
+KEPT_BYTES: Final = 16 * KIB * KIB
+"""… and how large they are together: what a run ends with may be large."""
 LATE_MS: Final = 5_000
 """How long before it landed an event may have been stamped."""
 
@@ -38,7 +41,8 @@ class Sweep:
         self._turn_at = 0  # when the present turn through the older ones began
         self._looked_at = 0  # when the last look that could read the store began
         self._life = new_id("")  # ids of another process, or of an earlier stream, are none of ours
-        self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._kept_bytes = 0
         self._sent = 0
 
     async def begin(self) -> None:
@@ -103,6 +107,9 @@ class Sweep:
         self._sent += 1
         data = frame(event, f"{self._life}-{self._sent}")
         self._kept.append((self._sent, data))
+        self._kept_bytes += len(data)
+        while len(self._kept) > KEPT or self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft()[1])
         return data
 
     def since(self, last: str) -> list[bytes] | None:
@@ -113,6 +120,6 @@ class Sweep:
         if life != self._life or not number.isascii() or not number.isdigit() or len(number) > 15:
             return None
         n = int(number)
-        if n > self._sent or (self._kept and n + 1 < self._kept[0][0]):
+        if not self._sent - len(self._kept) <= n <= self._sent:
             return None
         return [data for at, data in self._kept if at > n]

@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from outlast.core.limits import KIB
 from outlast.errors import Busy
 
 AT_ONCE: Final = 32
 """Enough to share commits; a request of another tenant comes after so many at most, not after all that were sent."""
 WAITING: Final = 1_000
+BODIES_BYTES: Final = 64 * KIB * KIB
+"""Of all bodies of one tenant that wait or are carried out."""
 RETRY_AFTER_S: Final = 1
 
 
@@ -18,6 +21,7 @@ RETRY_AFTER_S: Final = 1
 class _Tenant:
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     here: int = 0
+    bytes: int = 0
 
 
 class Turns:
@@ -27,21 +31,24 @@ class Turns:
         self._tenants: dict[str, _Tenant] = {}
 
     @asynccontextmanager
-    async def of(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for this tenant's turn. Raises Busy, at once: too many of its requests wait already."""
+    async def of(self, tenant: str, body_bytes: int = 0) -> AsyncIterator[None]:
+        """Wait for this tenant's turn. Raises Busy, at once: too many of its requests wait already, or too much."""
         known = self._tenants.setdefault(tenant, _Tenant())
-        if known.here >= AT_ONCE + WAITING:
+        if known.here >= AT_ONCE + WAITING or (known.here and known.bytes + body_bytes > BODIES_BYTES):
             raise Busy(
                 "too many requests of this tenant are under way",
-                f"{AT_ONCE} are carried out at once, and {WAITING:,} wait; nothing of this one was done",
+                f"{AT_ONCE} are carried out at once, and {WAITING:,} wait, of {BODIES_BYTES:,} bytes together; nothing "
+                "of this one was done",
                 "send it again later, and fewer at once",
                 retry_after_s=RETRY_AFTER_S,
             )
         known.here += 1
+        known.bytes += body_bytes
         try:
             async with known.free:
                 yield
         finally:
             known.here -= 1
+            known.bytes -= body_bytes
             if not known.here:
                 self._tenants.pop(tenant, None)
