@@ -93,6 +93,16 @@ def test_claims_that_name_nobody_are_refused(issuer: Issuer, wrong: dict[str, An
     assert refusal(issuer, token(**wrong)) == "claims"
 
 
+@pytest.mark.parametrize("wrong", [{"aud": "another"}, {"iss": "https://another.example"}, {"exp": None}], ids=str)
+def test_why_a_token_of_the_issuer_is_refused_is_told_to_the_log_alone(
+    issuer: Issuer, wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    forged_too = token(RSA_KEYS[1], **wrong)
+    assert refusal(issuer, forged_too) == "invalid" and not caplog.records, "a stranger fills no log"
+    assert refusal(issuer, token(**wrong)) == "invalid"
+    assert "a token that the issuer signed is refused" in caplog.text
+
+
 def forged() -> dict[str, str]:
     """Made when they are asked for: a token that was good at collection has expired by the end of a long run."""
     now = int(time.time())

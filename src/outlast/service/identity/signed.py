@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,10 @@ LATEST_S: Final = 253_402_300_799  # the end of the year 9999: no instant is wri
 TIMES: Final = ("exp", "nbf", "iat")
 EXPIRED: Final = "token_expired"
 """The one refusal of a credential that was good once."""
+ANOTHERS: Final = (jwt.InvalidAudienceError, jwt.InvalidIssuerError, jwt.MissingRequiredClaimError)
+"""What is wrong with a token whose signature is good: it is another service's, or the settings name another."""
+
+log = logging.getLogger("outlast.service")
 
 
 class SignedTokens:
@@ -61,6 +66,9 @@ class SignedTokens:
             )
         except jwt.ExpiredSignatureError:
             raise refused(EXPIRED) from None
+        except ANOTHERS as error:  # the caller is told little, and whoever set the service up has to find the mistake
+            log.warning("a token that the issuer signed is refused: %s", error)
+            raise refused("invalid") from None
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise refused("invalid") from None
 
