@@ -102,6 +102,7 @@ def test_every_way_to_write_this_machine_is_refused_at_registration(host: str, t
         "http://example.com/", "http://example.com:443/", "ftp://example.com/", "https://me:secret@example.com/", "https://example.com:22/",
         "https:///x", "//example.com/", "file:///etc/passwd", "https://example.com/#part", "https://example.com:0/",
         "https://exa mple.com/", "https://example.com/\n", "gopher://example.com/", "", "https://" + "a" * 3_000,
+        "https://example.com/\u202etxt", "https://example.com/\u00a0",
     ],
 )  # fmt: skip
 def test_the_form_of_a_url(url: str) -> None:
@@ -115,6 +116,17 @@ def test_the_form_of_a_url(url: str) -> None:
 def test_nothing_but_http_is_spoken_whatever_else_is_allowed(url: str) -> None:
     for reach in (PUBLIC, DEVELOPMENT):
         with pytest.raises(InvalidInput, match="names a host"):
+            checked_url(url, reach)
+
+
+@pytest.mark.req("OUT-6")
+def test_plain_http_and_its_ports_are_allowed_by_their_own_word() -> None:
+    plain, inside = Reach.of(plain=True), Reach.of(networks=["10.0.0.0/8"])
+    for url in ("http://example.com/", "http://example.com:8080/", "https://example.com:8443/"):
+        assert checked_url(url, plain).host == "example.com"
+    for url, reach in (("http://example.com:22/", plain), ("http://example.com:443/", inside),
+                       ("https://example.com:8080/", inside), ("https://example.com:8080/", PUBLIC)):  # fmt: skip
+        with pytest.raises(InvalidInput):
             checked_url(url, reach)
 
 
@@ -241,5 +253,33 @@ def test_a_resolver_ends_with_its_poster() -> None:
             assert "not sent" in (await poster.post("https://localhost/", {}, b"{}")).error
             await poster.close()
         await until(lambda: threading.active_count() <= before)
+
+    asyncio.run(live())
+
+
+def test_a_resolver_ends_without_waiting_for_a_name_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what has not been asked yet is not asked any more."""
+    asked, answers = threading.Semaphore(0), threading.Event()
+    count: list[str] = []
+
+    def hangs(host: str, port: int) -> list[str]:
+        count.append(host)
+        asked.release()
+        answers.wait(60)
+        return []
+
+    async def live() -> None:
+        monkeypatch.setattr("outlast.outbox.address._look_up", hangs)
+        own = SystemResolver()
+        asking = [asyncio.ensure_future(own(f"host-{n}", 443)) for n in range(3)]
+        for _ in range(2):
+            assert await asyncio.to_thread(asked.acquire, timeout=30)
+        ending = threading.Thread(target=own.close)
+        ending.start()
+        await asyncio.to_thread(ending.join, 10)
+        ended = not ending.is_alive()
+        answers.set()
+        await asyncio.gather(*asking, return_exceptions=True)
+        assert ended and count == ["host-0", "host-1"]
 
     asyncio.run(live())

@@ -159,3 +159,12 @@ def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
 
     for shown in asyncio.run(live()):
         assert VALUE not in str(shown) and GONE in str(shown), shown
+
+
+def test_a_value_that_stands_in_every_other_word_leaves_the_answer_as_it_is(url: str) -> None:
+    async def live() -> str:
+        async with a_store(url) as ops, Receiver(answer(422, b"a bad band")).listening() as receiver:
+            made = await ops.webhooks.add(receiver.url, headers={"X-Kind": "a"})
+            return (await ops.webhooks.test(made.subscription.subscription)).answer
+
+    assert asyncio.run(live()) == "a bad band"

@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import Attempt
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
+from outlast.outbox import post
 from outlast.outbox.address import PUBLIC, Reach
 from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock
@@ -162,6 +163,23 @@ def test_a_head_without_end_is_an_error() -> None:
     assert attempt.code == 0 and attempt.error and not attempt.definite
 
 
+def test_answers_that_are_not_read_to_their_end_hold_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a receiver that goes on for ever would have used up its connections with its first answers."""
+    monkeypatch.setattr(post, "CONNECTIONS", 2)
+
+    async def endless(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n")
+        while True:
+            writer.write(bytes(MIB))
+            await writer.drain()
+
+    async def live() -> list[str]:
+        async with Receiver(endless).listening() as receiver, poster() as sending:
+            return [(await sending.post(receiver.url, {}, b"{}")).error for _ in range(5)]
+
+    assert asyncio.run(live()) == [""] * 5
+
+
 # --- what an answer means ------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("code", "said", "waits_ms"),
@@ -255,5 +273,17 @@ def test_the_name_is_proven_though_the_address_is_connected_to(
             attempt = await sending.post(f"https://hooks.example:{receiver.port}/", {}, b"{}")
         assert asked == ["hooks.example"]
         assert (attempt.error == "", len(receiver.got) == 1) == (accepted, accepted), attempt
+
+    asyncio.run(live())
+
+
+def test_certificates_are_asked_for_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    async def live() -> None:
+        receiver = Receiver()
+        async with receiver.listening(Authority(tmp_path).serving("hooks.example")):
+            sending = Poster(DEVELOPMENT, here, SystemClock())
+            attempt = await sending.post(f"https://hooks.example:{receiver.port}/", {}, b"{}")
+            await sending.close()
+        assert "CERTIFICATE_VERIFY_FAILED" in attempt.error and receiver.got == []
 
     asyncio.run(live())
