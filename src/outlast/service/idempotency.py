@@ -34,7 +34,9 @@ KEPT: Final = ("location", "etag", "content-type", "content-location")
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")
 DONE: Final = range(200, 400)
 NO_STORE: Final = "no-store"
-"""`Cache-Control` of an answer that must not be kept anywhere, here neither."""
+"""`Cache-Control` of an answer with a secret that is kept nowhere, here neither."""
+SECRET: Final = "secret"
+"""Where it stands: empty in a replayed answer."""
 BODY_BYTES_MAX: Final = ROW_BYTES_MAX // 2
 Inner = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -80,12 +82,18 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
         await _leave(store, row._replace(status=FREE))
         return response
     kept = {name: value for name, value in response.headers.items() if name in KEPT}
-    body = zlib.compress(bytes(response.body))
-    if len(body) > BODY_BYTES_MAX or response.headers.get("cache-control") == NO_STORE:
-        body = b""  # too large, or a secret that is shown once: a replay says where the rest can be read
+    body = zlib.compress(_without_secret(response))
+    if len(body) > BODY_BYTES_MAX:
+        body = b""  # a replay says where the rest can be read
+        kept.pop("content-type", None)
     done = row._replace(status=response.status_code, headers=json.dumps(kept), body=body)
     await _leave(store, done)
     return response
+
+
+def _without_secret(response: Response) -> bytes:
+    body = bytes(response.body)
+    return body if response.headers.get("cache-control") != NO_STORE else canonical({**json.loads(body), SECRET: ""})
 
 
 async def _leave(store: Store, row: Row) -> None:

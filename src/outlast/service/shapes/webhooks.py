@@ -34,7 +34,7 @@ class Webhooks(Shape):
 class NewWebhook(Webhook):
     """With its new secret, which is shown this once."""
 
-    secret: str = Field(examples=["whsec_…"])
+    secret: str = Field(examples=["whsec_…"], description="'' where the answer is one that was given before.")
 
 
 class WholeWebhook(Webhook):
