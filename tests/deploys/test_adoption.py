@@ -73,7 +73,7 @@ async def test_a_migration_that_raises_changes_nothing_and_adopt_tries_it_anew(w
     @new.migrate(from_=1)
     def step(state: dict[str, Any]) -> dict[str, Any]:
         if broken:
-            raise RuntimeError("no currency")
+            raise RuntimeError("no currency at postgres://ana:canary-77AQ@db")
         return {**state, "n": 7}
 
     await waiting(world, old)
@@ -83,6 +83,7 @@ async def test_a_migration_that_raises_changes_nothing_and_adopt_tries_it_anew(w
     await world.pass_(MINUTE)
     (entry,) = world.attention()
     assert entry.reason is Reason.STRANDED_VERSION and "no currency" in entry.detail and "Traceback" in entry.detail
+    assert "ana:[redacted]@db" in entry.detail and "canary" not in entry.detail
     assert (world.run().lane, world.run().node, world.run().visit) == ("flow@1", "only", 1)
     assert not [e for e in world.events()[1:] if e.snapshot is not None]
     broken.clear()

@@ -189,7 +189,10 @@ def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
     assert typed("export", "r1", "--to", "x.json") == 7
     assert typed("runs", "ls", OUTLAST_STORE="postgresql://ana:canary-Pass-77AQ@127.0.0.1:1/x") == 7
     assert typed("--token", "olt_canary-Pass-77AQ-0123456789", "runs") == 2
+    headers = ("--header", "X-Gateway=canary-Pass-77AQ", "--header=X-Way=canary-Pass-77AQ")
+    assert typed("webhooks", "add", "https://x.example", *headers) == 7
     lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[-1]["asked"].endswith(" --header X-Gateway=[redacted] --header=X-Way=[redacted]")
     assert all(set(line) >= NEEDED for line in lines)
     assert [(line["asked"].split()[0], line["outcome"]) for line in lines[:3]] == [
         ("token", 0),

@@ -2,10 +2,14 @@
 
 import logging
 import os
+import re
 
 import click
 
 from outlast.cli.settings import Settings
+
+HEADER = re.compile(r"(?s)((?:--header=)?[^=]*=).*")
+"""What `webhooks add --header` is given: its value is a secret, whatever its name is (S24)."""
 
 
 def tell(ctx: click.Context, words: list[str], code: int) -> None:
@@ -24,5 +28,14 @@ def tell(ctx: click.Context, words: list[str], code: int) -> None:
         outcome=code,
         roles=list(settings.role),
         on=settings.url or settings.store,
-        asked=" ".join(words),
+        asked=" ".join(_told(words)),
     )
+
+
+def _told(words: list[str]) -> list[str]:
+    from outlast.telemetry.redact import GONE
+
+    return [
+        HEADER.sub(rf"\1{GONE}", word) if before == "--header" or word.startswith("--header=") else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]

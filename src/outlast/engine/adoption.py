@@ -12,6 +12,7 @@ from outlast.core.rows import Note, Run
 from outlast.engine.fit import lost_fields
 from outlast.flow.migrations import Moved, migrated
 from outlast.flow.workflow import Workflow
+from outlast.telemetry.redact import redact, secrets_in
 
 Workflows = Mapping[str, Workflow[Any]]
 TRACE_CHARS: Final = 3_000
@@ -92,8 +93,10 @@ def _place(
         moved = migrated(path or (), run.node, json.loads(run.visits), json.loads(snapshot))
         state = target.state_codec.dump(target.state_codec.admit(json.dumps(moved.state)))
     except Exception as error:  # an author's migration may raise anything; the state stays as it was
-        text = "".join(traceback.format_exception(error))[-TRACE_CHARS:]
-        return Stranded(f"its state does not become that of version {target.version}: {_first(error)}\n{text}")
+        known = secrets_in(snapshot)
+        text = redact("".join(traceback.format_exception(error)), known)[-TRACE_CHARS:]
+        first = redact(_first(error), known)
+        return Stranded(f"its state does not become that of version {target.version}: {first}\n{text}")
     return _arrived(target, run, moved, state, node, by, reason, declared=bool(path))
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import quote
 
 GONE: Final = "[redacted]"
 _WORDS: Final = r"(?:password|passwd|secret|token|api[_-]?key|authorization|credential|private[_-]?key)"
@@ -24,7 +25,8 @@ _PATTERNS: Final = tuple(
         ("k-", r"(?P<keep>)\b[spr]k-[A-Za-z0-9_-]{8,}", 0),  # keys of model and payment providers
         ("k_", r"(?P<keep>)\b[spr]k_[A-Za-z0-9_-]{8,}", 0),
         ("whsec_", r"(?P<keep>)\bwhsec_[A-Za-z0-9+/=]{8,}", 0),
-        ("olt_", r"(?P<keep>)\bolt_[A-Za-z0-9_-]{20,}", 0),  # tokens of ours
+        # tokens of ours, and one that was cut
+        ("olt_", r"(?P<keep>)\bolt_(?:[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{6,}\Z)", 0),
         ("gh", r"(?P<keep>)\bgh[pousr]_[A-Za-z0-9_-]{10,}", 0),
         ("github_pat_", r"(?P<keep>)\bgithub_pat_[A-Za-z0-9_-]{10,}", 0),
         ("glpat-", r"(?P<keep>)\bglpat-[A-Za-z0-9_-]{10,}", 0),
@@ -58,12 +60,23 @@ KNOWN_CHARS_MIN: Final = 6
 
 def redact(text: str, known: Collection[str] = ()) -> str:
     """The text, without what looks like a secret, and without those that are known (`secrets_in`)."""
-    for secret in sorted(known, key=len, reverse=True):  # one may be the beginning of another
+    spelt = {spelling for secret in known for spelling in _spellings(secret)}
+    for secret in sorted(spelt, key=len, reverse=True):  # one may be the beginning of another
         text = _cut(text.replace(secret, GONE), secret)
     for needed, pattern in _PATTERNS:
         if needed in text:
             text = pattern.sub(_CLEAN, text)
     return _NAMED.sub(_CLEAN, text) if "=" in text or ":" in text else text
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """As it is, and as those who repeat it may spell it: in JSON (some escape slashes, too), in an address."""
+    yield secret
+    for ascii_ in (True, False):
+        spelt = json.dumps(secret, ensure_ascii=ascii_)[1:-1]
+        yield from (spelt, spelt.replace("/", "\\/"))
+    for safe in ("/", ""):
+        yield quote(secret, safe=safe, errors="surrogatepass")
 
 
 def _cut(text: str, secret: str) -> str:
