@@ -1,12 +1,14 @@
 """Settings: which source counts, that each says who said it, that mistakes are named; and what `doctor` sees."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from outlast.cli.settings import Settings
 from tests.cli.conftest import Terminal
 
 
@@ -99,6 +101,11 @@ def test_a_file_that_holds_no_secret_is_a_mistake(outlast: Terminal, tmp_path: P
     (tmp_path / "tokens").write_text("\n")
     answer = outlast("serve", env={"OUTLAST_AUTH__TOKENS_FILE": "tokens"})
     assert answer.code == 2 and "OUTLAST_AUTH__TOKENS_FILE names tokens, which is empty" in answer.err
+
+
+def test_a_store_that_is_advised_can_be_pasted_into_a_shell() -> None:
+    url = "postgresql://app@db/app?schema=a"
+    assert shlex.split(Settings(store=url).where()) == ["--store", url] and f"'{url}'" in Settings(store=url).where()
 
 
 def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None:

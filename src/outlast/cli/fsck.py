@@ -66,7 +66,8 @@ def _say(screen: Screen, looked: Looked, ms: int, chain: bool) -> None:
     n = len(looked.findings)
     verdict = "every invariant holds" if not n else "1 violation" if n == 1 else f"{n} violations"
     runs = "1 run" if looked.runs == 1 else f"{looked.runs:,} runs"
-    looked_at = f"{runs}, {looked.events:,} events, {looked.effects:,} effects in {span(ms)}"
+    effects = "1 effect" if looked.effects == 1 else f"{looked.effects:,} effects"
+    looked_at = f"{runs}, {looked.events:,} events, {effects} in {span(ms)}"
     screen.line(f"{verdict}: {looked_at}, generation {looked.generation}")
     if not chain:
         screen.advice("hashes and digests were not computed anew → --chain")

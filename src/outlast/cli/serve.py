@@ -210,7 +210,8 @@ def _banner(
             screen.line(f"  metrics     {metrics}")
         if lanes:
             first = served[0].name
-            screen.line(f"  try         curl {url}/v1/workflows/{first}   Ctrl-C stops, and loses nothing")
+            curl = "curl -H 'Authorization: Bearer TOKEN'" if secured else "curl"
+            screen.line(f"  try         {curl} {url}/v1/workflows/{first}   Ctrl-C stops, and loses nothing")
     sys.stdout.flush()
 
 

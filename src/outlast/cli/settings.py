@@ -1,6 +1,7 @@
 """What holds for every command: which store, whose tenant and roles, and how answers are printed."""
 
 import os
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,9 @@ class Settings:
         from outlast.runtime.settings import DEFAULT_STORE
         from outlast.telemetry.redact import redact
 
-        return "" if self.store == DEFAULT_STORE or redact(self.store) != self.store else f" --store {self.store}"
+        if self.store == DEFAULT_STORE or redact(self.store) != self.store:
+            return ""
+        return f" --store {shlex.quote(self.store)}"  # the ? of a URL is a pattern to a shell
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
