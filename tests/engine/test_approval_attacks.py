@@ -12,7 +12,7 @@ import pytest
 from outlast.core import people
 from outlast.core.rows import APPROVAL, Approval
 from outlast.engine import decisions
-from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, OutlastError
+from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
 from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, role
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -272,6 +272,55 @@ async def _(s: Scene) -> None:
     await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
     digest = json.loads(old.plans)[0]["digest"]
     await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="")
+
+
+@attack("claimed with the row as it was before it was reassigned", Conflict, "moved")
+async def _(s: Scene) -> None:
+    old = s.row
+    await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
+    await decisions.claim(s.world.store, old, by="ben")
+
+
+@attack("decided, having seen what somebody else decided meanwhile", Conflict, "decided")
+async def _(s: Scene) -> None:
+    old = s.row
+    await s.as_("ana").reject(s.id, reason="no")
+    digest = json.loads(old.plans)[0]["digest"]
+    await decisions.decide(
+        s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="", version=old.version
+    )
+
+
+@attack("claimed after it was decided", Conflict, "decided")
+async def _(s: Scene) -> None:
+    await s.as_("ana").reject(s.id, reason="no")
+    await s.as_("ben").claim_approval(s.id)
+
+
+@attack("handed to others after it was decided", Conflict, "decided")
+async def _(s: Scene) -> None:
+    await s.as_("ana").reject(s.id, reason="no")
+    await s.as_("ben").reassign(s.id, role("cfo"), reason="x")
+
+
+@attack("handed to others without a reason", InvalidInput, "")
+async def _(s: Scene) -> None:
+    await s.as_("ana").reassign(s.id, role("cfo"), reason=" ")
+
+
+@attack("handed to others with a reason that nobody reads", LimitExceeded, "")
+async def _(s: Scene) -> None:
+    await s.as_("ana").reassign(s.id, role("cfo"), reason="x" * 100_000)
+
+
+@attack("decided with a reason that nobody reads", LimitExceeded, "")
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, reason="x" * 100_000)
+
+
+@attack("decided with a reason that no store can hold", InvalidInput, "")
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id, reason="\ud800")
 
 
 @pytest.mark.req("GATE-2", "GATE-9", "GATE-6")
