@@ -80,7 +80,7 @@ class Versions(Shape):
     versions: list[Version]
 
 
-class Hold(Shape):
+class ListedHold(Shape):
     """A stop sign that is up: an operator's, or a circuit breaker's."""
 
     held: str = Field(examples=["activity erp.reserve"])
@@ -95,7 +95,7 @@ class Hold(Shape):
 class Holds(Shape):
     """What is held."""
 
-    holds: list[Hold]
+    holds: list[ListedHold]
 
 
 class Held(Shape):
