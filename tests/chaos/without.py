@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from outlast.errors import Unavailable
-from outlast.store.postgres import session
+from outlast.store.postgres import line
 from outlast.store.postgres.session import Session
 from tests.simulation.mutants import MUTANTS as OF_THE_ENGINE
 
@@ -23,14 +23,14 @@ def receipts() -> None:
 
 def durability() -> None:
     """What is acknowledged is on the disk."""
-    kept = session.reconnect
+    kept = line.reconnect
 
     async def careless(*args: Any, **kwargs: Any) -> Any:
         db = await kept(*args, **kwargs)
         await db.execute("SET synchronous_commit = off")
         return db
 
-    session.reconnect = careless
+    line.reconnect = careless
 
 
 OF_THE_STORE: Final[dict[str, Callable[[], None]]] = {each.__name__: each for each in (receipts, durability)}

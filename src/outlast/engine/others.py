@@ -57,6 +57,7 @@ class Others:
     async def _look(self) -> int:
         """Close what has expired and take over its runs; answers the ms until the next lease may expire."""
         rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}  # the rest is forgotten
         now = (await self._store.now()).real
         next_ms = self._live.heartbeat_every
         dead: list[str] = []

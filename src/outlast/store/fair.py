@@ -7,7 +7,7 @@ on there.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -39,8 +39,21 @@ class Mark(NamedTuple):
     found_at: int
 
 
-Looks = Generator[Ask, Sequence[Run], list[Run]]
-"""Asks a store one thing after the other; returns the runs to choose from."""
+class Looks:
+    """What a take asks of a store, one thing after the other: while there is an `ask`, `hear` takes what was found for
+    it; then `found` has the runs to choose from."""
+
+    def __init__(self, asks: Generator[Ask, Sequence[Run], None], found: list[Run]) -> None:
+        self.found = found
+        self.ask = next(asks, None)
+        self._asks = asks
+
+    def hear(self, page: Sequence[Run]) -> None:
+        """The answer to `ask`."""
+        try:
+            self.ask = self._asks.send(page)
+        except StopIteration:
+            self.ask = None
 
 
 class Fair:
@@ -52,12 +65,16 @@ class Fair:
     def looks(self, lanes: Sequence[str], most: int, real: int, held: Held = NOTHING) -> Looks:
         """Look for `most` runs, and as many of each tenant that has to be passed over to find others."""
         found: list[Run] = []
+        return Looks(self._asks(lanes, most, real, held, found), found)
+
+    def _asks(
+        self, lanes: Sequence[str], most: int, real: int, held: Held, found: list[Run]
+    ) -> Generator[Ask, Sequence[Run], None]:
         for lane in lanes:
             page = yield Ask(lane, most)
             found += page
             if len(page) >= most:
                 yield from self._others(lane, most, real, held, found)
-        return found
 
     def _others(
         self, lane: str, most: int, real: int, held: Held, found: list[Run]
@@ -107,17 +124,6 @@ def chosen(runs: Iterable[Run], n: int, held: Held = NOTHING) -> list[Run]:
         turns.append((holds[run.tenant], place))
         holds[run.tenant] += 1
     return [ordered[place] for _, place in sorted(turns)[:n]]
-
-
-def answered(looks: Looks, answer: Callable[[Ask], Sequence[Run]]) -> list[Run]:
-    """The runs to choose from, of a store that answers at once."""
-    try:
-        ask = next(looks)
-        while True:
-            ask = looks.send(answer(ask))
-    except StopIteration as over:
-        found: list[Run] = over.value
-        return found
 
 
 def _age(run: Run) -> tuple[int, str, str]:

@@ -44,7 +44,7 @@ from outlast.core.rows import (
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
-from outlast.store.fair import NOTHING, Fair, Held, answered, chosen
+from outlast.store.fair import NOTHING, Fair, Held, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, Step, gather_rows
 from outlast.store.shelf import Shelf
@@ -148,8 +148,10 @@ class MemoryStore:
         shelf = self._core.shelf
         if owners:
             return [run for owner in owners for run in shelf.owned(owner)][:n]
-        due = answered(self._fair.looks(lanes, n, real, held), lambda ask: shelf.due(ask, real))
-        return chosen(due, n, held)
+        looks = self._fair.looks(lanes, n, real, held)
+        while ask := looks.ask:
+            looks.hear(shelf.due(ask, real))
+        return chosen(looks.found, n, held)
 
     def _land(self, commit: Commit, chain: Chain | None) -> Done:
         core = self._core

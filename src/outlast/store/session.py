@@ -15,7 +15,7 @@ from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.cache import Cache
 from outlast.store.database import Database, error_name
-from outlast.store.fair import Ask, Fair, answered
+from outlast.store.fair import Ask, Fair
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.sql import DECODE, SQL
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
@@ -182,7 +182,9 @@ class Session:
         real, most = batch.now.real, most_of(take, batch)
         if not take.owners:
             looks = self._fair.looks(take.lanes, most, real, take.held)
-            return candidates(take, batch, answered(looks, lambda ask: self._due(ask, real)))
+            while ask := looks.ask:
+                looks.hear(self._due(ask, real))
+            return candidates(take, batch, looks.found)
         found: list[Run] = []
         for owner in take.owners:
             found += map(self._run_of, self.db.execute(sql.OWNED, (owner, most)))

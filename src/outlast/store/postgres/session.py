@@ -9,16 +9,17 @@ import asyncpg
 
 from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
-from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WORKER, WRITER, Key, Row, Run, Writer
+from outlast.core.machine import ENDED
+from outlast.core.rows import KINDS, META, RUN, UNTOLD, WORKER, Key, Row, Run
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.fair import Fair
+from outlast.store.fair import Ask, Fair
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.postgres import statements
 from outlast.store.postgres.arrays import arrays
-from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address, reconnect
+from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address
+from outlast.store.postgres.line import Line
 from outlast.store.postgres.named import Named, named
 from outlast.store.postgres.plain import Known
 from outlast.store.postgres.statements import Form
@@ -28,8 +29,6 @@ from outlast.store.tickets import Take, Ticket
 
 T = TypeVar("T")
 RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
-RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
-ASK_AGAIN_S: Final = 0.2
 NOBODY: Final[frozenset[str]] = frozenset()
 KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, mail
 UNHELD: Final = frozenset({"", ENDED})
@@ -48,46 +47,18 @@ class Drawn(NamedTuple):
     notify: bool
 
 
-class Session:
-    """One writing connection, and the writer row in which each of its batches leaves its number (S-9).
-
-    Used by one task at a time.
-    """
+class Session(Line):
+    """Batches over one connection. Used by one task at a time."""
 
     def __init__(self, address: Address, writer: str, ticker: Ticker, *, answer_s: float = ANSWER_S) -> None:
+        super().__init__(address, writer, answer_s=answer_s)
         self.mapping = IDENTITY  # as last seen
         self.outlets = NOBODY  # the tenants whose events are noted as untold; as last seen
         self._listed: str | None = None  # the outlets, as the store keeps them
         self.woken = False  # a run may have become due
-        self._address = address
-        self._writer = writer
         self._ticker = ticker
-        self._answer_s = answer_s
-        self._db: asyncpg.Connection[Any] | None = None
-        self._session: tuple[Any, ...] = ()  # who the connection is to the server
-        self._batches = 0
         self._known = Known()
         self._fair = Fair()
-
-    async def db(self) -> "asyncpg.Connection[Any]":
-        """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
-        if self._db is None or self._db.is_closed():
-            db = await reconnect(self._address, writes=True, answer_s=self._answer_s)
-            self._session = tuple(await db.fetchrow(statements.SESSION) or ())
-            self._db = db
-        return self._db
-
-    async def drop(self) -> None:
-        """Give the connection up; what it had open is rolled back by the server."""
-        db, self._db = self._db, None
-        if db is not None:
-            db.terminate()
-
-    async def close(self) -> None:
-        """End the connection in order."""
-        db, self._db = self._db, None
-        if db is not None and not db.is_closed():
-            await db.close(timeout=5)
 
     # --- one batch -----------------------------------------------------------------------
     async def land(self, tickets: Sequence[Ticket]) -> list[Ticket]:
@@ -299,11 +270,14 @@ class Session:
     async def _take(
         self, db: "asyncpg.Connection[Any]", take: Take, batch: Batch, rows: dict[tuple[str, Key], Row]
     ) -> object:
-        most = most_of(take, batch)
+        real, most = batch.now.real, most_of(take, batch)
         if take.owners:
             found = [run for owner in take.owners for run in await self._runs(db, sql.OWNED, owner, most)]
         else:
-            found = await self._due(db, take, most, batch.now.real)
+            looks = self._fair.looks(take.lanes, most, real, take.held)
+            while ask := looks.ask:
+                looks.hear(await self._due(db, ask, real))
+            found = looks.found
         try:
             moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates(take, batch, found)]
         except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
@@ -318,20 +292,10 @@ class Session:
         self._known.serve(run.owner for run in left if run.owner not in UNHELD)
         return left
 
-    async def _due(self, db: "asyncpg.Connection[Any]", take: Take, most: int, real: int) -> list[Run]:
-        """What the looks of store/fair.py find."""
-        looks = self._fair.looks(take.lanes, most, real, take.held)
-        try:
-            ask = next(looks)
-            while True:
-                if ask.but:
-                    values = (ask.lane, real, ask.since, sorted(ask.but), ask.most)
-                    ask = looks.send(await self._runs(db, statements.DUE_BUT, *values))
-                else:
-                    ask = looks.send(await self._runs(db, sql.DUE, ask.lane, real, ask.most))
-        except StopIteration as over:
-            found: list[Run] = over.value
-            return found
+    async def _due(self, db: "asyncpg.Connection[Any]", ask: Ask, real: int) -> list[Run]:
+        if not ask.but:
+            return await self._runs(db, sql.DUE, ask.lane, real, ask.most)
+        return await self._runs(db, statements.DUE_BUT, ask.lane, real, ask.since, sorted(ask.but), ask.most)
 
     async def _runs(self, db: "asyncpg.Connection[Any]", statement: str, *values: object) -> list[Run]:
         """Those that nobody else is taking, held from here on."""
@@ -359,9 +323,6 @@ class Session:
         self._learn(batch)
         points.point("store.batch:after", labels)
 
-    def _receipt(self) -> tuple[int, str, str, str]:
-        return (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
-
     def _drawn(self, batch: Batch, *, notify: bool) -> Drawn:
         """What a batch leaves, as the statements take it. Notes whether somebody has to be woken."""
         drawn = Drawn([], [], [], False)
@@ -383,49 +344,6 @@ class Session:
         for left in batch.changes[RUN.name].values():
             assert isinstance(left.row, Run)
             self._known.learn(left.row)
-
-    async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
-        """COMMIT; where its answer is lost, ask the server what became of it. Raises Unavailable, Uncertain."""
-        try:
-            await db.execute("COMMIT")
-        except AWAY as error:
-            await self.drop()
-            await self._resolve(error)
-
-    async def _resolve(self, error: BaseException) -> None:
-        """Return if the batch landed: its receipt tells, once the session that may still write it is gone.
-
-        A transaction's number would not: after a crash of the server it can be given to another (docs/decisions).
-        The receipt is read by a commit: ending a session that waits for a standby leaves its batch on this server
-        alone, and a commit after it is not answered before the standby has both.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + RESOLVE_S
-        old = self._session
-        while loop.time() < until:
-            try:
-                db = await self.db()
-                if old and not await db.fetch(statements.END, *old):
-                    record = await db.fetchrow(statements.CONFIRM, STORE, self._writer)
-                    break
-            except (*AWAY, asyncpg.PostgresError, Unavailable):
-                await self.drop()
-            await asyncio.sleep(ASK_AGAIN_S)
-        else:
-            raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
-        row = None if record is None else DECODE[WRITER.name](tuple(record))
-        if not isinstance(row, Writer):
-            raise Uncertain("the store's answer was lost", "and this writer's receipts are gone") from error
-        if row.batch != self._batches:
-            raise Unavailable("the store did not take the batch", str(error)) from error
-
-    async def _roll_back(self, db: "asyncpg.Connection[Any]") -> None:
-        """Leave no transaction open; a connection that cannot even do that is given up."""
-        if self._db is db and not db.is_closed() and db.is_in_transaction():
-            try:
-                await db.execute("ROLLBACK")
-            except (*AWAY, asyncpg.PostgresError):
-                await self.drop()
 
 
 def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
