@@ -316,6 +316,14 @@ def test_unknown_fields_are_refused_everywhere(service: Service) -> None:
     assert len(bodies) >= 8
     for name in bodies:
         assert document["components"]["schemas"][name]["additionalProperties"] is False, name
+    answer = service.post("/v1/workflows/job/runs", {"rounds": 1})
+    assert answer.status_code == 422 and {"path": "body.rounds", "text": "is not known"} in answer.json()["problems"]
+
+
+@pytest.mark.parametrize("since", ["1h", "yesterday", "2026-11-22T15:00:00"])
+def test_a_span_that_is_none_is_told_how_it_is_written(service: Service, since: str) -> None:
+    answer = service.get(f"/v1/runs?since={since}")
+    assert answer.status_code == 422 and "e.g. PT1H" in answer.json()["detail"]
 
 
 def test_who_is_away_is_logged_in_one_line_and_a_fault_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,7 +27,7 @@ Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of th
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
 Since = Annotated[
     timedelta | None,
-    Query(gt=timedelta(0), le=SINCE_MAX, description="No older than this: ISO 8601.", examples=["PT24H"]),
+    Query(gt=timedelta(0), le=SINCE_MAX, description="No older than this: a duration of ISO 8601.", examples=["PT24H"]),
 ]
 IdempotencyKey = Annotated[
     str | None,

@@ -147,9 +147,19 @@ def of_http(error: HTTPException) -> errors.OutlastError:
     return errors.BadRequest("the request cannot be answered", str(error.detail), refusal="bad_request")
 
 
+PLAINER: Final = {
+    "extra_forbidden": "is not known",
+    "time_delta_parsing": "is no duration of ISO 8601, e.g. PT1H or P7D",
+}
+"""What pydantic says in words of its own, by the type of the error."""
+
+
 def of_validation(error: RequestValidationError) -> errors.OutlastError:
     """Everything that is wrong with parameters and body, at once; never what was sent, which may be a secret."""
-    found = [(".".join(str(part) for part in each["loc"]), str(each["msg"])) for each in error.errors()]
+    found = [
+        (".".join(str(part) for part in each["loc"]), PLAINER.get(each["type"], str(each["msg"])))
+        for each in error.errors()
+    ]
     return errors.InvalidInput(
         "the request does not fit", fix="see /openapi.json for what it takes", problems=found[:100]
     )
