@@ -11,9 +11,9 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
 from outlast.engine import decisions
 from outlast.engine.permission import usable_approvals, was_theirs_to_decide
-from outlast.flow import Context, NeedsApproval, Workflow, role
+from outlast.flow import Allow, Context, Deny, NeedsApproval, NotSent, PolicyRequest, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene
-from tests.engine.world import Receiver, State, World, one_node, write
+from tests.engine.world import MINUTE, Acts, Receiver, State, World, one_node, write
 
 
 async def decided(s: Scene, by: str, *claims: str) -> Approval:
@@ -137,3 +137,48 @@ async def test_what_was_handed_to_others_than_policy_trusts_is_not_done(world: W
     await s.as_("root", "admin").reassign(s.id, role("boss"), reason="on leave")
     await s.settled(s.as_("ana").approve(s.id))
     assert shop.attempts == [] and world.reasons() == ["policy_denied"]
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+async def test_what_was_approved_as_policy_wants_it_is_not_asked_for_twice(world: World) -> None:
+    """Two of the bosses changed it to what policy wants two bosses for."""
+    s = await scene(world, quorum=2, editable=("amount",))
+    await s.as_("ana").approve(s.id, changes={"amount": 600})
+    await s.settled(s.as_("ben").approve(s.id, alternative=2))
+    assert world.outcome()["said"] == ["did order/a/600", "ana", "ben"]
+    assert len(world.approvals()) == 1
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("roles", [("boss",), ()])
+async def test_who_requested_it_may_decide_where_nothing_says_otherwise(world: World, roles: tuple[str, ...]) -> None:
+    """Nor does it take a role on record of the local operator, who holds them all."""
+    s = await scene(world)
+    await s.settled(decided(s, "me", *roles))
+    assert world.outcome()["said"] == ["did order/a/100", "me"]
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+async def test_policy_is_asked_about_a_further_attempt_with_the_approval_that_covers_it(world: World) -> None:
+    """A policy that lets nothing pass without an approval would deny what it let begin."""
+    shop = Receiver(Acts(NotSent("busy")))
+    order = write(shop)
+    seen: list[bool] = []
+
+    async def body(ctx: Context[State]) -> None:
+        decision = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
+        assert decision.chosen
+        ctx.state.said = [await ctx.do_plan(decision.chosen)]
+
+    def strict(asked: PolicyRequest) -> Allow | Deny:
+        if asked.occasion in ("commit", "consume"):
+            seen.append(asked.approval is not None)
+        return Allow() if asked.approval or asked.occasion not in ("commit", "consume") else Deny("approved-only")
+
+    flow = one_node(body, policy=strict)
+    s = Scene(world, shop, flow, world.worker(flow))
+    await world.start(flow)
+    await s.settled(s.as_("ana").approve(s.id))
+    await world.pass_(MINUTE)
+    assert (world.status(), len(shop.attempts), world.reasons()) == ("completed", 2, [])
+    assert seen and all(seen)

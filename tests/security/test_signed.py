@@ -73,6 +73,7 @@ def test_claims_are_found_where_the_settings_say(issuer: Issuer) -> None:
 def test_only_people_are_people(issuer: Issuer) -> None:
     assert read(issuer, token()).person
     assert not read(issuer, token(), person_claim="").person
+    assert not read(issuer, token(**{"": "ana"}), person_claim="").person, "nor by a claim without a name"
     for told in [{"email": None}, {"email": False}, {"email": "false"}, {"act": {"sub": "bot"}},
                  {"roles": ["approver", "agent"]}, {"roles": ["worker", "finance"]}]:  # fmt: skip
         found = read(issuer, token(**told))
@@ -144,6 +145,8 @@ def forged() -> dict[str, str]:
         "its own chain": token(headers={"x5c": ["MIIB"]}),
         "critical extension": token(headers={"crit": ["exp"]}),
         "another kind of token": token(headers={"typ": "logout+jwt"}),
+        "a kind that is a number": raw(HEAD.replace(b'"JWT"', b"5"), json.dumps(claims()).encode()),
+        "a kind that is nothing": raw(HEAD.replace(b'"JWT"', b"null"), json.dumps(claims()).encode()),
         "a claim twice": raw(HEAD, json.dumps(claims()).encode()[:-1] + b', "tenant": "globex"}'),
         "a header twice": raw(b'{"alg":"RS256","kid":"k1","kid":"k0"}', json.dumps(claims()).encode()),
         "a claim twice, nested": raw(HEAD, json.dumps(claims()).encode()[:-1] + b', "x": {"a": 1, "a": 2}}'),
