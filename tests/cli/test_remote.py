@@ -64,6 +64,9 @@ def test_a_run_from_its_start_to_its_end(far: Far) -> None:
     tailed = far("runs", "tail", "r1", "-o", "ndjson")
     assert tailed.code == 0 and "r1 COMPLETED; nothing more will come" in tailed.err
     assert tailed.out == far.terminal("runs", "tail", "r1", "-o", "ndjson").out, "the stored bytes"
+    last = json.loads(tailed.out.splitlines()[-1])["sequence"]
+    over = far("runs", "tail", "r1", "-o", "ndjson", "--after", str(int(last)))
+    assert (over.code, over.out) == (0, "") and "nothing more will come" in over.err, "all of it was heard before"
     for command in (("runs", "show", "r1"), ("runs", "effects", "r1"), ("runs", "events", "r1"), ("versions", "ls")):
         assert far("-o", "json", *command).json == far.terminal("-o", "json", *command).json, command
     assert "nothing needs a person" in far("attention", "ls").out

@@ -71,6 +71,8 @@ def test_who_comes_back_goes_on_after_the_last_one(service: Service) -> None:
     last = service.ended(run)["version"]
     with stream(service, f"/v1/runs/{run}/events", **{"Last-Event-ID": "3"}) as events:
         assert [int(each["id"]) for each in events] == list(range(4, last + 1))
+    over = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": str(last)})
+    assert (over.status_code, over.content) == (204, b""), "a browser comes again to all else, for ever"
     bad = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": "x"})
     assert (bad.status_code, bad.json()["refusal"]) == (422, "bad_header")
     assert service.get("/v1/runs/none/events", headers=STREAM).status_code == 404

@@ -92,7 +92,8 @@ class Wire:
         headers = {"Accept": STREAM, "Last-Event-ID": str(after), "Cache-Control": "no-store"}
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)  # the service is heard from every 15 s
         async with self._client.stream("GET", path, headers=headers, timeout=timeout) as response:
-            if response.status_code != 200 or STREAM not in response.headers.get("content-type", ""):
+            flows = response.status_code == 200 and STREAM in response.headers.get("content-type", "")
+            if not flows and response.status_code != 204:  # 204: all was heard, and nothing will come
                 await response.aread()
                 self.read(response)
                 raise self._strange(response)

@@ -30,7 +30,8 @@ LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", max_length=100, description="In a stream: go on after this event.")
 ]
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A page, or a stream."}
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A page, or a stream."},
+    204: {"description": "A stream to which nothing will ever come: the run has ended, and all of it was heard."},
 }
 PAGE = 500
 RETRY_AFTER_S = 10  # streams end seldom
@@ -81,6 +82,8 @@ async def _stream(house: House, ops: Operations, request: Request, row: Run, aft
     if after > row.seq and not is_over(row):  # of a store restored since, say: silence would pass for «nothing new»
         why = f"run {row.run} has {row.seq} events"
         raise BadRequest("Last-Event-ID is none of this stream", why, "begin without it", refusal="bad_header")
+    if is_over(row) and after >= row.seq:  # to an EventSource an empty 200 means «come again», every second for ever
+        return Response(status_code=204)
     _room(house)
     listener = await house.live.listen(ops.tenant, row.run)
     frames = _of_run(ops, row.run, after, listener)
