@@ -37,6 +37,12 @@ def test_a_person_reads_it_and_a_program_never_decides() -> None:
     assert "OUTLAST_AUTH__TOKENS" in answer.stderr
 
 
+def test_a_role_that_opens_no_door_is_told() -> None:
+    answer = typed("ana", "lead")
+    assert answer.returncode == 0 and "lead alone opens no door: add one of admin, " in answer.stderr
+    assert "opens no door" not in typed("ana", "lead", "approver").stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -34,7 +34,7 @@ def new(
     ctx: click.Context, name: str, roles: tuple[str, ...], program: bool, days: int | None, to: Path | None
 ) -> None:
     """A new token of NAME, of the tenant of --tenant, with these ROLES: viewer, starter, operator, admin, approver,
-    agent, worker, and those that your approvals ask for.
+    agent, worker, monitor, and those that your approvals ask for.
 
     The token is shown once and stands nowhere. Its line, which holds only a hash, goes to OUTLAST_AUTH__TOKENS, or to
     the file that OUTLAST_AUTH__TOKENS_FILE names.
@@ -42,10 +42,15 @@ def new(
     settings = settings_now()
     today = datetime.fromtimestamp(SystemClock().wall() / SECOND, UTC)
     until = today + timedelta(days=days + 1) if days else None  # the day that it no longer is
-    made, line = _static().new_token(name, tenant=settings.tenant, roles=roles, person=not program, until=until)
+    made, line = _of_service("static").new_token(
+        name, tenant=settings.tenant, roles=roles, person=not program, until=until
+    )
     if to is not None:
         _add(to, line)
     screen = Screen(settings)
+    doors: set[str] = set().union(*_of_service("permissions").permissions().roles.values())
+    if not doors & set(roles):
+        screen.advice(f"{inert(', '.join(roles))} alone opens no door: add one of {', '.join(sorted(doors))}")
     if not screen.data({"token": made, "line": line}):
         screen.line(f"token  {made}")
         screen.line(f"line   {line}")
@@ -64,10 +69,10 @@ def _add(file: Path, line: str) -> None:
         raise InvalidInput(f"{file} cannot be written", error.strerror or str(error), "name another file") from None
 
 
-def _static() -> Any:
-    """The module of the service, which is an extra. Raises InvalidInput."""
+def _of_service(name: str) -> Any:
+    """A module of the service, which is an extra. Raises InvalidInput."""
     try:
-        return import_module("outlast.service.identity.static")
+        return import_module(f"outlast.service.identity.{name}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("outlast"):
             raise

@@ -99,7 +99,10 @@ def checked_url(url: str, reach: Reach) -> httpx.URL:
         allowed = ", ".join(map(str, sorted(ports)))
         problems.append(f"its port is one of {allowed} (others where webhooks.allow_private says so)")
     if problems:
-        raise InvalidInput("this URL is not allowed for a webhook", problems=[("url", text) for text in problems])
+        raise InvalidInput(
+            "this URL is not allowed for a webhook", problems=[("url", text) for text in problems],
+            fix="e.g. https://example.com/hooks",
+        )  # fmt: skip
     return parsed
 
 
