@@ -127,5 +127,7 @@ def test_a_cursor_is_due_exactly_while_it_owes() -> None:
     woken = deliveries.owe(idle, 3, NOW)
     assert woken is not None and woken.due_at == woken.owed_since == T0
     asked = deliveries.ask_again(idle, NOW)
-    assert (asked.due_at, asked.again) == (T0, 1)
+    assert (asked.due_at, asked.again, asked.version, asked.owed_since) == (T0, 1, idle.version + 1, T0)
+    taken = deliveries.ask_again(held._replace(owed_since=T0 - 5), NOW)
+    assert (taken.due_at, taken.owed_since) == (held.due_at, T0 - 5), "whoever holds it holds it on"
     assert isinstance(woken, Cursor)

@@ -252,11 +252,14 @@ def test_whatever_is_sent_the_answer_is_401(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://id.example.com/certs", "file:///etc/keys", "ftp://x/y", "https://u:p@x/y", "https:///x"]
-)
+    "url",
+    ["http://id.example.com/certs", "file:///etc/keys", "ftp://x/y", "https://u:p@x/y", "https:///x", "https://u@x/y",
+     "https://:p@x/y", "ftp://127.0.0.1/x"],
+)  # fmt: skip
 def test_keys_come_over_https(url: str) -> None:
     with pytest.raises(InvalidInput, match="https"):
         authenticator(AuthSettings(issuer="i", audience="a", jwks_url=url), SystemClock())
+    authenticator(AuthSettings(issuer="i", audience="a", jwks_url="https://id.example.com/certs"), SystemClock())
 
 
 def test_what_is_missing_is_named_at_once() -> None:
