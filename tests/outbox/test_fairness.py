@@ -1,6 +1,9 @@
 """Another tenant's events that nobody was told of yet: how many of them are looked at before one's own (S35)."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +13,7 @@ from outlast.outbox import finding
 from outlast.runtime.dispatch import dispatch
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from tests.outbox.helpers import DEVELOPMENT, ROUNDS, TENANT, Receiver, a_store, dispatching, until
+from tests.outbox.helpers import DEVELOPMENT, ROUNDS, TENANT, Receiver, a_store, dispatching, until, url_of
 
 pytestmark = pytest.mark.usefixtures("soon")
 BACKLOG = 300
@@ -42,5 +45,24 @@ def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.M
                 await until(lambda: len(receiver.accepted) == BACKLOG + 1, within=60)
         told = [got.place[0] for got in receiver.accepted]
         assert told.index("theirs") < BACKLOG // 2, "it did not wait for the end of the others"
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("OUT-2")
+def test_a_row_that_cannot_be_read_keeps_no_other_tenant_from_being_told(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
+            other = Operations(
+                ops.store, tenant=OTHER, actor=Actor("local:ann", frozenset({"admin"})), workflows={"rounds": ROUNDS}
+            )
+            other.webhooks.reach = DEVELOPMENT
+            for each in (ops, other):
+                await each.webhooks.add(receiver.url)
+                await each.start("rounds", {"left": 1}, run_id=f"of-{each.tenant}")
+            with closing(sqlite3.connect(tmp_path / "outlast.db", timeout=20)) as db, db:
+                db.execute(f"UPDATE run SET status = 'nonsense' WHERE run = 'of-{TENANT}'")
+            async with dispatching(ops.store):
+                await until(lambda: [got.place for got in receiver.accepted] == [(f"of-{OTHER}", 1)])
 
     asyncio.run(live())

@@ -4,7 +4,8 @@ Several may serve one store. What one of them holds when it dies is taken by oth
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from outlast.core import deliveries
@@ -14,7 +15,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.deliveries import OUTLETS, SENDER, is_active, tenants_of
 from outlast.core.machine import SWEPT
 from outlast.core.rows import META
-from outlast.errors import Stale, StoreError
+from outlast.errors import Corrupt, Stale, StoreError
 from outlast.outbox import finding, subscriptions
 from outlast.outbox.lane import Lane
 from outlast.outbox.post import Poster
@@ -73,8 +74,8 @@ class Dispatcher:
                     self._outage.over()
                 except Stale:
                     pause = BREATH  # others were faster
-                except StoreError as error:
-                    self._outage.met("cannot look for events", error)
+                except (StoreError, Corrupt) as error:
+                    self._outage.met("cannot look for all events", error)
                     pause = STORE_RETRY
                 await self._rest(pause)
         finally:
@@ -96,26 +97,37 @@ class Dispatcher:
 
     async def _look(self) -> int:
         """One round over all tenants. Answers after how many ms to look again."""
-        tenants = tenants_of(await self._store.load(META, OUTLETS))
-        now = self._tools.clock.mono()
+        tenants = sorted(tenants_of(await self._store.load(META, OUTLETS)))
+        now, damaged = self._tools.clock.mono(), list[Corrupt]()
         if now >= self._look_at:
             self._look_at = now + LANES_LOOK
-            await self._open_lanes(tenants)
+            for tenant in tenants:
+                with _kept(damaged):
+                    await self._open_lanes(tenant)
+            for key in [key for key, (_, task) in self._lanes.items() if task.done()]:
+                del self._lanes[key]
         if not tenants:
             return NOBODY_LOOK
         if now >= self._sign_at:
             await self._sign()
             self._sign_at = now + DELIVERY_SIGN
         busy = False
-        for tenant in sorted(tenants):
-            found, owed = await finding.find(self._store, tenant)
-            busy = busy or found == finding.AT_ONCE
-            if any((tenant, name) not in self._lanes for name in owed):
-                await self._open_lanes(tenants)
-            for name in owed:
-                if (tenant, name) in self._lanes:
-                    self._lanes[tenant, name][0].wake()
+        for tenant in tenants:
+            with _kept(damaged):
+                busy = await self._find(tenant) or busy
+        if damaged:
+            raise damaged[0]
         return 0 if busy else DELIVERY_LOOK
+
+    async def _find(self, tenant: str) -> bool:
+        """A pass over a tenant's untold events. True: there may be more at once."""
+        found, owed = await finding.find(self._store, tenant)
+        if any((tenant, name) not in self._lanes for name in owed):
+            await self._open_lanes(tenant)
+        for name in owed:
+            if (tenant, name) in self._lanes:
+                self._lanes[tenant, name][0].wake()
+        return found == finding.AT_ONCE
 
     async def _sign(self) -> None:
         """Say that somebody sends, unless another dispatcher has just said so."""
@@ -128,19 +140,25 @@ class Dispatcher:
         except Stale:
             pass  # another one said it
 
-    async def _open_lanes(self, tenants: frozenset[str]) -> None:
+    async def _open_lanes(self, tenant: str) -> None:
         """A lane for each active subscription; what is there from before is looked through."""
-        for tenant in sorted(tenants):
-            for row in await subscriptions.of_tenant(self._store, tenant):
-                key = (tenant, row.subscription)
-                if not is_active(row):
-                    continue
-                if key not in self._lanes or self._lanes[key][1].done():
-                    lane = Lane(self._tools, row, self._poster)
-                    self._lanes[key] = (lane, asyncio.create_task(lane.run()))
-                if row.swept != SWEPT:
-                    self._look_at = 0  # until all of it is looked through
-                    if await finding.sweep(self._store, row):
-                        self._lanes[key][0].wake()
-        for key in [key for key, (_, task) in self._lanes.items() if task.done()]:
-            del self._lanes[key]
+        for row in await subscriptions.of_tenant(self._store, tenant):
+            key = (tenant, row.subscription)
+            if not is_active(row):
+                continue
+            if key not in self._lanes or self._lanes[key][1].done():
+                lane = Lane(self._tools, row, self._poster)
+                self._lanes[key] = (lane, asyncio.create_task(lane.run()))
+            if row.swept != SWEPT:
+                self._look_at = 0  # until all of it is looked through
+                if await finding.sweep(self._store, row):
+                    self._lanes[key][0].wake()
+
+
+@contextmanager
+def _kept(damaged: list[Corrupt]) -> Iterator[None]:
+    """A row that cannot be read is one tenant's: the others are told all the same, and it is said at the end."""
+    try:
+        yield
+    except Corrupt as error:
+        damaged.append(error)

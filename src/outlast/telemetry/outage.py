@@ -5,7 +5,7 @@ from threading import Lock
 
 from outlast.core.budget import SECOND
 from outlast.core.clock import Clock
-from outlast.errors import StoreError
+from outlast.errors import OutlastError
 
 log = logging.getLogger("outlast.store")
 
@@ -20,13 +20,13 @@ class Outage:
         self._since: int | None = None
         self._lock = Lock()
 
-    def met(self, what: str, error: StoreError) -> None:
+    def met(self, what: str, error: OutlastError) -> None:
         """Something could not be done because of the store; the first to say so is heard."""
         with self._lock:
             if self._since is not None:
                 return
             self._since = self._clock.mono()
-        why = f"{error.reason} ({error.why})" if error.why else error.reason
+        why = f"{error.what} ({error.why})" if error.why else error.what
         log.warning("%s %s: %s; it goes on trying, and begins nothing new meanwhile", self._who, what, why)
 
     def over(self) -> None:
