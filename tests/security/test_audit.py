@@ -22,6 +22,7 @@ from outlast.cli.session import local_actor
 from outlast.core.rows import NOTE
 from outlast.service import problems, process
 from outlast.service.audited import _told
+from outlast.telemetry.audit import TEXT_CHARS_MAX, audit, scalars
 from outlast.telemetry.logs import json_formatter
 from tests.security.server import Service
 from tests.security.test_matrix import TABLE
@@ -158,6 +159,16 @@ def test_a_body_that_ends_early_is_on_record_as_that(
     (line,) = [line for line in lines.all if line["request_id"] == "gone-1"]
     assert (line["operation"], line["outcome"], line["by"]) == ("start_run", 408, "starter")
     assert "gone-1" not in caplog.text
+
+
+@pytest.mark.req("GATE-8")
+def test_a_line_holds_no_content_and_no_endless_text(lines: Lines) -> None:
+    """Texts, numbers and flags of what was asked, each cut; what belongs to users stays in its rows."""
+    asked = scalars({"reason": "y" * 5_000, "version": 3, "input": {"name": "ana"}, "to": ["a"], "none": None})
+    assert asked == {"reason": "y" * TEXT_CHARS_MAX, "version": 3}
+    assert [scalars(found) for found in (None, [1], "text", {})] == [{}] * 4
+    audit("cancel", tenant="t", by="ana", at="192.0.2.1", outcome=200, path="/" + "x" * 5_000)
+    assert len(lines.last("cancel")["path"]) == TEXT_CHARS_MAX
 
 
 def test_the_level_of_logs_hides_no_audit() -> None:

@@ -250,6 +250,18 @@ def test_a_head_that_does_not_come_ends_the_connection(folder_url: str, sent: by
             assert answer_of(quick).startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_second_head_that_does_not_come_ends_the_connection_too(folder_url: str) -> None:
+    """Whoever has asked once has no more patience than others."""
+    with Running(folder_url, bounds=Bounds(head_s=1.0), worker=False) as service, connect(service) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        first = b""
+        while not first.endswith(b"}}"):
+            first += slow.recv(65536)
+        assert first.startswith(b"HTTP/1.1 200 ")
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x")
+        assert answer_of(slow).startswith(b"HTTP/1.1 400 ")
+
+
 def test_a_head_without_end_is_cut(service: Service) -> None:
     with connect(service) as there:
         there.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
