@@ -303,6 +303,17 @@ def test_a_signal_arrives_once(outlast: Terminal) -> None:
     assert outlast.see()["outcome"]["told"] == "Ana"
 
 
+def test_a_signal_of_a_name_that_the_run_does_not_wait_for_is_told(outlast: Terminal) -> None:
+    outlast.start(order_id="wait-1")
+    outlast.serve("r1", waits_for("approval"))
+    outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
+    assert "waits for the signal" not in outlast("signal", "r1", "early").err
+    outlast.serve("r1", waits_for("signal"))
+    answer = outlast("signal", "r1", "payd")
+    assert answer.code == 0 and "r1 waits for the signal paid; payd is kept until it is asked for" in answer.err
+    assert "waits for the signal" not in outlast("signal", "r1", "paid").err
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [("{", "not JSON"), ("@nowhere.json", "cannot be read"), ("[1]", "not a JSON object"), ("-", "not JSON")],

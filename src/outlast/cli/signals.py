@@ -45,9 +45,12 @@ async def signal(desk: Desk, screen: Screen, run: str, name: str, data: str | No
     payload = json_of(data, "the signal's data")
     if payload is not None and not isinstance(payload, dict):
         raise InvalidInput("the signal's data is not a JSON object", fix="""write e.g. '{"price": 42}'""")
+    waits = [each["what"] for each in (await desk.glance(run))["waiting_for"] if each["kind"] == "signal"]
     new = await desk.signal(run, name, payload or {}, signal_id=signal_id)
     if not screen.data({"run": run, "name": name, "signal_id": signal_id, "new": new}):
         again = f"{name} {signal_id} had been left for {run} before: nothing changes"
         screen.line(f"{name} left for {run}" if new else again)
+    if waits and name not in waits:  # a name that is misspelt would otherwise wait unseen
+        screen.advice(f"{run} waits for the signal {', '.join(waits)}; {name} is kept until it is asked for")
     await warn_unserved(desk, screen, run)
     return OK
