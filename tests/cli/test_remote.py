@@ -4,8 +4,12 @@ import json
 import os
 import pty
 import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.cli.conftest import MODULE, PATIENCE_S, SHORT_OPTIONS, Answer, Terminal, eventually
@@ -209,3 +213,39 @@ def test_on_a_terminal_it_is_one_line_for_each_node(far: Far) -> None:
     assert process.wait(PATIENCE_S) == 0
     assert "✓ check" in last and "✓ review" in last and "✓ pay" in last and "last effect  issue_refund" in last
     assert "⏸ review" in seen.decode() and "· pay" in seen.decode()
+
+
+class Forgetful(BaseHTTPRequestHandler):
+    """Hands requests on to a service, and the first answer to nobody."""
+
+    url = ""
+    lost = False
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = httpx.post(self.url + self.path, content=body, headers=dict(self.headers), trust_env=False)
+        self.close_connection = True
+        if not type(self).lost:
+            type(self).lost = True
+            return
+        self.send_response(answer.status_code)
+        self.send_header("Content-Type", answer.headers["content-type"])
+        self.end_headers()
+        self.wfile.write(answer.content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+def test_a_secret_that_was_lost_on_the_way_is_told_and_there_is_one_webhook(far: Far) -> None:
+    between = ThreadingHTTPServer(("127.0.0.1", 0), type("Once", (Forgetful,), {"url": far.url, "lost": False}))
+    threading.Thread(target=between.serve_forever, daemon=True).start()
+    try:
+        through = Far(far.terminal, f"http://127.0.0.1:{between.server_port}")
+        added = through("webhooks", "add", "https://93.184.216.34/hook")
+    finally:
+        between.shutdown()
+        between.server_close()
+    (only,) = far("-o", "json", "webhooks", "ls").json["webhooks"]
+    assert added.code == 0 and f"lost on the way here → outlast webhooks rotate {only['webhook']}" in added.out, added
+    assert "secret  wh" in far("webhooks", "rotate", only["webhook"]).out

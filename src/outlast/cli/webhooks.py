@@ -1,6 +1,7 @@
 """`outlast webhooks`: who is told of what happens, what was not accepted, and what is done about it."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -56,9 +57,16 @@ async def add(
     )
     if not screen.data(view):
         screen.line(f"{view['webhook']} is told of events at {view['url']}")
-        screen.line(f"secret  {view['secret']}  (shown this once: the receiver verifies signatures with it)")
+        _secret(screen, view, "shown this once: the receiver verifies signatures with it")
         screen.advice(f"→ outlast dispatcher   sends · outlast webhooks test {view['webhook']}")
     return OK
+
+
+def _secret(screen: Screen, view: dict[str, Any], why: str) -> None:
+    if view["secret"]:
+        screen.line(f"secret  {view['secret']}  ({why})")
+    else:  # a service answered twice, and the first answer, the only one with it, was lost on the way
+        screen.line(f"its secret was lost on the way here → outlast webhooks rotate {view['webhook']}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -204,7 +212,7 @@ async def rotate(desk: Desk, screen: Screen, webhook: str, keep: int | None) -> 
     """Give it a new secret, shown this once; meanwhile both sign, so that the receiver can change over."""
     view = await desk.webhooks.rotate(webhook, keep=ago(keep))
     if not screen.data(view):
-        screen.line(f"secret  {view['secret']}  (shown this once)")
+        _secret(screen, view, "shown this once")
         if view["former_until_real"]:
             screen.line(f"the old one signs too until {view['former_until_real']}")
     return OK
