@@ -27,8 +27,7 @@ from outlast.testing.conformance.subject import (
     the_run,
 )
 from tests.service.conftest import PATIENCE_S, Running
-from tests.service.test_streams import stream
-from tests.service.test_told import heard_until_over
+from tests.service.test_told import all_from_now, heard_until_over
 
 SEEN = 4  # the newest runs that every look sees, and the older ones that it sees in turn
 MANY = 24  # so that a turn takes six looks
@@ -257,8 +256,7 @@ def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, mo
         other.until("/v1/runs?status=waiting&limit=500", lambda body: len(body["runs"]) == MANY + 1)
         before = other.get(f"/v1/runs/{oldest}").json()["version"]
         monkeypatch.setattr(SqliteStore, "page", newest_only)
-        monkeypatch.setattr(sweep, "LATE_MS", 0)  # the runs of this test were there a moment ago
-        with stream(service, "/v1/events") as everything:
+        with all_from_now(service, monkeypatch) as everything:
             other.post(f"/v1/runs/{oldest}/signals/said", {"payload": {"text": "hi"}})
             found = heard_until_over(everything, {oldest})
     assert set(found) == {oldest}

@@ -3,6 +3,8 @@
 import json
 import socket
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +17,16 @@ from tests.service.conftest import Running, Service
 from tests.service.test_streams import stream
 
 OLD = RECENT + 40
+
+
+@contextmanager
+def all_from_now(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Iterator[dict[str, Any]]]:
+    """The stream of all runs, to which what was there a moment ago is no news; after that, stamps may be late."""
+    late = sweep.LATE_MS
+    monkeypatch.setattr(sweep, "LATE_MS", 0)
+    with stream(service, "/v1/events") as everything:
+        monkeypatch.setattr(sweep, "LATE_MS", late)
+        yield everything
 
 
 def heard_until_over(events: Any, runs: set[str]) -> dict[str, list[int]]:
@@ -59,7 +71,6 @@ def test_a_run_older_than_many_is_heard_of(folder_url: str, way: str, monkeypatc
     async def blind(self: Sweep) -> list[Any]:
         return []
 
-    monkeypatch.setattr(sweep, "LATE_MS", 0)  # the runs of this test were there a moment ago
     if way == "told":
         monkeypatch.setattr(Sweep, "moved", blind)
     else:
@@ -69,7 +80,7 @@ def test_a_run_older_than_many_is_heard_of(folder_url: str, way: str, monkeypatc
         for _ in range(OLD):
             service.start("wish", text="?")
         service.until("/v1/runs?status=waiting&limit=500", lambda body: len(body["runs"]) == OLD + 1)
-        with stream(service, "/v1/events") as everything:
+        with all_from_now(service, monkeypatch) as everything:
             service.post(f"/v1/runs/{oldest}/signals/said", {"payload": {"text": "hi"}})
             found = heard_until_over(everything, {oldest})
     assert set(found) == {oldest}, "nothing of what was there before"
