@@ -1,6 +1,7 @@
 """A stream ends with the credential that opened it, and leaves nothing behind (S4, S10)."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -146,6 +147,27 @@ def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) 
         assert left == [listener]
 
     asyncio.run(live())
+
+
+@pytest.mark.parametrize(("fault", "told"), [(RuntimeError("ours"), True), (ConnectionResetError(), False)], ids=str)
+def test_a_fault_of_a_stream_is_told_and_a_caller_who_went_is_none(fault: Exception, told: bool) -> None:
+    async def live() -> None:
+        async def frames() -> AsyncIterator[bytes]:
+            yield b"data: 1\n\n"
+            raise fault
+
+        async def send(message: Any) -> None:
+            pass
+
+        async def never() -> Any:
+            await asyncio.Event().wait()
+
+        answer = streams.EventStream(frames(), Listener("acme", ""), leave=lambda listener: None, expired=never)
+        async with asyncio.timeout(20):
+            await answer({"type": "http"}, never, send)
+
+    with pytest.raises(RuntimeError, match="ours") if told else contextlib.nullcontext():
+        asyncio.run(live())
 
 
 def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Office) -> None:

@@ -262,6 +262,17 @@ def test_a_second_head_that_does_not_come_ends_the_connection_too(folder_url: st
         assert answer_of(slow).startswith(b"HTTP/1.1 400 ")
 
 
+def test_a_head_that_came_leaves_its_body_its_own_time(folder_url: str) -> None:
+    """By the time that a later one is cut for its head, this one's has come long ago."""
+    with Running(folder_url, bounds=Bounds(head_s=1.0), worker=False) as service, connect(service) as slow:
+        slow.sendall(f"POST {START} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                     "Connection: close\r\nContent-Length: 2\r\n\r\n{".encode())  # fmt: skip
+        with connect(service) as silent:
+            assert answer_of(silent).startswith(b"HTTP/1.1 400 ")
+        slow.sendall(b"}")
+        assert answer_of(slow).startswith(b"HTTP/1.1 422 ")
+
+
 def test_a_head_without_end_is_cut(service: Service) -> None:
     with connect(service) as there:
         there.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
