@@ -1,13 +1,15 @@
 """`outlast runs`: what each run waits for, and what an operator does about it."""
 
 import json
+import signal
 from typing import Any
 
 import pytest
 
 from outlast.cli.event_data import told
 from outlast.core.rows import Run, is_over
-from tests.cli.conftest import Terminal, eventually, waits_for
+from outlast.store.turn import Turn
+from tests.cli.conftest import PATIENCE_S, Terminal, eventually, waits_for
 
 
 def needs_a_person(row: Run) -> bool:
@@ -345,3 +347,15 @@ def test_stored_text_does_nothing_to_a_terminal(outlast: Terminal) -> None:
             assert "\nr2 COMPLETED" not in out
     assert "\\x1b[2J\\x9b31m[red]x[/red]\\u202e\\x0ar2 COMPLETED" in outlast("runs", "show", "r1").out
     assert outlast.see()["reason"] == evil  # programs get the text itself
+
+
+def test_ctrl_c_ends_a_command_that_waits_for_its_turn_to_write(outlast: Terminal) -> None:
+    outlast.start()
+    turn = Turn(outlast.folder / "refunds.db")
+    with turn:
+        process = outlast.spawn("runs", "ls")
+        assert process.stderr is not None and "waiting to write to" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    turn.close()
+    assert process.returncode == 130 and "Stopped. What was acknowledged is safe" in err and "Traceback" not in err

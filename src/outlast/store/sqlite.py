@@ -1,6 +1,5 @@
 """The embedded store: one SQLite file, any number of processes, one thread that writes (S-7, S-9, S-12)."""
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from outlast.core.outgoing import Cursor
 from outlast.core.rows import STORE, Key, Kind, Row, Run
 from outlast.errors import OutlastError, StoreUnusable
 from outlast.store import chores, sql
+from outlast.store.aside import aside
 from outlast.store.database import FULL, OFF, Database, unusable
 from outlast.store.desk import Desk
 from outlast.store.port import Page, RunRows
@@ -181,13 +181,13 @@ class SqliteStore(Desk):
 
     async def migrate(self) -> None:
         """See the port. Opening has done it; a second time changes nothing."""
-        await asyncio.to_thread(self._database.migrate)
+        await aside(self._database.migrate)
 
     async def close(self) -> None:
         """See the port. The log is copied into the file and the writer's row closed."""
         if not self._closed and os.getpid() == self._process:
             self._closed = True
-            await asyncio.to_thread(self._close)
+            await aside(self._close)
 
     def _close(self) -> None:
         self._hand_over_all()
@@ -204,12 +204,12 @@ class SqliteStore(Desk):
 
 async def open_sqlite(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
     """Open, make or migrate the store in a file. Raises StoreUnusable with one clear sentence."""
-    return await asyncio.to_thread(partial(_open, Path(path), writer, clock, FULL))
+    return await aside(partial(_open, Path(path), writer, clock, FULL))
 
 
 async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
     """For tests that kill processes only: commits survive a kill, not a power cut. No URL leads here."""
-    return await asyncio.to_thread(partial(_open, Path(path), writer, clock, OFF))
+    return await aside(partial(_open, Path(path), writer, clock, OFF))
 
 
 def _open(path: Path, writer: str, clock: Clock, synchronous: int) -> SqliteStore:
