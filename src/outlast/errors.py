@@ -251,6 +251,15 @@ class StoreUnusable(OutlastError):
     code = "OUT-510"
 
 
+def no_store(url: str) -> StoreUnusable:
+    """What is said to who only reads, where there is no store yet: reading makes none, so a mistyped name is told."""
+    return StoreUnusable(
+        f"there is no store at {url}",
+        "it is made by the first run or worker, and none was started here yet",
+        "start a run: outlast run MODULE:NAME; or name another store with --store or OUTLAST_STORE",
+    )
+
+
 class Corrupt(OutlastError):
     """A row that breaks an invariant, before it is written or after it is read. Nothing is done with it.
 

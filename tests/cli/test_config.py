@@ -99,7 +99,7 @@ def test_the_level_of_logs_is_no_mistake(outlast: Terminal) -> None:
 
 def test_a_file_that_holds_no_secret_is_a_mistake(outlast: Terminal, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("\n")
-    answer = outlast("serve", env={"OUTLAST_AUTH__TOKENS_FILE": "tokens"})
+    answer = outlast("config", "show", env={"OUTLAST_AUTH__TOKENS_FILE": "tokens"})
     assert answer.code == 2 and "OUTLAST_AUTH__TOKENS_FILE names tokens, which is empty" in answer.err
 
 

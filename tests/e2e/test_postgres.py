@@ -168,10 +168,19 @@ def locked() -> Iterator[server.Server]:
 def test_a_first_mistake_is_told_in_words(
     locked: server.Server, user: str, database: str, says: str, does: str
 ) -> None:
-    answer = outlast(f"postgresql://{user}@127.0.0.1:{locked.port}/{database}", "runs", "ls")
+    answer = outlast(f"postgresql://{user}@127.0.0.1:{locked.port}/{database}", "dispatcher")
     assert answer.exit_code == LEFT, answer.output
     assert says in answer.output and does in answer.output
     assert "Traceback" not in answer.output and "wrong" not in answer.output and "right" not in answer.output
+
+
+def test_reading_makes_no_store(url: str) -> None:
+    """A schema that was mistyped is told, and tells so the next time too."""
+    mistyped = url + "_"
+    for words in (("runs", "ls"), ("doctor",), ("holds",), ("runs", "ls")):
+        answer = outlast(mistyped, *words)
+        assert answer.exit_code == LEFT and "there is no store at" in answer.output, answer.output
+        assert "outlast run MODULE:NAME" in answer.output and "schema=" in answer.output
 
 
 def test_a_server_that_is_not_there_is_told_in_words() -> None:

@@ -252,7 +252,7 @@ def test_a_head_that_does_not_come_ends_the_connection(folder_url: str, sent: by
 
 def test_a_second_head_that_does_not_come_ends_the_connection_too(folder_url: str) -> None:
     """Whoever has asked once has no more patience than others."""
-    with Running(folder_url, bounds=Bounds(head_s=1.0), worker=False) as service, connect(service) as slow:
+    with Running(folder_url, bounds=Bounds(head_s=3.0), worker=False) as service, connect(service) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         first = b""
         while not first.endswith(b"}}"):
@@ -264,7 +264,7 @@ def test_a_second_head_that_does_not_come_ends_the_connection_too(folder_url: st
 
 def test_a_head_that_came_leaves_its_body_its_own_time(folder_url: str) -> None:
     """By the time that a later one is cut for its head, this one's has come long ago."""
-    with Running(folder_url, bounds=Bounds(head_s=1.0), worker=False) as service, connect(service) as slow:
+    with Running(folder_url, bounds=Bounds(head_s=3.0), worker=False) as service, connect(service) as slow:
         slow.sendall(f"POST {START} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                      "Connection: close\r\nContent-Length: 2\r\n\r\n{".encode())  # fmt: skip
         with connect(service) as silent:

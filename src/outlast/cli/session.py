@@ -14,14 +14,13 @@ from outlast.cli.desk.local import Local
 from outlast.cli.desk.port import Desk
 from outlast.cli.screen import Screen
 from outlast.cli.settings import Settings, one_place
-from outlast.errors import InvalidInput, StoreUnusable
+from outlast.errors import InvalidInput
 from outlast.flow.people import EVERY_ROLE
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.open import is_there, open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor
-from outlast.telemetry.redact import redact
 from outlast.telemetry.traces import configure
 
 P = ParamSpec("P")
@@ -66,13 +65,7 @@ async def operations(
     the_store_itself(settings)
     configure()
     new = not is_there(settings.store)
-    if new and not make:
-        raise StoreUnusable(
-            f"there is no store at {redact(settings.store)}",
-            "it is made by the first run or worker, and none was started here yet",
-            "start a run: outlast run MODULE:NAME; or name another store with --store or OUTLAST_STORE",
-        )
-    store = await open_store(settings.store)
+    store = await open_store(settings.store, make=make)
     try:
         if new:
             Screen(settings).advice(f"new store {store.url} (choose another with --store or OUTLAST_STORE)")

@@ -7,7 +7,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
-from outlast.errors import Stale, StoreUnusable, to_install
+from outlast.errors import Stale, StoreUnusable, no_store, to_install
 from outlast.runtime.clocks import SystemClock, new_id, process_id
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
@@ -18,14 +18,15 @@ MEMORY = "memory:"
 POSTGRES = ("postgresql://", "postgres://")
 
 
-async def open_store(url: str, *, clock: Clock | None = None) -> Store:
+async def open_store(url: str, *, clock: Clock | None = None, make: bool = True) -> Store:
     """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH`,
     `postgresql://USER@HOST/DATABASE?schema=outlast`, or `memory:`.
 
-    A plain path that ends in .db is a SQLite file too. A store that has
-    no generation yet is given its first. Raises StoreUnusable with one sentence that says why not.
+    A plain path that ends in .db is a SQLite file too. A store that has no generation yet is given its first.
+    `make=False`: for who only reads, to whom a store that is not there yet is a mistyped name. Raises StoreUnusable
+    with one sentence that says why not.
     """
-    store = await _open(url, clock)
+    store = await _open(url, clock, make)
     if await store.load(META, GENERATION) is None:
         first = Generation(1, new_id("g_"), (await store.now()).business)
         try:
@@ -35,13 +36,13 @@ async def open_store(url: str, *, clock: Clock | None = None) -> Store:
     return store
 
 
-async def _open(url: str, clock: Clock | None) -> Store:
+async def _open(url: str, clock: Clock | None, make: bool) -> Store:
     """The store itself."""
     time = clock or SystemClock()
     if url == MEMORY or url.startswith("memory://"):
         return MemoryStore(MemoryCore(time), process_id("writer"))
     if url.startswith(POSTGRES):
-        return await _open_postgres(url, clock)
+        return await _open_postgres(url, clock, make)
     path = file_of(url)
     if path is None:
         raise StoreUnusable(
@@ -49,10 +50,12 @@ async def _open(url: str, clock: Clock | None) -> Store:
             "a store is named by sqlite:PATH, postgresql://… or memory:",
             "e.g. --store sqlite:outlast.db",
         )
+    if not make and not path.exists():
+        raise no_store(url)
     return await open_sqlite(path, writer=process_id("writer"), clock=time)
 
 
-async def _open_postgres(url: str, clock: Clock | None) -> Store:
+async def _open_postgres(url: str, clock: Clock | None, make: bool) -> Store:
     """Its driver is an extra, loaded where it is asked for. The server's clock is the store's, unless one is given."""
     try:
         postgres = import_module("outlast.store.postgres.store")
@@ -62,7 +65,7 @@ async def _open_postgres(url: str, clock: Clock | None) -> Store:
         raise StoreUnusable(
             "a PostgreSQL store needs the extra `postgres`", "asyncpg is not installed", to_install("postgres")
         ) from None
-    store: Store = await postgres.open_postgres(url, writer=process_id("writer"), clock=clock)
+    store: Store = await postgres.open_postgres(url, writer=process_id("writer"), clock=clock, make=make)
     return store
 
 

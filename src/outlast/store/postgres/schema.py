@@ -5,7 +5,7 @@ from typing import Any, Final
 import asyncpg
 
 from outlast.core.points import point
-from outlast.errors import StoreUnusable
+from outlast.errors import StoreUnusable, no_store
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.postgres.connect import Address
 
@@ -19,14 +19,18 @@ def spelt(statement: str) -> str:
     return statement.format(**TYPES).replace(" TEXT", ' TEXT COLLATE "C"')
 
 
-async def migrate(db: "asyncpg.Connection[Any]", address: Address) -> None:
-    """Make the schema, or bring it to this version. Raises StoreUnusable, asyncpg's errors.
+async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool = True) -> None:
+    """Make the schema, or bring it to this version; with `make=False` it has to be there. Raises StoreUnusable,
+    asyncpg's errors.
 
     Each step is one transaction under one advisory lock. Steps only add, so a worker of the version before, which
     names its columns, goes on writing while this runs and after it.
     """
-    if await _version(db, address) == SCHEMA:
+    found = await _version(db, address)
+    if found == SCHEMA:
         return
+    if not found and not make:
+        raise no_store(address.shown)
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", TURN, address.schema)
         if not await db.fetchval("SELECT to_regnamespace($1)", address.schema):

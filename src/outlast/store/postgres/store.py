@@ -59,10 +59,10 @@ class PostgresStore(Desk):
         self._thread.start()
 
     # --- life ----------------------------------------------------------------------------
-    async def open(self) -> None:
+    async def open(self, *, make: bool = True) -> None:
         """Bring the schema to this version, register the writer, begin to write. Raises StoreUnusable."""
         try:
-            await self._there(self._open())
+            await self._there(self._open(make))
         except (*AWAY, asyncpg.PostgresError) as error:
             await self.close()
             raise unusable(self._address, error) from error
@@ -70,17 +70,17 @@ class PostgresStore(Desk):
             await self.close()
             raise
 
-    async def _open(self) -> None:
-        await self._migrate()
+    async def _open(self, make: bool) -> None:
+        await self._migrate(make)
         for session, name in self._writers():
             await session.alone(partial(chores.register, writer=name), "register", receipt=False)
         self._tasks = Writer(self._session, self._urgent, self._wakes)
 
-    async def _migrate(self) -> None:
+    async def _migrate(self, make: bool = True) -> None:
         db = await connect(self._address, writes=True, answer_s=None)  # an index may take its time
         try:
             await insist_on_durability(db, self._address)
-            await migrate(db, self._address)
+            await migrate(db, self._address, make=make)
         finally:
             await db.close(timeout=5)
 
@@ -272,8 +272,9 @@ def _refuse_closed(tickets: list[Ticket]) -> None:
     deliver(tickets)
 
 
-async def open_postgres(url: str, *, writer: str, clock: Clock | None = None) -> PostgresStore:
-    """Open, make or migrate the store at a URL. `clock`: in simulation; else the server's own. Raises StoreUnusable."""
+async def open_postgres(url: str, *, writer: str, clock: Clock | None = None, make: bool = True) -> PostgresStore:
+    """Open, make or migrate the store at a URL. `clock`: in simulation; else the server's own. `make=False`: one that
+    is not there is not made. Raises StoreUnusable."""
     store = PostgresStore(Address.parse(url), writer, clock)
-    await store.open()
+    await store.open(make=make)
     return store
