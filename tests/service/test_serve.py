@@ -84,7 +84,9 @@ def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
                     pass  # the stream ends with the service
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
-        assert "Stopped. Every run is safe" in err and "outlast serve flows.py" in err and "Traceback" not in err
+        assert (
+            "Stopped. Every run is safe" in err and "outlast serve flows.py --port 0" in err and "Traceback" not in err
+        )
 
 
 def test_no_other_address_without_credentials(folder: Path) -> None:

@@ -99,7 +99,7 @@ def test_all_stop_with_it_and_streams_end(folder: Path) -> None:
             for _ in lines:
                 pass
         _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0 and "outlast serve flows.py --processes 2" in err, err
+        assert process.returncode == 0 and "outlast serve flows.py --port 0 --processes 2" in err, err
         assert "Traceback" not in err and len(err.splitlines()) == 2, "one says that it stopped, not each"
         assert not any(is_there(each) for each in children)
 

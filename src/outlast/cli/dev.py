@@ -13,7 +13,7 @@ import click
 
 from outlast.cli.failure import OK, interrupted
 from outlast.cli.modules import load_workflows, split
-from outlast.cli.serve import extra, run_service
+from outlast.cli.serve import extra, port_option, run_service
 from outlast.cli.session import settings_now, the_store_itself
 from outlast.cli.settings import Command, Settings, env_of, words_of
 from outlast.cli.stopping import SLOW_S, slowly
@@ -28,7 +28,7 @@ STOP_S: Final = 40.0  # and this long when all stops: more than `serve` takes
 
 @click.command(cls=Command)
 @click.argument("module", metavar="FILE")
-@click.option("--port", type=click.IntRange(0, 65_535), default=7168, help="The port; 0: one that is free [7168].")
+@port_option
 @click.option("--once", is_flag=True, hidden=True, help="The process that serves until the code changes.")
 def dev(module: str, port: int, once: bool) -> None:
     """Serve FILE on this machine while you write it: every change of the code begins anew, and runs go on.

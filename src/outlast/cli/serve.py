@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -28,15 +28,20 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.serve import Serving, eyes, worker_of
-from outlast.runtime.settings import load
+from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.webhooks import dispatching, reach_of
 from outlast.telemetry import Counters
+
+port_option: Final = click.option(
+    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT,
+    help=f"The port; 0: one that is free [{DEFAULT_PORT}].",
+)  # fmt: skip
 
 
 @click.command(cls=Command)
 @click.argument("module", metavar="MODULE[:NAME]", required=False)
-@click.option("--host", default="127.0.0.1", help="The address to listen on; others than loopback take credentials.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=7168, help="The port; 0: one that is free [7168].")
+@click.option("--host", default=DEFAULT_HOST, help="The address to listen on; others than loopback take credentials.")
+@port_option
 @click.option(
     "--processes", type=click.IntRange(1, 64), default=1, metavar="N",
     help="Answer HTTP in so many processes at this port; this one walks runs and sends webhooks [1].",
@@ -73,8 +78,9 @@ def serve(
     settings = settings_now()
     log_to_stderr(first=not one_of_several)
     served = load_workflows(module) if module else []
-    many = f" --processes {processes}" if processes > 1 else ""
-    again = f"outlast serve{f' {module}' if module else ''}{many}"
+    usual = (("host", host, DEFAULT_HOST), ("port", port, DEFAULT_PORT), ("processes", processes, 1))
+    given = "".join(f" --{option} {value}" for option, value, default in usual if value != default)
+    again = f"outlast serve{f' {module}' if module else ''}{given}"
     code = run_service(
         settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
         dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,

@@ -34,6 +34,7 @@ FILE: Final = "_FILE"
 TOML: Final = "outlast.toml"
 PYPROJECT: Final = "pyproject.toml"
 DEFAULT_STORE: Final = "sqlite:outlast.db"
+DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7168  # 168 hours
 ALONE: Final = frozenset(
     {"TRACEBACK", "LOG_LEVEL", "WORLD", "PYTHON", "TEST_POSTGRES", "BENCH_DIR", "BENCH_POSTGRES"}
@@ -86,7 +87,7 @@ class LivenessTimes(Section):
 class Serve(Section):
     """The HTTP service."""
 
-    host: str = Field(default="127.0.0.1", description="The address it binds to; any but loopback takes [auth].")
+    host: str = Field(default=DEFAULT_HOST, description="The address it binds to; any but loopback takes [auth].")
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535, description="0: one that is free.")
     processes: int = Field(default=1, ge=1, le=64, description="How many answer HTTP at this port.")
     proxies: Words = Field(default=(), description="Addresses whose X-Forwarded-For is believed.")
@@ -138,7 +139,7 @@ class Webhooks(Section):
 class MetricsPort(Section):
     """Where `worker` and `dispatcher` answer Prometheus; `serve` does at its own port."""
 
-    host: str = Field(default="127.0.0.1", description="The address; any but loopback takes a token.")
+    host: str = Field(default=DEFAULT_HOST, description="The address; any but loopback takes a token.")
     port: int | None = Field(default=None, ge=0, le=65_535, description="Not set: none. 0: one that is free.")
     token: SecretStr = Field(default=SecretStr(""), description="The bearer token that is asked for; not set: none.")
 

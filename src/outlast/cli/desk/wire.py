@@ -9,6 +9,7 @@ import httpx
 
 from outlast import errors
 from outlast.runtime.clocks import new_id
+from outlast.runtime.settings import DEFAULT_PORT
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
@@ -28,7 +29,7 @@ def base_of(url: str) -> str:
         raise errors.InvalidInput(
             "this is no address of a service",
             "it is http:// or https://, a host, perhaps a port and a path; credentials go to OUTLAST_TOKEN",
-            "e.g. --url http://127.0.0.1:7168",
+            f"e.g. --url http://127.0.0.1:{DEFAULT_PORT}",
         )
     return url.rstrip("/").removesuffix(API).rstrip("/")
 
