@@ -117,6 +117,7 @@ SITUATIONS: dict[str, Seen] = {
         Seen(waits("signal", "paid", until=T + 24 * HOUR, then="goes on without it"), NOW, **SERVED)
     ),
     "a signal, without an end": (Seen(waits("signal", "paid"), NOW, **SERVED)),
+    "a signal that did not fit": (Seen(waits("signal", "paid"), NOW, notes=(note("signal", "paid"),), **SERVED)),
     "a signal that came": (
         Seen(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, notes=(note("signal", "paid"),), **SERVED)
     ),

@@ -31,6 +31,7 @@ SENTENCES = {
     ),
     "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
     "a signal, without an end": "r1 waits for the signal paid, without an end.",
+    "a signal that did not fit": "r1 waits for the signal paid, without an end; 1 came whose data it cannot read.",
     "a signal that came": "r1 goes on: the signal paid came 3s ago; w-1 takes it.",
     "collecting": "r1 has 2 of 5 signals bids and waits for more, for another 3h.",
     "an approval": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",

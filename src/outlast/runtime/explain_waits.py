@@ -114,10 +114,11 @@ def _signal(seen: Seen, wait: WaitingFor) -> Part:
     left = f"for another {seen.left(wait.until)}" if wait.until else "without an end"
     row = next((w for w in seen.waits if w.name == wait.what and w.visit == seen.run.visit), None)
     send = f"outlast signal {seen.run.run} {wait.what} --data '{{…}}'"
-    if row is None or row.kind != "collect":
-        return _timed(seen, wait, f"waits for the signal {wait.what}, {left}", send)
     spent = {n for w in seen.waits if w.status is WaitStatus.BOUND for n in bound_notes(w)}
     came = [n for n in seen.notes if n.kind == "signal" and n.name == wait.what and n.n not in spent]
+    if row is None or row.kind != "collect":
+        unfit = f"; {len(came)} came whose data it cannot read" if came else ""
+        return _timed(seen, wait, f"waits for the signal {wait.what}, {left}{unfit}", send)
     of = f"{len(came)} of {row.most}" if row.most else f"{len(came)}"
     clause = f"has {of} signals {wait.what} and waits for more, {left}"
     return _timed(seen, wait, clause, send)
