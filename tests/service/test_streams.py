@@ -16,6 +16,7 @@ from outlast.errors import Unavailable
 from outlast.service import live
 from outlast.service.listener import BUFFER, BUFFER_BYTES, Listener
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
+from tests.service.test_serve import eventually
 
 STREAM = {"Accept": "text/event-stream"}
 
@@ -178,7 +179,7 @@ def test_a_stream_that_comes_while_the_service_stops_does_not_hold_it_up(folder_
         for path in (f"/v1/runs/{run}/events", "/v1/events"):
             with stream(service, path) as events:
                 list(events)
-        assert len(service.house.live) == 0
+        eventually(lambda: len(service.house.live) == 0)
 
 
 def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:

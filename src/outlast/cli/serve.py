@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from outlast.cli.failure import CONFLICT, OK, OUR_FAULT
 from outlast.cli.liveness import liveness_of, liveness_options
@@ -78,9 +79,7 @@ def serve(
     settings = settings_now()
     log_to_stderr(first=not one_of_several)
     served = load_workflows(module) if module else []
-    usual = (("host", host, DEFAULT_HOST), ("port", port, DEFAULT_PORT), ("processes", processes, 1))
-    given = "".join(f" --{option} {value}" for option, value, default in usual if value != default)
-    again = f"outlast serve{f' {module}' if module else ''}{given}"
+    again = f"outlast serve{f' {module}' if module else ''}{_given(host=host, port=port, processes=processes)}"
     code = run_service(
         settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
         dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
@@ -88,6 +87,13 @@ def serve(
         processes=1 if one_of_several else processes, module=module or "",
     )  # fmt: skip
     click.get_current_context().exit(code)
+
+
+def _given(**options: str | int) -> str:
+    """Of these options those that stand on the line: what a setting says, it says again."""
+    source = click.get_current_context().get_parameter_source
+    here = [name for name in options if source(name) is ParameterSource.COMMANDLINE]
+    return "".join(f" --{name} {options[name]}" for name in here)
 
 
 @dataclass(frozen=True)
