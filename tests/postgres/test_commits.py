@@ -1,6 +1,7 @@
 """What is acknowledged is there, what is refused is not, and a COMMIT without an answer is asked after (S-7…S-9)."""
 
 import asyncio
+import itertools
 import threading
 from typing import Any
 
@@ -166,16 +167,28 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
         while await db.fetchval("SHOW synchronous_standby_names") != standbys:  # noqa: ASYNC110 - the server reads it soon
             await asyncio.sleep(0.01)
 
+    async def waits(db: "asyncpg.Connection[Any]", other: "asyncpg.Connection[Any]") -> "asyncio.Task[Any]":
+        """A commit that waits for a standby: what a session shows of the names, the checkpointer tells commits later."""
+        for n in itertools.count():
+            commit = asyncio.create_task(other.execute(f"CREATE TABLE probe_{n} ()"))
+            while not commit.done():
+                if await db.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
+                    return commit
+        raise AssertionError("unreachable")
+
     async def live() -> None:
         store = await open_postgres(f"{own.url}?schema={schema}", writer="w")
         store._session._answer_s = 1.0
         await store._session.drop()
         await store.commit(make.start(make.run_row()))
-        db = await asyncpg.connect(own.url)
+        db, other = await asyncpg.connect(own.url), await asyncpg.connect(own.url)
         await names(db, "nobody")
+        commit = await waits(db, other)
         with pytest.raises(Uncertain):
             await store.commit(make.post(make.note_row(payload=b"here alone")))
         await names(db, "")
+        await commit
+        await other.close()
         await db.close()
         await store.commit(make.post(make.note_row(payload=b"later")))
         assert [note.payload for note in await make.notes(store)] == [b"here alone", b"later"]
