@@ -168,7 +168,7 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
             await asyncio.sleep(0.01)
 
     async def waits(db: "asyncpg.Connection[Any]", other: "asyncpg.Connection[Any]") -> "asyncio.Task[Any]":
-        """A commit that waits for a standby: what a session shows of the names, the checkpointer tells commits later."""
+        """A commit that waits for a standby: what a session shows, the checkpointer tells commits later."""
         for n in itertools.count():
             commit = asyncio.create_task(other.execute(f"CREATE TABLE probe_{n} ()"))
             while not commit.done():
