@@ -209,6 +209,7 @@ def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
 def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten slow answers outlast the claim by far, and nobody takes over."""
     short_claims(monkeypatch, 1_800, 1_200)
+    monkeypatch.setattr(lane, "IDLE_LOOK", 100)  # who lost the race for the claim looks again long before the end
 
     async def slow(got: Got, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.3)
