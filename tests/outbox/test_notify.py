@@ -37,7 +37,11 @@ def attention() -> Attention:
 @pytest.mark.parametrize(
     "behaviour", [silent, dripping, answer(500), answer(302)], ids=["silent", "dripping", "500", "302"]
 )
-def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(behaviour: Behaviour) -> None:
+def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(
+    behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlast.engine.notices.NOTICE_TIMEOUT", 60_000)  # the engine's own end, for any notifier
+
     async def live() -> None:
         async with Receiver(behaviour).listening() as receiver:
             counters = Counters()
