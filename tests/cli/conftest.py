@@ -24,7 +24,7 @@ from outlast.runtime.watch import until
 from tests import forked
 
 MODULE = str(Path(__file__).with_name("refunds.py"))
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 # Liveness of the tests' workers: a dead one is replaced within a second, and doubts may soon be settled.
 SHORT = Liveness(
     heartbeat_window=900,

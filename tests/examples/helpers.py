@@ -25,7 +25,7 @@ from examples.negotiation.record import Arrived, Entry, Offered, read
 from examples.negotiation.samples import sample
 
 ROOT = Path(__file__).parents[2]
-GIVE_UP_S = 30
+GIVE_UP_S = 60
 """Only a test that is broken waits so long."""
 
 SKUS = ("sheet-1208", "box-m")

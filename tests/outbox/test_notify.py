@@ -70,7 +70,7 @@ def test_an_endless_answer_is_not_read() -> None:
     async def live() -> None:
         async with Receiver(endless).listening() as receiver:
             run: Run = run_row()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await HttpNotifier(receiver.url).notify(run, [attention()])
             assert receiver.got[0].event["reasons"][0]["detail"] == "first line"
             assert sent < 32 * MIB, "what the sockets hold"

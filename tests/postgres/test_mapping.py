@@ -20,7 +20,7 @@ from tests.postgres import server
 from tests.postgres.test_plain import opened, taken
 
 HOUR = 3_600_000
-PATIENCE_S = 30
+PATIENCE_S = 60
 ASLEEP = "it falls asleep"
 WAITS = (
     "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'run' AND NOT l.granted"

@@ -16,7 +16,7 @@ from outlast.testing.conformance import subject as make
 from tests.postgres import server
 from tests.postgres.proxy import Wire, wire
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 SOON_S = 0.5
 
 

@@ -19,7 +19,7 @@ from outlast.store.postgres.store import open_postgres
 
 LIVE = Liveness(heartbeat_window=6_000, heartbeat_every=200, drain_grace=200)
 LOOKS = 5  # of the skewed replica at the other's lease
-PATIENCE_S = 30
+PATIENCE_S = 60
 HOUR_MS = 3_600_000
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from outlast import NotNow, Refused
 from outlast.core.budget import Liveness
-from outlast.core.machine import EffectStatus, RunStatus
+from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
 from outlast.core.overlay import attention_of
 from outlast.core.rows import EFFECT, RUN, STORE, WORKER, Effect, Run, Worker
 from outlast.engine.heartbeat import closed
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import DefinitionError
+from outlast.errors import DefinitionError, Stale
 from outlast.flow import NoUndo, activity
 from outlast.runtime.fsck.look import Fsck
 from outlast.runtime.open import open_store
@@ -61,6 +61,17 @@ class Office:
         self.workers.append(worker)
         self.tasks.append(asyncio.create_task(worker.run()))
         return worker
+
+    async def close_row_of(self, worker: WorkerProcess) -> None:
+        """Close a live worker's row. A renewal may come between the read and the write: then read again."""
+        while True:
+            row = await self.store.load(WORKER, (STORE, worker.id))
+            assert isinstance(row, Worker)
+            try:
+                await self.store.commit(closed(row))
+                return
+            except Stale:
+                assert row.status is LeaseStatus.ALIVE
 
     async def start(self, run: str = "r1", **given: Any) -> None:
         await self.people.start("credits", {"how": "plain", **given}, run_id=run)
@@ -334,9 +345,7 @@ def test_a_holder_that_was_replaced_while_the_body_ran_commits_nothing(url: str)
             await here.start_and_stand()
             old = await here.run()
             zombies = bank.books
-            worker = await here.store.load(WORKER, (STORE, here.workers[0].id))
-            assert isinstance(worker, Worker)
-            await here.store.commit(closed(worker))  # as one that takes it for dead does
+            await here.close_row_of(here.workers[0])  # as a worker does that takes it for dead
             bank.books = bank.Books()
             here.hire()
             await here.until(lambda row: row.owner == here.workers[1].id)

@@ -83,13 +83,13 @@ async def _play(url: str) -> None:
                 return True if f'"kind":"{kind}"' in (await ops.run(run)).waiting_for else None
 
             for run in ("r-done", "r-no", "r-asks", "r-word"):
-                assert await until(store, lambda run=run: waits(run, "approval"), within_s=30)  # type: ignore[misc]
+                assert await until(store, lambda run=run: waits(run, "approval"), within_s=60)  # type: ignore[misc]
             asked = {a.run: a.id for a in (await ops.approvals())[0]}
             await ops.reject(asked["r-no"], reason="no")
             await ops.approve(asked["r-done"])
             await ops.approve(asked["r-word"])
             for run in ("r-done", "r-word"):
-                assert await until(store, lambda run=run: waits(run, "signal"), within_s=30)  # type: ignore[misc]
+                assert await until(store, lambda run=run: waits(run, "signal"), within_s=60)  # type: ignore[misc]
             await ops.signal("r-done", "word", {"text": "go"}, signal_id="s1")
             await runtime.finished("r-done")
             await runtime.finished("r-no")

@@ -30,7 +30,7 @@ class Nothing(BaseModel):
 
 STALL_MS = 200
 LIVE = Liveness(heartbeat_window=3_000, heartbeat_every=50, loop_stall_max=STALL_MS)
-PATIENCE_S = 20
+PATIENCE_S = 60
 still = Workflow("still", state=Nothing)
 
 

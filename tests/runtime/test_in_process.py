@@ -21,7 +21,7 @@ from outlast.runtime.serve import Serving, worker_of
 from outlast.runtime.watch import until
 from outlast.store.port import Store
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 LIVE = Liveness(heartbeat_window=900, heartbeat_every=300, drain_grace=5_000)
 
 

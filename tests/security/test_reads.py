@@ -37,7 +37,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
             async def asked() -> str | None:
                 return next((row.id for row in await ops.approvals_of(run)), None)
 
-            approval = str(await until(store, asked, within_s=30))
+            approval = str(await until(store, asked, within_s=60))
         hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
         ids = {**NOBODYS, "run": run, "approval": approval, "name": "payment", "webhook": hook,
                "effect": effect_id(run, 1, "x")}  # fmt: skip

@@ -62,7 +62,7 @@ async def theirs(store: Store) -> dict[str, str]:
         async def asked() -> str | None:
             return next((row.id for row in await ops.approvals_of(run)), None)
 
-        approval = str(await until(store, asked, within_s=30))
+        approval = str(await until(store, asked, within_s=60))
     hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
     return {"run": run, "approval": approval, "name": "said", "effect": effect_id(run, 1, "pay"), "webhook": hook,
             "delivery": f"{hook}:{run}:1"}  # fmt: skip

@@ -221,10 +221,10 @@ def test_an_export_has_no_secret_and_can_be_verified(page: str) -> None:
             async def ended() -> bool | None:
                 return is_over(await ops.run(started.run)) or None
 
-            approval = await until(store, asked, within_s=30)
+            approval = await until(store, asked, within_s=60)
             assert approval is not None
             await ops.approve(approval, reason="fine")
-            assert await until(store, ended, within_s=30)
+            assert await until(store, ended, within_s=60)
         return await export(ops, started.run), await export(ops, started.run, whole=True)
 
     shown, whole = asyncio.run(story())

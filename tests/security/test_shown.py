@@ -130,7 +130,7 @@ def test_what_the_approver_sees_is_what_is_done(tmp_path: Path, given: dict[str,
             async def ended() -> bool | None:
                 return is_over(await ops.run(run)) or None
 
-            approval = await until(store, asked, within_s=30)
+            approval = await until(store, asked, within_s=60)
             page = await asyncio.to_thread(typed, "approvals", "show", str(approval))
             plan = page[page.index("    {") :].split("\n→")[0]
             assert json.loads(plan) == {"given": given}, "the page shows every argument, and nothing else"
@@ -144,7 +144,7 @@ def test_what_the_approver_sees_is_what_is_done(tmp_path: Path, given: dict[str,
                 assert only["arguments"] == {"given": given} and only["warnings"] and view["warnings"]
             assert "beware" in page and "beware!" in await asyncio.to_thread(typed, "approvals", "ls")
             await ops.approve(str(approval), reason="fine")
-            assert await until(store, ended, within_s=30)
+            assert await until(store, ended, within_s=60)
             (effect,) = await ops.effects(run)
         assert [given] == PAID and json.loads(effect.args) == {"given": given}
         await store.close()

@@ -22,7 +22,7 @@ from outlast.service.process import Process
 from outlast.service.sockets import listen, url_of
 from tests.service import flows
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls)
 
 

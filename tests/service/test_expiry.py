@@ -142,7 +142,7 @@ def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) 
             return
 
         answer = streams.EventStream(frames(), listener, leave=left.append, expired=at_once)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await answer({"type": "http"}, never, never)
         assert left == [listener]
 
@@ -163,7 +163,7 @@ def test_a_fault_of_a_stream_is_told_and_a_caller_who_went_is_none(fault: Except
             await asyncio.Event().wait()
 
         answer = streams.EventStream(frames(), Listener("acme", ""), leave=lambda listener: None, expired=never)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await answer({"type": "http"}, never, send)
 
     with pytest.raises(RuntimeError, match="ours") if told else contextlib.nullcontext():
@@ -237,6 +237,6 @@ async def _listening() -> bool:
 
 
 async def _until(true: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - what others do is looked at
             await asyncio.sleep(0.02)
