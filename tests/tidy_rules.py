@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from types import ModuleType
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 FUNCTION_DEPTH_MAX = 4
 
