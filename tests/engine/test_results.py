@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from outlast.core.limits import RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
 from outlast.core.rows import RESULT, Result
 from outlast.errors import InvalidInput, LimitExceeded, NotStorable
-from outlast.flow import Context, Failed, NoUndo, Refused, Workflow, activity, lookup
+from outlast.flow import Context, Failed, Workflow
 from tests.engine.world import QUIET, Go, Receiver, Slow, World, write
 
 pytestmark = pytest.mark.req("CKP-4")
@@ -286,97 +286,3 @@ async def test_more_than_a_walk_can_repeat_is_refused(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     assert world.reasons() == ["exception"] and len(results(world)) == RESULTS_PER_VISIT_MAX
-
-
-# --- nothing there is not broken -------------------------------------------------------------------------
-def sourced(failing: int, of: int, **options: Any) -> Workflow[Any]:
-    """Asks `of` pages, of which the first `failing` say no, and emits what the others have."""
-    flow = Workflow("sourced", state=Go, **options)
-
-    @lookup(key="page/{n}", paid=False)
-    async def page(n: int) -> list[int]:
-        if n < failing:
-            raise Refused("gone")
-        return [n]
-
-    @flow.node(start=True)
-    async def produce(ctx: Context[Go]) -> None:
-        answers = await ctx.do_all({n: page.plan(n) for n in range(of)}, refused="return")
-        for n, found in answers.items():
-            if isinstance(found, list):
-                await ctx.emit({"n": n}, key=f"page/{n}")
-
-    return flow.validate()
-
-
-@pytest.mark.req("OUT-4")
-@pytest.mark.parametrize("no_results", ["complete", "ask", "fail"])
-@pytest.mark.parametrize(("failing", "of"), [(0, 0), (3, 4)])
-async def test_an_empty_source_and_a_partly_broken_one_complete(
-    world: World, failing: int, of: int, no_results: Any
-) -> None:
-    flow = sourced(failing, of, no_results=no_results)
-    world.worker(flow)
-    await world.start(flow)
-    assert world.status() == "completed" and len(results(world)) == of - failing
-
-
-@pytest.mark.req("OUT-4")
-async def test_a_broken_stage_fails_with_its_event(world: World) -> None:
-    flow = sourced(4, 4, no_results="fail")
-    world.worker(flow)
-    await world.start(flow)
-    assert world.status() == "failed" and world.verbs()[-1] == "failed"
-    assert world.last_event()["reason"] == "it produced no result, and 4 of its 4 calls failed"
-
-
-@pytest.mark.req("OUT-4")
-@pytest.mark.parametrize(("choice", "ends"), [("continue", "completed"), ("fail", "failed")])
-async def test_a_person_is_asked_where_the_workflow_says_so(world: World, choice: str, ends: str) -> None:
-    flow = sourced(4, 4, no_results="ask")
-    world.worker(flow)
-    await world.start(flow)
-    assert world.status() == "waiting" and world.reasons() == ["results_missing"]
-    assert "4 of its 4 calls failed" in world.attention()[0].detail
-    await world.answer("results_missing", choice)
-    assert world.status() == ends and world.reasons() == []
-
-
-@pytest.mark.req("OUT-4")
-async def test_continue_lets_it_complete(world: World) -> None:
-    flow = sourced(1, 1, no_results="ask")
-    world.worker(flow)
-    await world.start(flow)
-    await world.go_on()
-    assert world.status() == "completed"
-
-
-@pytest.mark.req("OUT-4")
-async def test_what_a_person_said_stands_until_the_run_ends(world: World) -> None:
-    """An operator's stop sign parks the walk between the answer and the end: nobody is asked twice."""
-    flow = sourced(1, 1, no_results="ask")
-    world.worker(flow)
-    await world.start(flow)
-    await world.hold("workflow/sourced")
-    await world.answer("results_missing", "continue")
-    assert world.status() == "waiting"
-    await world.release("workflow/sourced")
-    await world.pass_(QUIET)
-    assert world.status() == "completed" and world.reasons() == []
-
-
-@pytest.mark.req("OUT-4")
-async def test_a_refused_write_counts_too(world: World) -> None:
-    flow = Workflow("writes", state=Go, no_results="fail")
-
-    @activity(key="order/{n}", undo=NoUndo("nothing to undo"))
-    async def order(n: str) -> str:
-        raise Refused("no")
-
-    @flow.node(start=True)
-    async def produce(ctx: Context[Go]) -> None:
-        await ctx.do_all({"1": order.plan("1")}, refused="return")
-
-    world.worker(flow)
-    await world.start(flow)
-    assert world.status() == "failed"

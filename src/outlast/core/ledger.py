@@ -5,7 +5,7 @@ All but `testify` are fenced by the holder's epoch and visit (S-15): a holder th
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
@@ -242,6 +242,18 @@ def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
 def remember(run: Run, memo: Memo) -> Commit:
     """The value of a lookup: the same answer for every later walk of its scope."""
     return Commit((Put(MEMO, memo, 0),), fence(run), label=f"{run.run} remember {memo.key}")
+
+
+UNANSWERED: Final = "unanswered/"  # before a lookup's key: it was asked for the last time, and failed
+
+
+def unanswered(run: Run, memo: Memo) -> Commit:
+    """Keep the trace of a lookup that failed for good, without an answer: the next walk asks again, the end counts it.
+
+    `memo` is the row that its answer would have had, with the error in place of the answer.
+    """
+    assert memo.error and memo.response is None, "a trace holds an error and no answer"
+    return remember(run, memo._replace(key=UNANSWERED + memo.key, activity=""))
 
 
 def remember_all(run: Run, memos: Sequence[Memo]) -> Commit:

@@ -6,14 +6,16 @@ from typing import Any
 
 from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows import Memo
 from outlast.engine.calls import Attempt
 from outlast.engine.conflict import contradiction, uses_recorded
 from outlast.engine.inquiry import durations, millis
-from outlast.engine.ledger import EffectKey
+from outlast.engine.ledger import EffectKey, Lost, Moved, StoreAway
 from outlast.engine.outcome import asked_to_wait, is_transient
 from outlast.engine.room import room
-from outlast.engine.walk import Walk
+from outlast.engine.walk import Unresolved, Walk
+from outlast.errors import StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
 from outlast.telemetry.redact import redact
@@ -51,10 +53,27 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
     try:
         response = activity.response_codec.dump(await _call(walk, activity, call))
     except Refused as refused:
-        error = json.dumps({"code": refused.code, "detail": redact(refused.detail)})
-    memo = Memo(
-        tenant=run.tenant,
-        run=run.run,
+        error = _error(refused.code, refused.detail)
+    except (Lost, Moved, StoreAway, StoreError, Unresolved):
+        raise
+    except Exception as raised:  # raised into the author's code, which may catch it; the next walk asks again
+        _keep_trace(walk, activity, call, ident, raised)
+        raise
+    memo = _memo(walk, activity, call, ident, response, error)
+    commit = moves.remember(run, memo)
+    if activity.paid:
+        await walk.ledger.land(commit)
+    else:
+        walk.ledger.submit(commit)
+    return _value(activity, memo)
+
+
+def _memo(
+    walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, response: bytes | None, error: str
+) -> Memo:
+    return Memo(
+        tenant=walk.ledger.run.tenant,
+        run=walk.ledger.run.run,
         visit=ident[0],
         key=ident[1],
         activity=activity.name,
@@ -63,12 +82,19 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
         error=error,
         at=walk.ledger.now.business,
     )
-    commit = moves.remember(run, memo)
-    if activity.paid:
-        await walk.ledger.land(commit)
-    else:
-        walk.ledger.submit(commit)
-    return _value(activity, memo)
+
+
+def _keep_trace(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception) -> None:
+    """Keep one row of a lookup that failed for good, if its workflow counts failures at its end (OUT-4)."""
+    visit, key = ident
+    if walk.workflow.no_results == "complete" or (visit, moves.UNANSWERED + key) in walk.ledger.memos:
+        return
+    error = _error(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
+    walk.ledger.submit(moves.unanswered(walk.ledger.run, _memo(walk, activity, call, ident, None, error)))
+
+
+def _error(code: str, detail: str) -> str:
+    return json.dumps({"code": code, "detail": redact(detail)})
 
 
 async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:

@@ -5,18 +5,19 @@ same key. A chunk and the move after it are in one chain, so no event counts a r
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
 
 from outlast.core.codec import canonical
+from outlast.core.ledger import UNANSWERED
 from outlast.core.limits import KEY_BYTES_MAX, NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.results import CHUNK_BYTES, CHUNK_ROWS, emit
-from outlast.core.rows import RESULT, Result
-from outlast.engine.ledger import Ledger
+from outlast.core.rows import RESULT, Memo, Result
+from outlast.engine.ledger import EffectKey, Ledger
 from outlast.errors import InvalidInput, LimitExceeded
 
 
@@ -145,13 +146,21 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
 
 
 async def why_empty(ledger: Ledger) -> str:
-    """Why a run that ends without a result is no success; '' where it has one, or none of its calls failed: then its
-    source was empty. What failed is counted from the rows, at the end (OUT-4)."""
-    run = ledger.run
-    refused = [e for e in ledger.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes]
-    failed = len(refused) + sum(1 for memo in ledger.memos.values() if memo.error)
+    """Return why a run that ends without a result is no success; '' if it has one, or if none of its calls failed.
+
+    Failures are counted from the rows, at the end (OUT-4).
+    """
+    run, memos = ledger.run, ledger.memos
+    failed = sum(1 for e in ledger.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
+    failed += sum(1 for ident, memo in memos.items() if memo.error and not _answered_later(memos, ident))
     if not failed or await ledger.store.count(RESULT, (run.tenant, run.run)):
         return ""
     made = failed + sum(1 for e in ledger.effects.values() if e.status is EffectStatus.DONE)
-    made += sum(1 for memo in ledger.memos.values() if memo.activity and not memo.error)
+    made += sum(1 for memo in memos.values() if memo.activity and not memo.error)
     return f"it produced no result, and {failed} of its {made} calls failed"
+
+
+def _answered_later(memos: Mapping[EffectKey, Memo], ident: EffectKey) -> bool:
+    """True for the trace of a failed lookup that a later walk of its visit got an answer to."""
+    visit, key = ident
+    return not memos[ident].activity and key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos

@@ -48,6 +48,11 @@ def reach_of(fn: Callable[..., Any]) -> Reach:
     return Reach(tuple(sorted(activities)), waits, returns, is_open)
 
 
+def emits(fn: Callable[..., Any]) -> bool:
+    """True if this node's function or a helper that it names mentions `emit`: its runs can produce results."""
+    return any("emit" in _names(each.__code__) for each in _functions(inspect.unwrap(fn), {}))
+
+
 def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
     """The function and every helper it names, breadth first; activities are noted on the way."""
     seen: dict[int, Any] = {id(fn): fn}

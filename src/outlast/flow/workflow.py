@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
@@ -17,6 +18,7 @@ from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
 from outlast.flow.policy import Policy
+from outlast.flow.reach import emits
 from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous
 from outlast.flow.source import locals_of_caller, where_called, where_of
 from outlast.flow.visible import activities_seen_by
@@ -40,8 +42,9 @@ class Workflow(Generic[S]):
     asked before each write (default: allow). `input` is the model of what starts a run; its fields become fields of
     the state. Without it, the input is the state's required fields. `slot_while_waiting=False` gives the run's
     admission slot back while it waits. `no_results`: what becomes of a run that is about to complete without a result
-    (`ctx.emit`) although calls of it were refused: it completes, a person is asked (attention `results_missing`), or
-    it fails; one whose calls all went well had nothing to produce, and completes. Raises DefinitionError.
+    (`ctx.emit`) although calls of it failed: it completes, a person is asked (attention `results_missing`), or it
+    fails. Default: it fails if a node, or a helper that a node names, mentions `emit`; otherwise it completes. A run
+    whose calls all went well had nothing to produce, and completes. Raises DefinitionError.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Workflow(Generic[S]):
         policy: Policy | None = None,
         input: type[BaseModel] | None = None,  # noqa: A002 - the word an author expects
         slot_while_waiting: bool = True,
-        no_results: Literal["complete", "ask", "fail"] = "complete",
+        no_results: Literal["complete", "ask", "fail"] | None = None,
     ) -> None:
         self.where: Final = where_called(1)
         self.name: Final = name
@@ -68,7 +71,7 @@ class Workflow(Generic[S]):
         self.policy: Final = policy
         self.input: Final = input
         self.slot_while_waiting: Final = slot_while_waiting
-        self.no_results: Final = no_results
+        self._no_results: Final = no_results
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
             state,
@@ -198,6 +201,13 @@ class Workflow(Generic[S]):
         own = self.activities.get(name)
         return own if own is not None else cast(Activity[..., Any], ACTIVITIES.find(name))
 
+    @cached_property
+    def no_results(self) -> Literal["complete", "ask", "fail"]:
+        """Return the declared option, or the default that follows from what the nodes mention."""
+        if self._no_results is not None:
+            return self._no_results
+        return "fail" if any(emits(node.fn) for node in self.nodes.values()) else "complete"
+
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
         """The state in which a run with this input starts. Raises InvalidInput with every problem at once."""
         try:
@@ -261,7 +271,7 @@ class Workflow(Generic[S]):
         self.nodes[node.name] = node
         self._activities = None
 
-    def _check_options(self, name: str, version: int, state: Any, input_: Any, no_results: str) -> None:
+    def _check_options(self, name: str, version: int, state: Any, input_: Any, no_results: str | None) -> None:
         def wrong(why: str, fix: str) -> DefinitionError:
             return DefinitionError(f"{self.title} ({self.where}) {why}", self.where, fix, where=self.where)
 
@@ -269,7 +279,7 @@ class Workflow(Generic[S]):
             raise wrong("has an unusable name", "use 1 to 100 letters, digits, dots, dashes or underscores")
         if type(version) is not int or version < 1:
             raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
-        if no_results not in ("complete", "ask", "fail"):
+        if no_results not in (None, "complete", "ask", "fail"):
             raise wrong(f"has no_results={no_results!r}", 'it is "complete", "ask" or "fail"')
         for what, model in (("state", state), ("input", input_)):
             if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
