@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from outlast.cli.session import local_actor
 from tests import forked
 from tests.docs.pages import ROOT, Block, blocks
 
@@ -38,6 +39,7 @@ MADE_UP = re.compile(
 )
 PLAIN = re.compile(r"outlast [^$|<>&;`\\\n]*")
 PORTS = ("7168", "7169", "4318")
+READER = "local:ana"  # the pages' name for the user of the machine
 TIME = re.compile(r"\b(\d+(\.\d+)? ?(ms|s|m|h|d))+\b")
 LEFT_OUT = "…"
 
@@ -103,10 +105,10 @@ class Terminal:
 
 
 def environment() -> dict[str, str]:
-    """What a reader's shell has: the installed commands, a user called ana, and nothing of ours."""
+    """Return what a reader's shell has: the installed commands, and no setting of Outlast."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTLAST_", "PYTEST_", "OTEL_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ours = {"LOGNAME": "ana", "COLUMNS": "200", "NO_COLOR": "1", "PYTHONWARNINGS": "default", "NO_PROXY": "127.0.0.1"}
+    ours = {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONWARNINGS": "default", "NO_PROXY": "127.0.0.1"}
     return {**kept, "PATH": path, **ours}
 
 
@@ -122,7 +124,7 @@ def play(page: Path, folder: Path, begin: Callable[[Path], dict[str, str]] = lam
     `begin`: prepares the folder, and says what stands here in the place of words of the page.
     """
     (folder / "examples").symlink_to(ROOT / "examples")
-    instead = {**{port: free_port() for port in PORTS}, **begin(folder)}
+    instead = {**{port: free_port() for port in PORTS}, READER: local_actor(()).name, **begin(folder)}
     env = {**environment(), "OUTLAST_SERVE__PORT": instead["7168"]}
     known = dict(instead)
     typed = 0

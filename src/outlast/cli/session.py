@@ -2,8 +2,8 @@
 
 import asyncio
 import functools
-import getpass
 import os
+import pwd
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec
@@ -27,11 +27,15 @@ P = ParamSpec("P")
 
 
 def local_actor(roles: Sequence[str]) -> Actor:
-    """The operating system's user, holding these roles, or all of them where none is named."""
+    """Return the user that the kernel names, holding these roles, or every role if none is named.
+
+    The environment has no say: a second name there would be a second person who approves.
+    """
+    uid = os.getuid()
     try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as in some containers
-        name = f"uid-{os.getuid()}"
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a user id without a name, as in some containers
+        name = f"uid-{uid}"
     if not roles:
         return Actor(f"local:{name}", EVERY_ROLE)
     return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
