@@ -219,3 +219,10 @@ def test_a_missing_index_would_be_seen(url: str) -> None:
         await store.close()
 
     asyncio.run(live())
+
+
+def test_a_shown_url_keeps_the_socket_that_leads_to_the_server() -> None:
+    shown = Address.parse("postgresql:///shop?host=/run/pg&port=5433&password=s3cret&schema=orders").shown
+    assert shown == "postgresql:///shop?host=/run/pg&port=5433&schema=orders"
+    again = Address.parse(shown)
+    assert again.shown == shown and again.schema == "orders"

@@ -10,6 +10,7 @@ import asyncpg
 from outlast.errors import StoreUnusable, Unavailable
 
 SCHEMES: Final = ("postgresql", "postgres")
+SHOWN: Final = ("host", "port", "user", "database", "dbname")  # parameters that say where it is; none is a secret
 SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 15.0  # a statement without an answer for so long: the line is taken for dead, a COMMIT is asked after
@@ -79,7 +80,10 @@ class Address(NamedTuple):
             )
         netloc = parts.netloc.replace(f":{parts.password}@", ":***@") if parts.password else parts.netloc
         dsn = urlunsplit((*parts[:3], urlencode(query), ""))
-        return cls(dsn, schema, urlunsplit((parts.scheme, netloc, parts.path, f"schema={schema}", "")))
+        place = {name: value for name, value in query.items() if name in SHOWN}
+        shown = urlencode({**place, "schema": schema}, safe="/:@,")
+        # Not urlunsplit: it writes an empty host as `postgresql:/DATABASE`.
+        return cls(dsn, schema, f"{parts.scheme}://{netloc}{parts.path}?{shown}")
 
 
 def rested_on(address: Address, *, writes: bool) -> dict[str, str]:
