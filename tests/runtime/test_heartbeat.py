@@ -14,9 +14,9 @@ from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, acti
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import RUN, STORE, WORKER, Worker
+from outlast.core.rows import RUN, STORE, WORKER, Run, Worker, is_over
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import Uncertain
+from outlast.errors import Unavailable, Uncertain
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -263,3 +263,40 @@ def test_who_is_told_to_stop_while_it_begins_anew_stops(monkeypatch: pytest.Monk
         await store.close()
 
     asyncio.run(live())
+
+
+@pytest.mark.req("REC-3", "RT-5")
+def test_a_store_that_goes_away_right_after_a_worker_opened_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every read fails from the moment the worker has opened; it serves once they answer."""
+
+    async def live() -> None:
+        store = await open_store("memory:")
+        process = Serving(store, lambda: worker_of(store, [still], live=LIVE))
+        await process.open()
+        failed: list[str] = []
+
+        def away(name: str) -> Callable[..., Awaitable[Any]]:
+            async def fail(*_: Any, **__: Any) -> Any:
+                failed.append(name)
+                raise Unavailable("the store is away")
+
+            return fail
+
+        for name in ("load", "load_many", "rows", "now", "owned", "next_due", "take"):
+            monkeypatch.setattr(store, name, away(name))
+        task = asyncio.create_task(process.run())
+        await when(lambda: count(failed), 2)
+        assert not task.done(), task.exception()
+        monkeypatch.undo()
+        ops = Operations(store, tenant="t", actor=Actor("me"), workflows={"still": still})
+        await ops.start("still", {}, run_id="r1")
+        await when(lambda: ended_runs(store), 1)
+        process.drain()
+        assert await task is True
+        await store.close()
+
+    asyncio.run(live())
+
+
+async def ended_runs(store: Store) -> int:
+    return len([row for row in await store.rows(RUN, ()) if isinstance(row, Run) and is_over(row)])

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
+from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.runtime.lag import nobody_sends
 from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
@@ -90,8 +92,9 @@ async def _serve(
         await serving.open()
         async with metrics_at(metrics_port, bound.store, counters) as metrics:
             _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
-            if await nobody_sends(bound.store):
-                _say("webhooks are told nothing yet: no dispatcher is alive → outlast dispatcher")
+            with suppress(StoreError):  # the store went away since; the worker waits for it
+                if await nobody_sends(bound.store):
+                    _say("webhooks are told nothing yet: no dispatcher is alive → outlast dispatcher")
             same_store = await serving.run(_replaced)
         for each in counters:
             if counted := counted_text(each):

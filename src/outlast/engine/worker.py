@@ -12,6 +12,7 @@ from outlast.core.budget import (
     IDLE_LOOK,
     KEPT_LOOK,
     SECOND,
+    STORE_RETRY,
     ExecutionBudget,
     Liveness,
     execution_budget,
@@ -124,7 +125,7 @@ class WorkerProcess:
         self._wake = asyncio.Event()
         self._draining = False
         self._taking = 0
-        self._generation: Row | None = None  # of the store, as it was when this worker began
+        self.generation: Row | None = None  # of the store, as it was when this worker began
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
         self.estranged = False  # its store was restored, or is another one: this process must not go on
 
@@ -149,15 +150,15 @@ class WorkerProcess:
         """Be a worker of the store, which others see; `run` does it where it was not done. Raises StoreError."""
         if self._heartbeat.is_open:
             return
+        self.generation = await self._store.load(META, GENERATION)  # first: a failed read leaves no row behind
         await self._heartbeat.open(self._name, " ".join(self._workflows))
-        self._generation = await self._store.load(META, GENERATION)
         if self._threads:
             self._heartbeat.start_thread()
 
     async def run(self) -> None:
-        """Serve. Raises StoreError if the store cannot be reached at the start."""
+        """Serve. Raises StoreError if the store cannot be reached before the worker is open."""
         await self.open()
-        await self._holds.refresh()
+        await self._learn_holds()
         unsubscribe = self._store.on_change(self._wake.set)
         work = (self._show_code(), self._keep_house(), self._others.watch())
         chores = [asyncio.create_task(chore) for chore in work]
@@ -169,6 +170,16 @@ class WorkerProcess:
             for chore in chores:
                 chore.cancel()
             await self._settle()
+
+    async def _learn_holds(self) -> None:
+        """Read the stop signs before the first run is taken; a store that is away is asked until it answers."""
+        while not self._draining:
+            try:
+                await self._holds.refresh()
+                return
+            except StoreError as error:
+                self._outage.met("cannot read what is held", error)
+                await self._clock.sleep(STORE_RETRY)
 
     def drain(self) -> None:
         """Stop taking; what is held is settled and given back, then `run` returns (S-5)."""
@@ -346,7 +357,7 @@ class WorkerProcess:
                 if not self._threads and not self._beat():
                     self._on_lost()
                     return
-                if await self._store.load(META, GENERATION) != self._generation:
+                if await self._store.load(META, GENERATION) != self.generation:
                     log.error("the store of worker %s was restored, or is another one: it stops", self.id)
                     self.estranged = True
                     self._lease.lost = True

@@ -99,10 +99,10 @@ class Serving:
         """Serve until drained: True. False: the store was restored, or is another one; this process must not go on.
 
         `again` is told of each worker that was replaced, and of its successor. Raises StoreError if the store cannot
-        be reached at the start.
+        be reached at the start, unless `open` reached it before.
         """
-        generation = await self._store.load(META, GENERATION)
         await self.worker.run()
+        generation = self.worker.generation
         while self.worker.replaced and not self._stopping:
             before, outage = self.worker, Outage(f"worker {self.worker.id}", self._clock)
             while not self._stopping:  # a store that is away again is asked until it answers
