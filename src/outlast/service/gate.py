@@ -16,6 +16,8 @@ from outlast.service.body import Bounds
 log: Final = logging.getLogger("outlast.service")
 TRACED: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")  # a request id that a proxy may give
 UNSAFE: Final = re.compile(rb"%2f|%5c|%00|%2e|\\|//|/\.{1,2}(/|$)", re.IGNORECASE)  # what climbs, or hides that it does
+ONCE: Final = frozenset((b"host", b"authorization", b"content-type", b"idempotency-key", b"if-match"))
+"""Fields that a request has once at most: of two, this service and a proxy could read another one."""
 SAFE: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -83,11 +85,29 @@ class Gate:
         if len(headers) > bounds.headers or sum(len(k) + len(v) for k, v in headers) > bounds.header_bytes:
             why = f"at most {bounds.headers} of {bounds.header_bytes:,} bytes together"
             raise BadRequest("the headers are too large", why, refusal="headers_too_large")
+        _check_fields(headers, scope.get("http_version", ""))
         if UNSAFE.search(path) or "\0" in scope["path"]:
             raise BadRequest(
                 "the address cannot be one of ours", "ids hold letters, digits, dots, dashes and underscores only",
                 "write the id as it was given", refusal="bad_path",
             )  # fmt: skip
+
+
+def _check_fields(headers: list[tuple[bytes, bytes]], version: str) -> None:
+    """Raise BadRequest for fields that two readers of one request could understand in two ways."""
+    names = [name for name, _ in headers]
+    twice = next((name for name in names if name in ONCE and names.count(name) > 1), None)
+    if twice is not None:
+        raise _ambiguous(f"it has more than one header {twice.decode().title()}", "send it once")
+    if version == "1.1" and b"host" not in names:
+        raise _ambiguous("it names no Host, as HTTP/1.1 requires", "send the header Host")
+    encodings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if encodings and (encodings != [b"chunked"] or version == "1.0"):
+        raise _ambiguous("its Transfer-Encoding is other than chunked, or not of HTTP/1.1", "send a Content-Length")
+
+
+def _ambiguous(why: str, fix: str) -> BadRequest:
+    return BadRequest("the head of the request is ambiguous", why, fix, refusal="ambiguous_head")
 
 
 def _as_get(scope: Scope) -> Scope:

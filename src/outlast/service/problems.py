@@ -40,6 +40,7 @@ STATUS: Final[tuple[tuple[type[errors.OutlastError], int], ...]] = (
 )
 # Where one error has several answers, its `refusal` says which.
 BY_REFUSAL: Final = {
+    "ambiguous_head": 400,
     "ended": 410,
     "body_too_large": 413,
     "headers_too_large": 431,

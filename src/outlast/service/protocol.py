@@ -1,20 +1,25 @@
-"""HTTP/1.1 as bytes: how large a head may become and how long it may take, before anybody knows whose it is (S17)."""
+"""HTTP/1.1 as bytes: limits of one connection that hold before the caller is known (S17)."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outlast.service.body import Bounds
 
+PIPELINED_MAX: Final = 16
+"""Requests that wait on one connection for the answer to an earlier one."""
+FRAMING: Final = 8
+"""Bytes of framing per byte of a chunked body, because a chunk of one byte takes five."""
+
 
 def bounded(bounds: Bounds) -> type[HttpToolsProtocol]:
-    """The protocol with these limits of a head. One that comes in a single read is parsed, and refused by the gate."""
+    """Return the protocol with these limits. A head that comes in a single read is parsed, and the gate refuses it."""
     return type("Bounded", (_Bounded,), {"bounds": bounds})
 
 
 class _Bounded(HttpToolsProtocol):
-    """Parsed in C, which keeps whatever a head brings: so it is counted before."""
+    """A protocol that counts bytes before the parser, which keeps a head and every trailer field without a limit."""
 
     bounds: Bounds
 
@@ -22,22 +27,26 @@ class _Bounded(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._head = 0  # bytes of a head that is not whole
         self._within = False  # a request whose head is whole, and whose body is not
+        self._framing = 0  # bytes of framing that the body under way may still bring
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Somebody is there: a head has to come."""
+        """Expect a head within its time."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more."""
+        """Release what the connection held."""
         self._in_time()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse it, unless it goes on with a head that is too large already."""
+        """Parse `data`, unless its head or the framing of its body is too large already."""
         if self._within:
+            self._framing -= len(data)
             super().data_received(data)
+            if self._framing < 0:
+                self._refuse("The framing of the body is too large.")
             return
         if self._head > self.bounds.header_bytes + self.bounds.url_bytes:
             self._refuse()
@@ -47,15 +56,28 @@ class _Bounded(HttpToolsProtocol):
         if self._head and self._late is None:
             self._await_head()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a field of the head. Drop one of the trailer: uvicorn would add it to the head's fields."""
+        if not self._within:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        """A head is whole."""
+        """Begin the request. Raises ValueError, which ends the connection, if too many wait for their answer."""
         self._head = 0
-        self._within = True
         self._in_time()
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("too many requests wait on this connection")
         super().on_headers_complete()
+        self._within = True
+        self._framing = self.bounds.header_bytes
         parser: Any = self.parser
         if parser.should_upgrade():  # to what we do not speak: it takes nothing else on this connection
             self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body, and count it as such."""
+        self._framing = min(self.bounds.header_bytes, self._framing + len(body) * (1 + FRAMING))
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         """Answered, perhaps before the body was there: what is left of it has to come, so that the next head can."""
@@ -64,10 +86,24 @@ class _Bounded(HttpToolsProtocol):
             self._late = self.loop.call_later(self.bounds.body_s, self.transport.close)
 
     def on_message_complete(self) -> None:
-        """What comes now is a head."""
+        """End the body: a head comes next."""
         self._within = False
+        self._framing = 0
         self._in_time()
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what came, and close. Close only, where the answer would be taken for that of an earlier request."""
+        self._in_time()
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle  # None until the first head
+        answered = cycle is None or cycle.response_complete
+        own = self._within and not self.pipeline and not (cycle is not None and cycle.response_started)
+        if answered or own:
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def _await_head(self) -> None:
         self._late = self.loop.call_later(self.bounds.head_s, self._refuse)
@@ -77,12 +113,5 @@ class _Bounded(HttpToolsProtocol):
             self._late.cancel()
             self._late = None
 
-    def _refuse(self) -> None:
-        self._in_time()
-        if self.transport.is_closing():
-            return
-        cycle: Any = self.cycle  # None until the first head
-        if cycle is not None and not cycle.response_complete:
-            self.transport.close()  # an answer is under way: nothing may come between
-        else:
-            self.send_400_response("The head of the request is too large, or came too slowly.")
+    def _refuse(self, why: str = "The head of the request is too large, or came too slowly.") -> None:
+        self.send_400_response(why)
