@@ -1,12 +1,15 @@
 """Limits on calls hold over all workers together, visibly, and cost those nothing who declare none (S-23)."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import META, Meta
-from outlast.core.throttle import door_of, enter, limit_row
+from outlast.core.throttle import Entry, door_of, enter, limit_row
+from outlast.engine.guard import Lease
+from outlast.engine.throttle import Throttle, _Line
 from outlast.errors import DefinitionError
 from outlast.flow import Limit, NoUndo, activity, lookup
 from tests.engine.world import SECOND, World, ordering
@@ -81,6 +84,31 @@ async def test_two_workers_together_begin_so_many_calls_a_second(world: World) -
     assert {world.status(name) for name in names} == {"completed"}
     assert gauge.most_within(SECOND) <= 11
     assert gauge.begun[-1] - gauge.begun[0] < 20 * SECOND
+
+
+async def test_a_slow_answer_of_the_store_lets_no_call_begin_before_its_turn(world: World) -> None:
+    """The store reads its clock at the end of its answer: the time before that is not counted as passed."""
+    begun: list[int] = []
+
+    async def waits(turn: asyncio.Future[None]) -> None:
+        await turn
+        begun.append(world.time.wall())
+
+    async def slow_now() -> Any:
+        await world.time.sleep(200)
+        return await world.store.now()
+
+    process = world.worker(ordering(limited(Gauge(world, 10), None), "a"))
+    process.wire.now = slow_now  # type: ignore[method-assign]
+    throttle = Throttle(process.wire, process.clock, Lease("wk"), lambda: 0.5)
+    line = _Line()
+    line.waiting.extend(asyncio.get_running_loop().create_future() for _ in range(2))
+    tasks = [asyncio.create_task(waits(turn)) for turn in line.waiting]
+    first_at = world.time.wall() + 300
+    letting_in = asyncio.create_task(throttle._let_in(line, Entry(2, first_at, 100, door_of(None))))
+    await world.pass_(SECOND)
+    await asyncio.gather(letting_in, *tasks)
+    assert begun == [first_at, first_at + 100]
 
 
 async def test_activities_of_one_provider_share_its_room(world: World) -> None:

@@ -157,8 +157,8 @@ class Throttle:
 
     async def _let_in(self, line: _Line, entered: Entry) -> None:
         """Each at its turn; a turn that nobody waits for any more is lost, its place is not."""
-        begun = self._clock.mono()
         ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
+        begun = self._clock.mono()  # after the store's answer: before it, a slow answer would let calls in early
         for n in range(entered.n):
             left = ahead + n * entered.gap_ms - (self._clock.mono() - begun)
             if left > 0:
