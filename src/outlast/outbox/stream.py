@@ -196,7 +196,8 @@ class Stream:
         Where more is owed by now than was known, it is due at once. Raises Lost.
         """
         for _ in range(TRIES):
-            base, now, begun = self._stored, await self._tools.store.now(), self._tools.clock.mono()
+            base, begun = self._stored, self._tools.clock.mono()  # before the store's answer, which may be slow
+            now = await self._tools.store.now()
             settled = base._replace(
                 seq=self._seq,
                 last=self._last,
