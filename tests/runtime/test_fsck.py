@@ -200,6 +200,11 @@ CANARIES: dict[str, Canary] = {
     "history_bytes": Canary(f"UPDATE event SET at = at + 1 WHERE {ASKS} AND seq = 2", (*RUN_ASKS, 2), "event"),
     "history_versions": Canary(f"UPDATE run SET version = version + 1 WHERE {ASKS}", RUN_ASKS),
     "history_moves": Canary(f"UPDATE run SET status = 'queued' WHERE {ASKS}", RUN_ASKS),
+    "effect_settled": Canary(
+        f"UPDATE effect SET settled_at = settled_at + 3600000 WHERE {DONE} AND key = 'tell/r-done'",
+        (*RUN_DONE, 1, "tell/r-done"),
+        "effect",
+    ),
     "checkpoint_kept": Canary(
         f"UPDATE event SET snapshot = NULL WHERE {WORD} AND type LIKE '%checkpoint'", None, "event"
     ),
@@ -306,6 +311,16 @@ def test_undo_goes_back(played: Path) -> None:
     wrong = rows._replace(effects=(*undone, undo(one, 8), undo(two, 9)))
     assert checks(right) == []
     assert checks(wrong) == [("undo_order", f"undo/{two.key}")]
+
+
+@pytest.mark.req("TEST-4")
+def test_a_clock_that_was_set_back_says_nothing_of_effects(played: Path) -> None:
+    """The last event bears an earlier time than the one before it: effects of the run are not compared with it."""
+    rows, history = asyncio.run(_rows(played, "r-done"))
+    late = rows._replace(effects=tuple(e._replace(settled_at=history[-1].at + 1) for e in rows.effects))
+    assert {name for name, _ in checks(late, history)} == {"effect_settled"}
+    back = (*history[:-1], history[-1]._replace(at=history[0].at - 1))
+    assert "effect_settled" not in {name for name, _ in checks(late, back)}
 
 
 @pytest.mark.req("TEST-4")

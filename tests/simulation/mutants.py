@@ -245,3 +245,13 @@ def undo_forwards() -> None:
     """Undo goes backwards."""
     kept = compensation.owed
     compensation.owed = lambda run, rows: list(reversed(kept(run, rows)))
+
+
+@mutant
+def time_of_the_last_answer() -> None:
+    """An answer that is read late does not set a holder's time back."""
+
+    def hear(self: Any, now: Any) -> None:
+        self._ahead_ms = now.real - self._clock.boot()
+
+    Ledger._hear = hear  # type: ignore[method-assign]

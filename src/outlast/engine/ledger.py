@@ -59,6 +59,7 @@ class Ledger:
         self._chain = Chain()
         self._diet = Diet(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
+        self._ahead_ms = rows.now.real - clock.boot()  # of the store's clock: the greatest difference heard (0040)
         self._unseen: dict[int, Callable[[], None]] = {}  # what to tell once a commit that nobody awaits has landed
         self._entry: asyncio.Future[Done] | None = None  # of the latest advance
         self._telling: set[asyncio.Task[None]] = set()
@@ -78,9 +79,8 @@ class Ledger:
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
         self.evidence: tuple[Evidence, ...] = rows.evidence
         self.notes: tuple[Note, ...] = rows.notes
-        self._now: Instant = rows.now
         self._said: Instant = rows.now  # when asked last: a step asks several times within one ms
-        self._heard_boot = self._clock.boot()
+        self._hear(rows.now)
         self.mail_read = rows.run.mail
         self.mail_known = rows.run.mail
         self._ordinal = max((e.ordinal for e in own), default=0)
@@ -304,10 +304,12 @@ class Ledger:
                     pass  # the same evidence stands there already, or the store is away: the effect stays open
 
     def _learn(self, done: Done) -> None:
-        if done.now >= self._now:
-            self._now = done.now
-            self._heard_boot = self._clock.boot()
+        self._hear(done.now)
         self.mail_known = max(self.mail_known, done.mail)
+
+    def _hear(self, now: Instant) -> None:
+        """Keep the greatest difference of clocks: an answer that is read late gives a smaller one."""
+        self._ahead_ms = max(self._ahead_ms, now.real - self._clock.boot())
 
     def _apply(self, commit: Commit) -> None:
         for write in commit.writes:
@@ -346,8 +348,8 @@ class Ledger:
 
     @property
     def now(self) -> Instant:
-        """The store's time as far as this process can tell; conditions that matter are judged by the store itself."""
-        real = self._now.real + max(0, self._clock.boot() - self._heard_boot)
+        """Estimate of the store's time: never backwards; the store itself judges every condition that matters."""
+        real = self._clock.boot() + self._ahead_ms
         mapping, said = self.store.mapping(), self._said
         if said.real != real or said.mapping != mapping.version:
             self._said = said = mapping.at(real)

@@ -40,6 +40,7 @@ OF_HISTORY: Final[tuple[Check, ...]] = (
     of_history.history_versions,
     of_history.history_moves,
     of_history.history_end,
+    of_history.effect_settled,
     of_history.checkpoint_kept,
     of_history.state_whole,
 )

@@ -7,7 +7,7 @@ from typing import Any, Final
 from outlast.core.diet import join, unpack, values_in
 from outlast.core.events import GENESIS, EventType, chain_hash, iso
 from outlast.core.machine import TABLE, TERMINAL, Move, RunStatus
-from outlast.core.rows import EVENT, RUN, VALUE, Event, Run, is_over
+from outlast.core.rows import EFFECT, EVENT, RUN, VALUE, Event, Run, is_over
 from outlast.errors import Corrupt
 from outlast.runtime.fsck.finding import Broken, OneRun, broken
 
@@ -167,6 +167,19 @@ def history_end(one: OneRun) -> Broken:
             yield broken(EVENT, event, f"the run ended here, and goes on to event {one.run.seq}, {one.run.status}")
     if one.history and not ends and one.run.status in TERMINAL and one.history[-1].seq == one.run.seq:
         yield broken(RUN, one.run, f"it is {one.run.status}, and no event tells of it")
+
+
+def effect_settled(one: OneRun) -> Broken:
+    """An effect is not settled later than the event that follows it: the end of its visit, or of its run (S-4)."""
+    times = [event.at for event in one.history or ()]
+    if not _is_whole(one) or one.run.restored or times != sorted(times):
+        return  # a restore asks again after the visit; a clock that was set back makes times of two processes differ
+    left = {event.visit - 1: event for event in one.history or () if event.type == EventType.CHECKPOINT}
+    end = next((event for event in one.history or () if event.type in ENDS), None)
+    for effect in one.effects:
+        after = end if effect.undoes else left.get(effect.visit, end)
+        if after is not None and effect.settled_at > after.at:
+            yield broken(EFFECT, effect, f"settled at {effect.settled_at}; event {after.seq} follows at {after.at}")
 
 
 def checkpoint_kept(one: OneRun) -> Broken:
