@@ -63,6 +63,7 @@ class Terminal:
     """A person's terminal in one folder, on one store."""
 
     folder: Path
+    module: str = MODULE
     processes: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
@@ -72,7 +73,7 @@ class Terminal:
 
     def __call__(self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None) -> Answer:
         """Run one command in this process."""
-        given = {"OUTLAST_STORE": self.url, "OUTLAST_MODULE": MODULE, **(env or {})}
+        given = {"OUTLAST_STORE": self.url, "OUTLAST_MODULE": self.module, **(env or {})}
         result = CliRunner().invoke(cli, list(args), input=stdin, env=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -91,7 +92,7 @@ class Terminal:
     async def _serve(self, run: str, enough: Callable[[Run], bool]) -> None:
         store = await open_store(self.url)
         try:
-            async with InProcessRuntime(store, load_workflows(MODULE), live=SHORT) as runtime:
+            async with InProcessRuntime(store, load_workflows(self.module), live=SHORT) as runtime:
 
                 async def look() -> bool | None:
                     row = await runtime.operations.run(run)
@@ -111,7 +112,7 @@ class Terminal:
         """A command in a process of its own; `to`: the file that it prints its answers into."""
         process = forked.Popen(
             ["outlast", *args],
-            env={**os.environ, "OUTLAST_STORE": self.url, "OUTLAST_MODULE": MODULE, **env},
+            env={**os.environ, "OUTLAST_STORE": self.url, "OUTLAST_MODULE": self.module, **env},
             cwd=self.folder, stdout=to, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.processes.append(process)
@@ -119,7 +120,7 @@ class Terminal:
 
     def worker(self, *args: str, **env: str) -> "subprocess.Popen[str]":
         """A worker in a process of its own, serving once this returns."""
-        process = self.spawn("-o", "ndjson", "worker", MODULE, *SHORT_OPTIONS, *args, **env)
+        process = self.spawn("-o", "ndjson", "worker", self.module, *SHORT_OPTIONS, *args, **env)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()

@@ -43,6 +43,8 @@ READS: list[tuple[str, int]] = [
     ("runs events r1", 0),
     ("runs events r1 --after 2", 0),
     ("runs events r9", 3),
+    ("runs results r1", 0),
+    ("runs results r9", 3),
     ("runs graph r3", 0),
     ("runs graph r9", 3),
     ("runs input r1", 0),

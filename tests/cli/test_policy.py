@@ -64,25 +64,21 @@ def test_a_policy_that_is_none_is_told_in_a_sentence(outlast: Terminal) -> None:
         assert answer.code == code and told in answer.err and "Traceback" not in answer.err
 
 
-TWO_PEOPLE = str(Path(MODULE).with_name("two_people.py"))
-
-
-def payout(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> str:
+def payout(outlast: Terminal) -> str:
     """Start the payout that two people approve, and return its approval once a worker has asked for it."""
-    monkeypatch.setenv("OUTLAST_MODULE", TWO_PEOPLE)
-    monkeypatch.setattr("tests.cli.conftest.MODULE", TWO_PEOPLE)
+    outlast.module = str(Path(MODULE).with_name("two_people.py"))
     started = outlast("-q", "run", "payout", "order_id=A-1", "cents=4200", "--id", "r1")
     assert started.code == 0, started
     return outlast.approval()
 
 
 @pytest.mark.req("GATE-9", "GATE-8")
-def test_two_tabs_of_four_people_make_one_decision(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_tabs_of_four_people_make_one_decision(outlast: Terminal) -> None:
     """Two services race with changed values: each person counts once, two decide, exactly the changed call runs."""
-    approval = payout(outlast, monkeypatch)
+    approval = payout(outlast)
     made = [outlast("-o", "json", "token", "new", f"p{i}", "approver", "finance").json for i in range(4)]
     lines = "\n".join(each["line"] for each in made)
-    urls = [serve(outlast, TWO_PEOPLE, OUTLAST_AUTH__TOKENS=lines) for _ in range(2)]
+    urls = [serve(outlast, OUTLAST_AUTH__TOKENS=lines) for _ in range(2)]
     assert outlast("approvals", "claim", approval).code == 0
     args = ("approvals", "approve", approval, "--reason", "fine", "--set", "cents=90")
     codes = list[int]()
@@ -110,7 +106,7 @@ def test_one_user_is_one_person_whatever_the_environment_says(
     outlast: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`LOGNAME=bob` made a second person of the first. Another user id is another person, with a name or without."""
-    approval = payout(outlast, monkeypatch)
+    approval = payout(outlast)
     me = pwd.getpwuid(os.getuid()).pw_name
 
     def approve(**env: str) -> Answer:

@@ -33,9 +33,9 @@ class Far:
         return answer.out.rpartition("approval ")[2].split()[0]
 
 
-def serve(outlast: Terminal, module: str = MODULE, **env: str) -> str:
+def serve(outlast: Terminal, *, options: tuple[str, ...] = SHORT_OPTIONS, **env: str) -> str:
     """Start a service in a process of its own, and return its address."""
-    process = outlast.spawn("-o", "ndjson", "serve", module, "--port", "0", *SHORT_OPTIONS, **env)
+    process = outlast.spawn("-o", "ndjson", "serve", outlast.module, "--port", "0", *options, **env)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.communicate()

@@ -133,7 +133,7 @@ RUNS: Words = [
     ("resolve RUN KEY", "resolve doubt-1 refund/doubt-1"),
     ("extend RUN", "extend long-2"),
     ("signal RUN", "signal waits-1"),
-    (r"(show|explain) RUN", r"\1 raises-1"),
+    (r"(show|explain|results) RUN", r"\1 raises-1"),
     (r"\br-17\b", "order-7"),
     ("refu_7f3a", "waits-1"),
     ("/backups/", ""),

@@ -2,19 +2,23 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
+from outlast.core.commit import Commit, Put
+from outlast.core.rows import RESULT, Key, Kind, Result, Row
 from outlast.errors import NotFound
 from outlast.flow.people import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.fsck.look import Fsck, Looked
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.whole import page_of_results, run_views, whole_run
 
 pytestmark = pytest.mark.req("OUT-5")
 
@@ -47,6 +51,64 @@ async def played(path: Path, n: int) -> None:
 
 
 ACTOR = Actor("ana", EVERY_ROLE)
+
+
+def test_every_status_counts_the_rows_with_one_query_for_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run at version 1 was never claimed: it has no results, and none are counted."""
+
+    async def body() -> None:
+        store = await open_store(f"sqlite:{tmp_path / 's.db'}")
+        async with InProcessRuntime(store, [harvest]) as runtime:
+            for run, n in (("r1", 70), ("r2", 0), ("r3", 3)):
+                await runtime.operations.start("runtime-harvest", {"n": n}, run_id=run)
+                assert (await runtime.finished(run)).results == n
+            ops = runtime.operations
+            assert (await whole_run(ops, "r1"))[0]["results"] == 70
+        await ops.start("runtime-harvest", {"n": 9}, run_id="r4")
+        asked: list[int] = []
+        count = store.count
+
+        async def counted(kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+            asked.append(len(prefixes))
+            return await count(kind, prefixes)
+
+        monkeypatch.setattr(store, "count", counted)
+        rows, _ = await ops.runs()
+        views = await run_views(ops, rows, ())
+        assert {view["run"]: view["results"] for view in views} == {"r1": 70, "r2": 0, "r3": 3, "r4": 0}
+        assert asked == [3]
+        await store.close()
+
+    asyncio.run(body())
+
+
+def test_a_row_emitted_while_a_page_is_read_is_on_the_next_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last page counted a row that it did not show, and said that it was the last."""
+
+    async def body() -> None:
+        await played(tmp_path / "s.db", 3)
+        store = await open_store(f"sqlite:{tmp_path / 's.db'}")
+        ops = Operations(store, tenant="default", actor=ACTOR, workflows={})
+        await ops.store.commit(Commit((Put(RESULT, Result("default", "r1", "late", 1, 4, "lead", b"{}", 1), 0),)))
+        in_order = store.in_order
+
+        async def before_the_last(*given: Any, **more: Any) -> tuple[Row, ...]:
+            monkeypatch.setattr(store, "in_order", in_order)
+            return (await in_order(*given, **more))[:3]
+
+        monkeypatch.setattr(store, "in_order", before_the_last)
+        views, count, further = await page_of_results(ops, "r1")
+        assert (len(views), count, further) == (3, 4, 3)
+        views, count, further = await page_of_results(ops, "r1", after=further)
+        assert ([view["key"] for view in views], count, further) == (["late"], 4, 0)
+        assert (await page_of_results(ops, "r1", limit=4))[2] == 0, "no empty page follows a full one"
+        await store.close()
+
+    asyncio.run(body())
 
 
 def test_the_count_is_the_number_of_rows_that_are_fetched(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
 )
 def test_what_a_run_waits_for_in_one_line(run: Run, serving: list[str], text: str) -> None:
     assert waiting_text(run, serving) == text
-    assert views.run_view(run, serving)["waiting_text"] == text
+    assert views.run_view(run, serving, 0)["waiting_text"] == text
 
 
 @pytest.mark.req("RUN-2")
@@ -73,7 +73,7 @@ def test_a_run_is_plain_json() -> None:
     flagged = waiting("attention", "a person: exception")._replace(
         attention=dump_attention([Attention(Reason.EXCEPTION, 3_000, "it broke")])
     )
-    view = views.run_view(flagged, [])
+    view = views.run_view(flagged, [], 0)
     assert json.loads(json.dumps(view)) == view
     assert view["attention"] == [
         {

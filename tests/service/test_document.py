@@ -126,7 +126,7 @@ def test_no_field_of_a_view_is_left_out(service: Service) -> None:
     (effect,) = service.call(ops.effects(run))
     (worker, *_) = service.call(ops.workers())
     decided = views.approval_view(service.call(ops.approval(approval)))
-    assert set(views.run_view(service.call(ops.run(run)), ())) == set(shapes.Run.model_fields)
+    assert set(views.run_view(service.call(ops.run(run)), (), 0)) == set(shapes.Run.model_fields)
     assert set(views.effect_view(effect, now)) | {"id"} == set(shapes.Effect.model_fields)
     assert set(decided) | {"you_may_decide"} == set(shapes.Approval.model_fields)
     assert set(decided["plans"][0]) == set(shapes.Plan.model_fields)

@@ -14,7 +14,7 @@ from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, R
 from outlast.runtime.spans import span
 from outlast.runtime.words import late_words
 
-JSON_WIDTH = 400  # an outcome longer than this is for -o json
+JSON_WIDTH = 400  # a longer value is for -o json
 
 
 async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
@@ -44,6 +44,7 @@ async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
                 ],
             ),
             ("effects", [_count(counts, run_id)]),
+            ("results", [f"{view['results']} → outlast runs results {run_id}"] if view["results"] else []),
             ("crashes", _crashes(view["takeovers"])),
             ("progress", [] if ended else progress_lines(screen, view["progress"])),
             ("answer", [f"outlast attention show {run_id}"] if view["attention"] else []),
@@ -166,9 +167,7 @@ def _crashes(takeovers: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    outcome = json.dumps(ending["outcome"], ensure_ascii=False) if ending["outcome"] is not None else ""
-    if len(outcome) > JSON_WIDTH:
-        outcome = f"{outcome[:JSON_WIDTH]} … → -o json"
+    outcome = short_json(ending["outcome"]) if ending["outcome"] is not None else ""
     stands = [*ending["standing"]]
     if stands:
         stands.append("these are done and stay done: undo by hand what must be")
@@ -177,6 +176,12 @@ def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("reason", [ending["reason"]] if ending["reason"] else []),
         ("stands", stands),
     ]
+
+
+def short_json(value: Any) -> str:
+    """Return JSON on one line; a longer value is cut, and the line says how to see all of it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= JSON_WIDTH else f"{text[:JSON_WIDTH]} … → -o json"
 
 
 def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from outlast.cli.desk.port import Desk, RunPage
 from outlast.cli.effect_page import print_effects
 from outlast.cli.event_data import told
 from outlast.cli.failure import OK
-from outlast.cli.run_page import show_run
+from outlast.cli.run_page import short_json, show_run
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk
 from outlast.cli.settings import Group
@@ -65,7 +65,12 @@ async def ls(
         filtered = status or workflow or attention or waiting_for or since is not None or cursor
         screen.line("no such run" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
         return OK
-    screen.table(("RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"), [_row(screen, view) for view in views])
+    columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
+    table = [_row(screen, view) for view in views]
+    if any(view["results"] for view in views):  # most workflows emit none
+        columns.append("RESULTS")
+        table = [(*row, str(view["results"])) for row, view in zip(table, views, strict=True)]
+    screen.table(columns, table)
     for line in _footer(page):
         screen.advice(line)
     screen.further("runs", page.cursor)
@@ -123,6 +128,27 @@ async def effects(desk: Desk, screen: Screen, run: str) -> int:
         screen.line(f"{run} has no effect yet → outlast runs show {run}")
         return OK
     print_effects(screen, views)
+    return OK
+
+
+@runs.command("results")
+@click.argument("run")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Row after which to go on [0].")
+@on_desk
+async def results(desk: Desk, screen: Screen, run: str, limit: int, cursor: int) -> int:
+    """Show the rows that a run has emitted, in the order of their first emission."""
+    page = await desk.results(run, after=cursor, limit=limit)
+    further = str(page.further or "")
+    if screen.listing("results", page.views, count=page.total, cursor=further):
+        return OK
+    if not page.total:
+        screen.line(f"{run} has no result yet → outlast runs show {run}")
+        return OK
+    rows = [(str(v["ordinal"]), v["key"], v["kind"], screen.since(v["at"]), short_json(v["data"])) for v in page.views]
+    screen.table(("N", "KEY", "KIND", "EMITTED", "DATA"), rows)
+    screen.advice(f"{len(rows)} of {page.total} result{'s' if page.total > 1 else ''}")
+    screen.further("results", further)
     return OK
 
 

@@ -104,7 +104,7 @@ class Results:
             rows_there = [row for row in found if isinstance(row, Result)]
             self._stands |= {r.key: Stands(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
         if self._rows < 0:
-            self._rows = await store.count(RESULT, (run.tenant, run.run))
+            (self._rows,) = await store.count(RESULT, [(run.tenant, run.run)])
         rows: list[Result] = []
         for each in chunk:
             before, stamp = self._stands.get(each.key), _stamp(each.kind, each.data)
@@ -153,7 +153,7 @@ async def why_empty(ledger: Ledger) -> str:
     run, memos = ledger.run, ledger.memos
     failed = sum(1 for e in ledger.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
     failed += sum(1 for ident, memo in memos.items() if memo.error and not _answered_later(memos, ident))
-    if not failed or await ledger.store.count(RESULT, (run.tenant, run.run)):
+    if not failed or any(await ledger.store.count(RESULT, [(run.tenant, run.run)])):
         return ""
     made = failed + sum(1 for e in ledger.effects.values() if e.status is EffectStatus.DONE)
     made += sum(1 for memo in memos.values() if memo.activity and not memo.error)

@@ -119,6 +119,7 @@ async def state_of(operations: Operations, run_id: str) -> WorkflowState:
         state=json.loads(await state_of_rows(operations.store, rows)),
         outcome=outcome,
         reason=reason,
+        results=(await operations.counts_of_results([rows.run]))[run_id],
     )
 
 

@@ -55,6 +55,8 @@ class WorkflowState:
     state: dict[str, Any]
     outcome: Any
     reason: str
+    results: int
+    """Number of result rows, counted when the rest was read."""
 
 
 class ExecutionRuntime(Protocol):

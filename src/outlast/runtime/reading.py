@@ -1,7 +1,7 @@
 """Everything people and programs read of runs, bound to one tenant and one actor."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from outlast.core.rows import (
     EVENT,
     EVIDENCE,
     HOLD,
+    RESULT,
     RUN,
     SLOT,
     STORE,
@@ -35,7 +36,7 @@ from outlast.engine import answers, commands, holds
 from outlast.engine.state import joined
 from outlast.errors import NotFound
 from outlast.flow.people import Rule
-from outlast.runtime import board, results, verification
+from outlast.runtime import board, verification
 from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
 from outlast.runtime.explain import explain
 from outlast.runtime.port import Actor
@@ -45,6 +46,7 @@ from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
 EVENTS_PER_READ = 1_000
+RESULTS_PER_READ = 1_000
 PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
 
 
@@ -145,15 +147,26 @@ class Reading:
             found += page
         return tuple(found)
 
-    async def results(self, run: str, *, after: int = 0, limit: int = results.PAGE) -> tuple[Result, ...]:
-        """What a run has produced, in the order of first emission, from after an ordinal. Raises NotFound."""
+    async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
+        """Return results of a run in the order of their first emission, from after an ordinal; at most 1,000.
+
+        Raises NotFound.
+        """
         await self.run(run)
-        return await results.page(self.store, self.tenant, run, after, limit)
+        at_most = max(0, min(limit, RESULTS_PER_READ))
+        rows = await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
+        return tuple(row for row in rows if isinstance(row, Result))
 
     async def count_results(self, run: str) -> int:
-        """How many results a run has: its rows are counted at this moment (OUT-5). Raises NotFound."""
-        await self.run(run)
-        return await results.count(self.store, self.tenant, run)
+        """Count the results of a run, from its rows at this moment (OUT-5). Raises NotFound."""
+        row = await self.run(run)
+        return (await self.counts_of_results([row]))[run]
+
+    async def counts_of_results(self, runs: Sequence[Run]) -> dict[str, int]:
+        """Count the results of each of these runs in one query."""
+        claimed = [row.run for row in runs if row.version > 1]  # a run that no worker has claimed has none
+        counted = await self.store.count(RESULT, [(self.tenant, run) for run in claimed]) if claimed else ()
+        return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
 
     async def standing(self, run: str) -> list[str]:
         """What the run did and no undo can take back, each with the reason, latest first. Raises NotFound."""

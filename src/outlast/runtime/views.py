@@ -29,8 +29,8 @@ def instant(at: int) -> str | None:
     return iso(at) if at else None
 
 
-def run_view(run: Run, serving: Collection[str]) -> dict[str, Any]:
-    """A run as lists show it. `serving`: the lanes that some live worker serves."""
+def run_view(run: Run, serving: Collection[str], results: int) -> dict[str, Any]:
+    """A run as lists show it. `serving`: the lanes that some live worker serves; `results`: the count of its rows."""
     return {
         "run": run.run,
         "workflow": run.workflow,
@@ -51,6 +51,7 @@ def run_view(run: Run, serving: Collection[str]) -> dict[str, Any]:
         "waiting_text": waiting_text(run, serving),
         "attention": [{**a, "since": instant(int(str(a["since"])))} for a in attention_for_people(run)],
         "served": is_over(run) or run.lane in serving,
+        "results": results,
     }
 
 

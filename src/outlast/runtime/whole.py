@@ -1,13 +1,14 @@
-"""A run with all that people look at, from one look at its rows: what the command line shows and HTTP answers."""
+"""Runs with all that people look at, from one look at their rows: what the command line shows and HTTP answers."""
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from outlast.core.rows import is_over
+from outlast.core.rows import Run, is_over
 from outlast.runtime.asked import asked_of
 from outlast.runtime.progress import progress_of
-from outlast.runtime.reading import Reading, in_order
+from outlast.runtime.reading import RESULTS_PER_READ, Reading, in_order
 from outlast.runtime.seen import Seen
-from outlast.runtime.views import effect_counts, ending_of, run_view, takeovers_of, visits_of
+from outlast.runtime.views import effect_counts, ending_of, result_view, run_view, takeovers_of, visits_of
 from outlast.runtime.words import lanes_served
 
 
@@ -20,7 +21,7 @@ async def whole_run(ops: Reading, run: str) -> tuple[dict[str, Any], Seen]:
         events = [event for event in await ops.whole_history(run) if event.seq <= row.seq]
     effects = in_order(run, (*seen.effects, *seen.used))
     view = {
-        **run_view(row, lanes_served(seen.workers, seen.now)),
+        **run_view(row, lanes_served(seen.workers, seen.now), (await ops.counts_of_results([row]))[run]),
         "asked": [] if is_over(row) or not row.mail else asked_of(row, seen.notes),
         "visits": visits_of(row, events),
         "effects": effect_counts(effects),
@@ -29,3 +30,29 @@ async def whole_run(ops: Reading, run: str) -> tuple[dict[str, Any], Seen]:
         **(ending_of(events) or {}),
     }
     return view, seen
+
+
+async def run_views(ops: Reading, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
+    """Return runs as lists show them; their results are counted in one query."""
+    counts = await ops.counts_of_results(rows)
+    return [run_view(row, serving, counts[row.run]) for row in rows]
+
+
+async def listed_runs(ops: Reading, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
+    """Return the same, each with what was asked of it and no worker has read yet."""
+    asked = await ops.unheeded(rows)
+    return [{**view, "asked": asked.get(view["run"], [])} for view in await run_views(ops, rows, serving)]
+
+
+async def page_of_results(
+    ops: Reading, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ
+) -> tuple[list[dict[str, Any]], int, int]:
+    """Return one page of results, the count of all rows, and the ordinal after which to go on (0 at the end).
+
+    The rows are counted after they were read, so a reader who follows the pages gets as many as the last one counts.
+    Raises NotFound.
+    """
+    rows = await ops.results(run, after=after, limit=limit)
+    count = await ops.count_results(run)
+    last = rows[-1].ordinal if rows else after
+    return [result_view(row) for row in rows], count, last if last < count else 0

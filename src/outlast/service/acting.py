@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from fastapi import Depends
 from starlette.responses import Response
 
+from outlast.core.rows import Run
 from outlast.errors import Conflict
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import run_view
+from outlast.runtime.whole import run_views
 from outlast.service.asks import IdempotencyKey, RunId
 from outlast.service.conditional import IfMatch, etag, named, stale
 from outlast.service.house import Ops
@@ -34,7 +35,7 @@ class Acting:
             await act(seen)
         row = await self.ops.run(self.run)
         self._response.headers["ETag"] = etag(row.version)
-        return {"run": run_view(row, await self.ops.serving())}
+        return {"run": await self._shown(row)}
 
     @asynccontextmanager
     async def unmoved(self) -> AsyncIterator[int]:
@@ -47,8 +48,11 @@ class Acting:
             if error.refusal != "moved":
                 raise
             row = await self.ops.run(self.run)
-            now = {"current": run_view(row, await self.ops.serving())}
+            now = {"current": await self._shown(row)}
             raise Refused(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
+
+    async def _shown(self, row: Run) -> dict[str, Any]:
+        return (await run_views(self.ops, [row], await self.ops.serving()))[0]
 
 
 async def _acting(

@@ -163,9 +163,9 @@ class FaultyStore:
         """See the port."""
         return await self._call("in_order", None, lambda: self._inner.in_order(kind, prefix, after=after, limit=limit))
 
-    async def count(self, kind: Kind, prefix: Key) -> int:
+    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         """See the port."""
-        return await self._call("count", None, lambda: self._inner.count(kind, prefix))
+        return await self._call("count", None, lambda: self._inner.count(kind, prefixes))
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""

@@ -264,9 +264,10 @@ class MemoryStore:
         found = [row for row in self._core.shelf.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
         return tuple(sorted(found, key=lambda row: row[place])[:limit])  # type: ignore[arg-type,return-value]
 
-    async def count(self, kind: Kind, prefix: Key) -> int:
+    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         """See the port."""
-        return len(self._core.shelf.under(kind, prefix))
+        with self._core.lock:
+            return tuple(len(self._core.shelf.under(kind, prefix)) for prefix in prefixes)
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""

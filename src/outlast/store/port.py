@@ -109,8 +109,8 @@ class Store(Protocol):
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
         """As `rows`, in the order of the rows' `ordinal`, from after an ordinal."""
 
-    async def count(self, kind: Kind, prefix: Key) -> int:
-        """How many rows there are whose key begins with `prefix`; strongly consistent."""
+    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+        """Count the rows under each of these prefixes, all of one length; strongly consistent, in one snapshot."""
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """All rows of each of these runs, each run in one snapshot."""

@@ -101,10 +101,10 @@ class SqliteStore(Desk):
         self._check_process()
         return await self._readers.do(lambda db: self._readers.in_order(db, kind, prefix, after, limit))
 
-    async def count(self, kind: Kind, prefix: Key) -> int:
+    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         """See the port."""
         self._check_process()
-        return await self._readers.do(lambda db: self._readers.count(db, kind, prefix), long=True)
+        return await self._readers.do(lambda db: self._readers.count(db, kind, prefixes), long=True)
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from outlast.cli.desk.port import RunPage, View
+from outlast.cli.desk.port import ResultPage, RunPage, View
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Event, Run, Topology, is_due, is_over
 from outlast.flow.workflow import Workflow
 from outlast.runtime import watch
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import effect_view, event_view, run_view
-from outlast.runtime.whole import whole_run
+from outlast.runtime.views import effect_view, event_view
+from outlast.runtime.whole import listed_runs, page_of_results, run_views, whole_run
 
 T = TypeVar("T")
 PAGE = 200
@@ -61,10 +61,9 @@ class LocalRuns:
             cursor=cursor,
             limit=limit,
         )
-        serving, asked = await self.ops.serving(), await self.ops.unheeded(rows)
         counts, now = await self.ops.counts(), await self.now_real()
         return RunPage(
-            [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows],
+            await listed_runs(self.ops, rows, await self.ops.serving()),
             further,
             frozenset(row.run for row in rows if not row.owner and is_due(row, now)),
             sum(counts[RUN.name].values()),
@@ -77,11 +76,15 @@ class LocalRuns:
 
     async def glance(self, run: str) -> View:
         """Its row."""
-        return run_view(await self.ops.run(run), await self.ops.serving())
+        return (await run_views(self.ops, [await self.ops.run(run)], await self.ops.serving()))[0]
 
     async def input(self, run: str) -> Any:
         """From its first event."""
         return await self.ops.input(run)
+
+    async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
+        """From its rows."""
+        return ResultPage(*await page_of_results(self.ops, run, after=after, limit=limit))
 
     async def last_event(self, run: str) -> int:
         """As its row says."""

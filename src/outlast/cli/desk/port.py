@@ -26,6 +26,16 @@ class RunPage(NamedTuple):
     """How many approvals wait."""
 
 
+class ResultPage(NamedTuple):
+    """Some results of a run, in the order of their first emission."""
+
+    views: Sequence[View]
+    total: int
+    """Number of all result rows of the run."""
+    further: int
+    """The ordinal after which the next page begins; 0 at the end."""
+
+
 class AnsweredPage(NamedTuple):
     """What one page of answers came to."""
 
@@ -125,6 +135,9 @@ class Desk(Protocol):
 
     async def input(self, run: str) -> Any:
         """What it was started with."""
+
+    async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
+        """One page of its results, from after an ordinal."""
 
     async def last_event(self, run: str) -> int:
         """The number of its last event."""

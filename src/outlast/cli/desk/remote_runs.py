@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from outlast.cli.desk.port import RunPage, View
+from outlast.cli.desk.port import ResultPage, RunPage, View
 from outlast.cli.desk.wire import Wire, frames
 from outlast.core.compensation import NO_UNDO
 from outlast.core.machine import TERMINAL, EffectStatus
@@ -105,6 +105,11 @@ class RemoteRuns:
     async def input(self, run: str) -> Any:
         """As GET /runs/RUN/input tells it."""
         return (await self.wire.get(f"/runs/{part(run)}/input"))["input"]
+
+    async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
+        """As GET /runs/RUN/results tells them."""
+        page = await self.wire.get(f"/runs/{part(run)}/results", after=after, limit=limit)
+        return ResultPage(page["results"], page["count"], int(page["next_cursor"] or 0))
 
     async def last_event(self, run: str) -> int:
         """Pages are read to the end."""

@@ -12,7 +12,7 @@ from outlast.errors import Conflict, OutlastError
 from outlast.flow.people import Rule
 from outlast.runtime import inbox
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import run_view
+from outlast.runtime.whole import run_views
 from outlast.service import shapes
 from outlast.service.asks import ApprovalId, Decide, IdempotencyKey, Reassign
 from outlast.service.conditional import IfMatch, etag, named, seen, stale
@@ -128,7 +128,8 @@ async def whole(house: House, ops: Operations, row: Approval, run: Run | None = 
 async def _decided(house: House, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
     run, serving = await ops.run(row.run), await house.serving(ops)
-    return {"approval": await whole(house, ops, row, run), "run": run_view(run, serving), "served": run.lane in serving}
+    (view,) = await run_views(ops, [run], serving)
+    return {"approval": await whole(house, ops, row, run), "run": view, "served": run.lane in serving}
 
 
 async def _or_now(house: House, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:

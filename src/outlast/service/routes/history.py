@@ -12,7 +12,8 @@ from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
 from outlast.errors import BadRequest, Busy
 from outlast.runtime.operations import Operations
-from outlast.runtime.views import effect_view, event_view, instant, result_view, takeovers_of, visits_of
+from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
+from outlast.runtime.whole import page_of_results
 from outlast.service import shapes
 from outlast.service.asks import Limit, RunId
 from outlast.service.cursors import link_to_next
@@ -193,12 +194,8 @@ async def list_results(
     ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
 ) -> dict[str, Any]:
     """What the run has produced, in the order of first emission; `after` of the next page is `next_cursor`."""
-    rows = await ops.results(run, after=after, limit=limit)
-    return {
-        "results": [result_view(row) for row in rows],
-        "count": await ops.count_results(run),
-        "next_cursor": _further(request, response, rows[-1].ordinal if len(rows) == limit else 0),
-    }
+    views, count, further = await page_of_results(ops, run, after=after, limit=limit)
+    return {"results": views, "count": count, "next_cursor": _further(request, response, further)}
 
 
 @router.get("/runs/{run}/effects", operation_id="list_effects", response_model=shapes.Effects, summary="The ledger")

@@ -10,8 +10,7 @@ from outlast.core.machine import RunStatus
 from outlast.core.overlay import WaitingKind
 from outlast.runtime.explain import explain
 from outlast.runtime.versions import adopt_one
-from outlast.runtime.views import run_view
-from outlast.runtime.whole import whole_run
+from outlast.runtime.whole import listed_runs, run_views, whole_run
 from outlast.service import shapes
 from outlast.service.acting import On
 from outlast.service.asks import (
@@ -58,7 +57,8 @@ async def start_run(
     if not started.created:
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
-    return {**run_view(row, await ops.serving()), "created": started.created}
+    (view,) = await run_views(ops, [row], await ops.serving())
+    return {**view, "created": started.created}
 
 
 def _traceparent(request: Request) -> str:
@@ -89,10 +89,7 @@ async def list_runs(
         cursor=pages.place,
         limit=pages.limit,
     )
-    serving = await ops.serving()
-    asked = await ops.unheeded(rows)
-    views = [{**run_view(row, serving), "asked": asked.get(row.run, [])} for row in rows]
-    return await pages.page("runs", views, further)
+    return await pages.page("runs", await listed_runs(ops, rows, await ops.serving()), further)
 
 
 @router.get("/runs/{run}", operation_id="get_run", response_model=shapes.WholeRun, summary="Look at a run")

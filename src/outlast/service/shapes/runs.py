@@ -61,6 +61,7 @@ class Run(Shape):
     waiting_text: str
     attention: list[Attention]
     served: bool = Field(description="False: no live worker serves its version.")
+    results: Count = Field(description="Number of its result rows, counted for this answer.")
 
 
 class ListedRun(Run):

@@ -26,9 +26,9 @@ from outlast.store import sql
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.postgres import statements
-from outlast.store.postgres.arrays import parameters
+from outlast.store.postgres.arrays import arrays, parameters
 from outlast.store.postgres.connect import AGAIN, AWAY, Address, reconnect
-from outlast.store.postgres.statements import COLUMNS, numbered
+from outlast.store.postgres.statements import COLUMNS, TYPES, numbered
 from outlast.store.sql import DECODE
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 
@@ -132,9 +132,13 @@ class Reads:
         """Rows under a prefix, by their ordinal."""
         return _rows(kind, await db.fetch(numbered(sql.in_order(kind, len(prefix))), *prefix, after, limit))
 
-    async def count(self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key) -> int:
-        """How many rows under a prefix."""
-        return int(await db.fetchval(numbered(sql.count(kind, len(prefix))), *prefix))
+    async def count(self, db: "asyncpg.Connection[Any]", kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+        """Count the rows under each prefix, in one statement."""
+        if not prefixes:
+            return ()
+        width = len(prefixes[0])
+        found = await db.fetch(statements.count(kind, width), *arrays(TYPES[kind.name][:width], prefixes))
+        return tuple(int(record[0]) for record in found)
 
     async def runs(self, db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
         """Runs that a statement finds."""

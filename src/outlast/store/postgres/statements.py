@@ -179,6 +179,18 @@ def _parts(forms: tuple[Form, ...], at: int, only_if: str) -> tuple[list[str], l
     return [f"(SELECT count(*) FROM w{n})" for n in range(len(forms))], parts
 
 
+@cache
+def count(kind: Kind, width: int) -> str:
+    """Count the rows under each prefix of `width` key columns, in the order of the prefixes; one array per column."""
+    names = kind.row._fields[:width]
+    alike = " AND ".join(f"t.{name} = k.{name}" for name in names)
+    return (
+        f"SELECT (SELECT count(*) FROM {kind.name} t WHERE {alike}) "
+        f"FROM unnest({parameters(TYPES[kind.name][:width], 1)}) WITH ORDINALITY AS k({', '.join(names)}, place) "
+        "ORDER BY k.place"
+    )
+
+
 def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:
     """Keys turned into the arrays of `find` and `exist`, in one order for all."""
     return arrays(TYPES[kind.name][: kind.key], sorted(keys))

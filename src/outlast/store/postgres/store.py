@@ -197,9 +197,9 @@ class PostgresStore(Desk):
         """See the port."""
         return await self._read(lambda db: self._reads.in_order(db, kind, prefix, after, limit))
 
-    async def count(self, kind: Kind, prefix: Key) -> int:
+    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         """See the port."""
-        return await self._read(lambda db: self._reads.count(db, kind, prefix))
+        return await self._read(lambda db: self._reads.count(db, kind, prefixes))
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """See the port."""
