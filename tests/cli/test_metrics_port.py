@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.open import open_store
-from outlast.service.scrape import Scrape
+from outlast.service.scrape import BACKLOG, Scrape
 from outlast.service.sockets import listen, url_of
 from tests.cli.conftest import MODULE, SHORT_OPTIONS, Terminal, eventually
 from tests.cli.hooks import ALLOWED, listening
@@ -136,6 +136,30 @@ def test_the_token_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlast.service.scrape.hmac.compare_digest", counting)
     assert asyncio.run(ask()) == [401, 401, 401, 200]
     assert len(compared) == 4
+
+
+def test_silent_strangers_hold_no_more_than_the_backlog_and_prometheus_is_answered() -> None:
+    """They held descriptors of the worker for as long as they liked: h11 waits for a head without a limit."""
+
+    async def ask() -> int:
+        store = await open_store("memory:")
+        listening = listen("127.0.0.1", 0)
+        scrape = Scrape(Metrics(store, []), listening)
+        serving = asyncio.create_task(scrape.run())
+        host, port = listening.getsockname()[:2]
+        strangers = [await asyncio.open_connection(host, port) for _ in range(3 * BACKLOG)]
+        gone = await asyncio.wait_for(strangers[0][0].read(), 30)
+        async with httpx.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
+            answer = await client.get("/metrics")
+        for _, writer in strangers:
+            writer.close()
+        scrape.drain()
+        await serving
+        await store.close()
+        assert gone == b""
+        return answer.status_code
+
+    assert asyncio.run(ask()) == 200
 
 
 def test_it_is_off_unless_asked_for_and_not_for_everybody(outlast: Terminal) -> None:

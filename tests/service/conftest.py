@@ -115,7 +115,7 @@ class Running:
         try:
             store = await open_store(url)
             house = House(store, authenticator, tuple(workflows), bounds)
-            house.live = Live(store, heartbeat_s=heartbeat_s)
+            house.live = Live(store, heartbeat_s=heartbeat_s, most=house.live.most)
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []
             self._process = Process(house, listening, list(parts), {})

@@ -13,7 +13,6 @@ import pytest
 
 from outlast.core.events import EventType
 from outlast.errors import Unavailable
-from outlast.service import live
 from outlast.service.listener import BUFFER, BUFFER_BYTES, Listener
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 from tests.service.test_serve import eventually
@@ -264,11 +263,9 @@ def _counted(service: Service) -> list[int]:
 
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("path", ["/v1/runs/{run}/events", "/v1/events"])
-def test_a_process_serves_so_many_streams_and_no_more(
-    folder_url: str, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(live, "LISTENERS_MAX", 1)
+def test_a_process_serves_so_many_streams_and_no_more(folder_url: str, path: str) -> None:
     with Running(folder_url, ALL) as own:
+        own.house.live.most = 1
         run = own.start("wish", text="?")
         with stream(own, f"/v1/runs/{run}/events") as events:
             next(events)

@@ -36,6 +36,19 @@ HEADER_CHARS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 1_000
 """Of one tenant, that were not removed."""
 
+# --- one process of the service ------------------------------------------------------------
+CONNECTIONS_MAX = 10_000
+DESCRIPTORS_KEPT = 512
+"""Kept of the system's limit for the store, the worker and its calls; half of a limit below 1,024."""
+STREAMS_MAX = 5_000
+"""And half of the connections at most."""
+
+
+def connections_within(descriptors: int) -> int:
+    """Return the number of connections that a process with so many descriptors takes."""
+    return max(1, min(CONNECTIONS_MAX, descriptors - min(descriptors // 2, DESCRIPTORS_KEPT)))
+
+
 # --- shape ---------------------------------------------------------------------------------
 JSON_DEPTH_MAX = 64
 TEXT_CHARS_MAX = 2_000

@@ -16,6 +16,7 @@ from outlast.service.body import parse_body, read_body
 from outlast.service.house import House
 from outlast.service.idempotency import once
 from outlast.service.identity import permit
+from outlast.service.protocol import PROVED
 
 READS: Final = frozenset({"GET", "HEAD"})
 KEY: Final = "idempotency-key"
@@ -37,6 +38,8 @@ class Door(APIRoute):
             house: House = request.app.state.house
             client = request.client.host if request.client else ""
             principal = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
+            if (proved := request.scope.get(PROVED)) is not None:  # not every server has it
+                proved()
 
             async def write() -> Response:
                 permit(principal, operation)

@@ -9,6 +9,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from outlast.core.clock import Clock
+from outlast.core.limits import STREAMS_MAX
 from outlast.core.rows import Run
 from outlast.flow.workflow import Workflow
 from outlast.outbox.address import PUBLIC, Reach
@@ -16,10 +17,11 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.service.body import Bounds
+from outlast.service.connections import Connections, room
 from outlast.service.cursors import Cursors
 from outlast.service.identity import Authenticator, Principal
 from outlast.service.live import Live
-from outlast.service.turns import Turns
+from outlast.service.turns import WAITING_SHARE, Turns
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 
@@ -44,9 +46,10 @@ class House:
 
     def __post_init__(self) -> None:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
-        self.live = Live(self.store)
+        self.connections = Connections(room())
+        self.live = Live(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
         self.cursors = Cursors(self.store)
-        self.turns = Turns()
+        self.turns = Turns(self.connections.most // WAITING_SHARE)
         self._metrics: Metrics | None = None
         self._serving: frozenset[str] = frozenset()
         self._serving_until = 0.0  # of the loop's clock

@@ -9,6 +9,8 @@ BUFFER: Final = 1_024
 """Frames that a listener may be behind; each is kept once, however many listen …"""
 BUFFER_BYTES: Final = 16 * KIB * KIB
 """… and how large they are together."""
+Share = tuple[str, str]
+"""Who holds a stream: the kind of holder, and its name."""
 Item = tuple[int, bytes]
 """The number of an event of the run that is listened to (0: none of its), and the frame."""
 
@@ -16,9 +18,10 @@ Item = tuple[int, bytes]
 class Listener:
     """Of one run, or ('') of every run of its tenant."""
 
-    def __init__(self, tenant: str, run: str) -> None:
+    def __init__(self, tenant: str, run: str, shares: tuple[Share, ...] = ()) -> None:
         self.tenant = tenant
         self.run = run
+        self.shares = shares
         self.cut = asyncio.Event()  # it was too slow, or the service stops
         self._frames: list[Item] = []
         self._bytes = 0

@@ -8,13 +8,16 @@ to. Whoever is too slow is cut, not waited for.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from outlast.core.limits import STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
-from outlast.errors import StoreError
+from outlast.errors import Busy, StoreError
 from outlast.runtime.views import ENDINGS
-from outlast.service.listener import Listener
+from outlast.service.identity.failures import place as group
+from outlast.service.listener import Listener, Share
 from outlast.service.stream import HEARTBEAT, frame
 from outlast.service.sweep import Sweep
 from outlast.store.port import Store, Telling
@@ -30,11 +33,11 @@ TOGETHER_S: Final = 0.04
 EXPECT_S: Final = 10.0
 """How long a run is looked at after this process has left it a note, for those who listen to all runs."""
 HEARTBEAT_S: Final = 15.0
-LISTENERS_MAX: Final = 5_000
 BATCH: Final = 200  # events of a run read at once
 AT_ONCE: Final = 50  # runs whose events are read side by side
 KEEP_S: Final = 120.0
 """How long the stream of a tenant goes on without a listener, so that one who comes back has missed nothing."""
+RETRY_AFTER_S: Final = 10  # streams end seldom
 Place = tuple[str, str]
 """Tenant and run."""
 log: Final = logging.getLogger("outlast.service")
@@ -43,11 +46,16 @@ log: Final = logging.getLogger("outlast.service")
 class Live:
     """The one watcher of a service."""
 
-    def __init__(self, store: Store, *, look_s: float = LOOK_S, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self, store: Store, *, look_s: float = LOOK_S, heartbeat_s: float = HEARTBEAT_S, most: int = STREAMS_MAX
+    ) -> None:  # fmt: skip
+        """`most`: how many listeners there may be."""
+        self.most = most
         self._store = store
         self._look_s = look_s
         self._heartbeat_s = heartbeat_s
         self._listeners: dict[Place, set[Listener]] = {}  # by tenant and run; '' = all runs
+        self._shares: Counter[Share] = Counter()  # listeners by tenant, caller and address
         self._count = 0
         self._runs: dict[Place, int] = {}  # the last event of each that was sent on
         self._tenants: dict[str, Sweep] = {}
@@ -63,32 +71,67 @@ class Live:
     def __len__(self) -> int:
         return self._count
 
-    def full(self) -> bool:
-        """Are there as many listeners as this process serves?"""
-        return self._count >= LISTENERS_MAX
-
-    async def listen(self, tenant: str, run: str) -> Listener:
-        """From here on every event of a run is heard. Raises StoreError where the store cannot be read."""
+    async def listen(self, tenant: str, run: str, caller: str = "", address: str = "") -> Listener:
+        """Hear every event of a run from here on. Raises Busy, and StoreError where the store cannot be read."""
         place = (tenant, run)
-        if place not in self._runs:
-            row = await self._store.load(RUN, place)
-            self._runs.setdefault(place, row.seq if isinstance(row, Run) else 0)
-        return self._add(Listener(tenant, run))
+        listener = self._take_in(tenant, run, caller, address)
+        try:
+            if place not in self._runs:
+                row = await self._store.load(RUN, place)
+                self._runs.setdefault(place, row.seq if isinstance(row, Run) else 0)
+        except BaseException:  # the caller may have gone: it is counted no more
+            self._let_out(listener)
+            raise
+        return self._add(listener)
 
-    async def listen_to_all(self, tenant: str, last: str) -> tuple[Listener, list[bytes] | None]:
-        """From here on every event of the tenant's runs is heard. And those since the one whose id was `last`: None
-        where this process cannot tell any more what was missed. Raises StoreError."""
+    async def listen_to_all(
+        self, tenant: str, last: str, caller: str = "", address: str = ""
+    ) -> tuple[Listener, list[bytes] | None]:
+        """Hear every event of the tenant's runs from here on, and those since the one whose id was `last`: None where
+        this process cannot tell any more what was missed. Raises Busy and StoreError."""
+        listener = self._take_in(tenant, "", caller, address)
+        try:
+            sweep = await self._sweep(tenant)
+        except BaseException:  # the caller may have gone: it is counted no more
+            self._let_out(listener)
+            raise
+        sweep.left_at = 0.0
+        return self._add(listener), sweep.since(last)
+
+    async def _sweep(self, tenant: str) -> Sweep:
         sweep = self._tenants.get(tenant)
         if sweep is None:
             sweep = Sweep(self._store, tenant)
             await sweep.begin()
             sweep = self._tenants.setdefault(tenant, sweep)
-        sweep.left_at = 0.0
-        return self._add(Listener(tenant, "")), sweep.since(last)
+        return sweep
+
+    def _take_in(self, tenant: str, run: str, caller: str, address: str) -> Listener:
+        """Count one more. Raises Busy: a tenant and an address have at most as many as are free, a caller half."""
+        free = self.most - self._count
+        shares = (("tenant", tenant), ("address", group(address)), ("caller", f"{tenant} {caller}"))
+        for share in shares:
+            part = 2 if share[0] == "caller" else 1
+            if part * self._shares[share] >= free:
+                raise Busy(
+                    "too many streams",
+                    f"this {share[0]} has {self._shares[share]:,} of {self.most:,}, and {free:,} are free",
+                    "close some, or read pages",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+        self._count += 1
+        self._shares.update(shares)
+        return Listener(tenant, run, shares)
+
+    def _let_out(self, listener: Listener) -> None:
+        self._count -= 1
+        self._shares.subtract(listener.shares)
+        for share in listener.shares:
+            if not self._shares[share]:
+                del self._shares[share]
 
     def _add(self, listener: Listener) -> Listener:
         self._listeners.setdefault((listener.tenant, listener.run), set()).add(listener)
-        self._count += 1
         if self._closed:  # it came while the service stops, which waits for no stream
             listener.end()
         elif self._task is None or self._task.done():
@@ -102,7 +145,7 @@ class Live:
         if listener not in here:
             return
         here.remove(listener)
-        self._count -= 1
+        self._let_out(listener)
         if not here:
             del self._listeners[place]
             self._runs.pop(place, None)

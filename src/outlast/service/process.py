@@ -42,13 +42,13 @@ class Process:
         self._parts = parts
         config = uvicorn.Config(
             create(house),
-            http=bounded(house.bounds),
+            http=bounded(house.bounds, house.connections),
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
-            backlog=BACKLOG,
+            backlog=min(BACKLOG, house.connections.most),
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
             **options,

@@ -1,24 +1,28 @@
 """HTTP/1.1 as bytes: limits of one connection that hold before the caller is known (S17)."""
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outlast.service.body import Bounds
+from outlast.service.connections import Admitted, Connections
 
+PROVED: Final = "outlast.proved"
+"""In the scope of a request: what to call once a credential came with it."""
 PIPELINED_MAX: Final = 16
 """Requests that wait on one connection for the answer to an earlier one."""
 FRAMING: Final = 8
 """Bytes of framing per byte of a chunked body, because a chunk of one byte takes five."""
 
 
-def bounded(bounds: Bounds) -> type[HttpToolsProtocol]:
+def bounded(bounds: Bounds, connections: Connections) -> type[HttpToolsProtocol]:
     """Return the protocol with these limits. A head that comes in a single read is parsed, and the gate refuses it."""
-    return type("Bounded", (_Bounded,), {"bounds": bounds})
+    return type("Bounded", (_Bounded,), {"bounds": bounds, "admitted": connections})
 
 
-class _Bounded(HttpToolsProtocol):
+class _Bounded(Admitted, HttpToolsProtocol):
     """A protocol that counts bytes before the parser, which keeps a head and every trailer field without a limit."""
 
     bounds: Bounds
@@ -33,7 +37,8 @@ class _Bounded(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Expect a head within its time."""
         super().connection_made(transport)
-        self._await_head()
+        if not transport.is_closing():
+            self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection held."""
@@ -56,6 +61,12 @@ class _Bounded(HttpToolsProtocol):
         if self._head and self._late is None:
             self._await_head()
 
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        scope: Any = self.scope
+        scope[PROVED] = partial(self.admitted.prove, self.transport)
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a field of the head. Drop one of the trailer: uvicorn would add it to the head's fields."""
         if not self._within:
@@ -68,6 +79,7 @@ class _Bounded(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             raise ValueError("too many requests wait on this connection")
         super().on_headers_complete()
+        self.admitted.begin(self.transport)
         self._within = True
         self._framing = self.bounds.header_bytes
         parser: Any = self.parser
@@ -82,6 +94,8 @@ class _Bounded(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Answered, perhaps before the body was there: what is left of it has to come, so that the next head can."""
         super().on_response_complete()
+        if self.cycle.response_complete:
+            self.admitted.rest(self.transport)
         if self._within and self.cycle.response_complete and not self.transport.is_closing():
             self._late = self.loop.call_later(self.bounds.body_s, self.transport.close)
 

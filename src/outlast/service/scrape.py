@@ -8,9 +8,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outlast.errors import InvalidInput
 from outlast.runtime.metrics import MEDIA_TYPE, Metrics
+from outlast.service.connections import Admitted, Connections
 from outlast.service.identity.settings import is_loopback
 from outlast.service.sockets import Server
 
@@ -40,7 +42,7 @@ class Scrape:
         self._server = Server(
             uvicorn.Config(
                 Starlette(routes=[Route("/metrics", self._answer)]),
-                http="h11",
+                http=type("Scraped", (Admitted, H11Protocol), {"admitted": Connections(BACKLOG)}),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -48,7 +50,6 @@ class Scrape:
                 server_header=False,
                 timeout_keep_alive=5,
                 timeout_graceful_shutdown=1,
-                limit_concurrency=BACKLOG,
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             )
         )

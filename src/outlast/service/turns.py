@@ -12,6 +12,8 @@ from outlast.errors import Busy
 AT_ONCE: Final = 32
 """Enough to share commits; a request of another tenant comes after so many at most, not after all that were sent."""
 WAITING: Final = 1_000
+WAITING_SHARE: Final = 4
+"""And one in so many of the connections at most, since each that waits holds one."""
 BODIES_BYTES: Final = 64 * KIB * KIB
 """Of all bodies of one tenant that wait or are carried out."""
 RETRY_AFTER_S: Final = 1
@@ -27,18 +29,20 @@ class _Tenant:
 class Turns:
     """Of one service process. Nothing is kept of a tenant that asks nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: int = WAITING) -> None:
+        self._most = waiting
         self._tenants: dict[str, _Tenant] = {}
 
     @asynccontextmanager
     async def of(self, tenant: str, body_bytes: int = 0) -> AsyncIterator[None]:
         """Wait for this tenant's turn. Raises Busy, at once: too many of its requests wait already, or too much."""
         known = self._tenants.setdefault(tenant, _Tenant())
-        if known.here >= AT_ONCE + WAITING or (known.here and known.bytes + body_bytes > BODIES_BYTES):
+        waiting = min(self._most, WAITING)
+        if known.here >= AT_ONCE + waiting or (known.here and known.bytes + body_bytes > BODIES_BYTES):
             raise Busy(
                 "too many requests of this tenant are under way",
-                f"{AT_ONCE} are carried out at once, and {WAITING:,} wait, of {BODIES_BYTES:,} bytes together; nothing "
-                "of this one was done",
+                f"{AT_ONCE} are carried out at once, and {waiting:,} wait, of {BODIES_BYTES:,} bytes together; "
+                "nothing of this one was done",
                 "send it again later, and fewer at once",
                 retry_after_s=RETRY_AFTER_S,
             )

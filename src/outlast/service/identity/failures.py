@@ -34,7 +34,7 @@ class Failures:
 
     def check(self, client: str) -> None:
         """Return where this address may try. Raises TooManyFailures: it is locked out, longer each time."""
-        record = self._records.get(_place(client))
+        record = self._records.get(place(client))
         left = record.locked_until - self._clock.boot() if record else 0
         if left > 0:
             raise TooManyFailures(
@@ -46,9 +46,9 @@ class Failures:
 
     def note(self, client: str) -> None:
         """One more that proved nothing."""
-        now, place = self._clock.boot(), _place(client)
-        record = self._records.setdefault(place, _Record(now))
-        self._records.move_to_end(place)
+        now, where = self._clock.boot(), place(client)
+        record = self._records.setdefault(where, _Record(now))
+        self._records.move_to_end(where)
         if now - record.since >= WITHIN_MS:
             if now - record.since >= LOCK_MAX_MS:
                 record.locks = 0
@@ -62,7 +62,8 @@ class Failures:
             self._records.popitem(last=False)
 
 
-def _place(client: str) -> str:
+def place(client: str) -> str:
+    """Return the group of addresses that counts as one: of version 6 a /64."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

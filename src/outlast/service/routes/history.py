@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
-from outlast.errors import BadRequest, Busy
+from outlast.errors import BadRequest
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
 from outlast.runtime.whole import page_of_results
@@ -35,7 +35,6 @@ STREAM: dict[int | str, dict[str, Any]] = {
     204: {"description": "A stream to which nothing will ever come: the run has ended, and all of it was heard."},
 }
 PAGE = 500
-RETRY_AFTER_S = 10  # streams end seldom
 
 
 @router.get(
@@ -85,8 +84,7 @@ async def _stream(house: House, ops: Operations, request: Request, row: Run, aft
         raise BadRequest("Last-Event-ID is none of this stream", why, "begin without it", refusal="bad_header")
     if is_over(row) and after >= row.seq:  # to an EventSource an empty 200 means «come again», every second for ever
         return Response(status_code=204)
-    _room(house)
-    listener = await house.live.listen(ops.tenant, row.run)
+    listener = await house.live.listen(ops.tenant, row.run, *_caller(request))
     frames = _of_run(ops, row.run, after, listener)
     return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
@@ -120,8 +118,7 @@ async def stream_events(
         raise BadRequest(
             "this is a stream", "it has no pages", "send Accept: text/event-stream", refusal="not_acceptable"
         )
-    _room(house)
-    listener, missed = await house.live.listen_to_all(ops.tenant, last or "")
+    listener, missed = await house.live.listen_to_all(ops.tenant, last or "", *_caller(request))
     frames = _of_all(missed, listener)
     return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
@@ -144,11 +141,9 @@ def _number(last: str | None, after: int) -> int:
     return int(last)
 
 
-def _room(house: House) -> None:
-    if house.live.full():
-        raise Busy(
-            "too many streams", "this process serves no more", "close some, or read pages", retry_after_s=RETRY_AFTER_S
-        )
+def _caller(request: Request) -> tuple[str, str]:
+    """Return the name and the address of the caller."""
+    return request.state.principal.name, request.client.host if request.client else ""
 
 
 @router.get(
