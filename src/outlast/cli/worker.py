@@ -1,6 +1,5 @@
 """`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
 
-import asyncio
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import click
 
 from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.liveness import liveness_of, liveness_options
+from outlast.cli.loop import run
 from outlast.cli.metrics_port import metrics_at, metrics_option
 from outlast.cli.modules import load_workflows
 from outlast.cli.notify import counted_text, notifier_of
@@ -56,7 +56,7 @@ def worker(
     served = load_workflows(module)
     notifier = notifier_of(notify)
     click.get_current_context().exit(
-        asyncio.run(_serve(settings, module, served, live, concurrency, name, notifier, metrics_port))
+        run(_serve(settings, module, served, live, concurrency, name, notifier, metrics_port), fast=False)
     )
 
 

@@ -10,6 +10,7 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows import Note, Run
 from outlast.engine.fit import lost_fields
+from outlast.engine.user_code import as_exception, text_of
 from outlast.flow.migrations import Moved, migrated
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact, secrets_in
@@ -92,7 +93,8 @@ def _place(
     try:
         moved = migrated(path or (), run.node, json.loads(run.visits), json.loads(snapshot))
         state = target.state_codec.dump(target.state_codec.admit(json.dumps(moved.state)))
-    except Exception as error:  # an author's migration may raise anything; the state stays as it was
+    except BaseException as raised:  # an author's migration may raise anything; the state stays as it was
+        error = as_exception(raised)
         known = secrets_in(snapshot)
         text = redact("".join(traceback.format_exception(error)), known)[-TRACE_CHARS:]
         first = redact(_first(error), known)
@@ -115,5 +117,4 @@ def _arrived(
 
 
 def _first(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return text_of(error).partition("\n")[0]

@@ -16,6 +16,7 @@ from outlast.core.points import point
 from outlast.engine.guard import Permit
 from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.pool import DaemonPool
+from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.callee import Callee
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
@@ -76,14 +77,10 @@ class Caller:
             return Answered(await self._run(attempt))
         except _TooLate as late:
             return Unsent(TOO_LATE, str(late))
-        except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise
-            return Maybe("error", "the activity was cancelled from within")
         except Abandoned as error:
             return Maybe("timeout", str(error), abandoned=True)
-        except Exception as error:  # whatever the author's function raised is judged, not raised
-            outcome = judge(error, self._clock.wall())
+        except BaseException as raised:  # whatever the author's function raised is judged, not raised
+            outcome = judge(as_exception(raised), self._clock.wall())
             return outcome._replace(detail=redact(outcome.detail, _secrets(attempt)))  # it is stored, and shown
 
     async def inside(self, attempt: Attempt) -> Answered:
@@ -137,7 +134,10 @@ class Caller:
     async def _in_thread(self, attempt: Attempt) -> Any:
         def send() -> Any:
             self._check(attempt.permit)
-            return attempt.callee.fn(*attempt.args, **attempt.kwargs)
+            try:
+                return attempt.callee.fn(*attempt.args, **attempt.kwargs)
+            except BaseException as error:  # here, since no signal handler runs in this thread
+                raise as_exception(error)  # noqa: B904 - it names its cause
 
         begun = self._pool.submit(send)
         future = asyncio.wrap_future(begun)

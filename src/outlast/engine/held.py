@@ -15,6 +15,7 @@ from outlast.core.route import Rest
 from outlast.core.verbs import hand_back, park
 from outlast.engine import slots
 from outlast.engine.ledger import Ledger, Moved
+from outlast.engine.user_code import text_of
 from outlast.engine.verdict import Resting
 from outlast.engine.walk import Surroundings
 from outlast.errors import OutlastError
@@ -43,7 +44,7 @@ class Held:
         known = self._secrets()
         text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
         log.warning("run %s: %s", self.ledger.run.run, text)
-        shown = str(error) if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
+        shown = str(error) if isinstance(error, OutlastError) else text_of(error)
         shown = redact(shown, known)[:TEXT_CHARS_MAX]
         return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
 

@@ -26,6 +26,7 @@ from outlast.engine.holds import TENANT
 from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.results import Results, why_empty
+from outlast.engine.user_code import as_exception
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
@@ -63,8 +64,8 @@ class Holder(Held):
         except Lost:
             log.info("run %s is no longer held here", self.ledger.run.run)
             await self.ledger.abandon()
-        except Exception as error:  # a fault of the engine itself: a person must look, nothing is tried in a circle
-            await self._fault(error)
+        except BaseException as error:  # of the engine itself, or of a codec of the author's: a person must look
+            await self._fault(as_exception(error))
 
     async def _fault(self, error: Exception) -> None:
         log.exception("run %s: the engine failed", self.ledger.run.run)
@@ -285,8 +286,8 @@ class Holder(Held):
                 return False
         except (Lost, Moved, StoreAway, StoreError):
             raise
-        except Exception as error:  # the author's state or outcome function: a person must look
-            return await self._exception(error, told)
+        except BaseException as error:  # the author's state or outcome function: a person must look
+            return await self._exception(as_exception(error), told)
         if target not in node.exits.targets:
             return await self._exception(
                 TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told

@@ -8,6 +8,7 @@ from outlast.core.budget import SECOND
 from outlast.core.keys import idempotency_key
 from outlast.core.rows import EVIDENCE, Effect, Evidence
 from outlast.engine.calls import Attempt
+from outlast.engine.user_code import as_exception, text_of
 from outlast.engine.walk import Walk
 from outlast.flow.callee import Callee
 from outlast.flow.calls import LateAnswer
@@ -70,8 +71,8 @@ async def reconcile(
             await walk.around.clock.sleep(SECOND)
         try:
             answer = await walk.around.caller.as_call(attempt, callee.reconcile_fn, evidence)
-        except Exception as error:  # a receiver that cannot be asked cannot tell; a bug in reconcile is told in `why`
-            why = f"{type(error).__name__}: {error}"
+        except BaseException as raised:  # a receiver that cannot be asked cannot tell; `why` has the bug of a reconcile
+            why = text_of(as_exception(raised))
             continue
         if isinstance(answer, Found | NotFound | CannotTell):
             return answer

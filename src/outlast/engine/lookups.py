@@ -1,6 +1,5 @@
 """Lookups: remembered under their key, made anew only where no walk of their scope has an answer."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,6 +13,7 @@ from outlast.engine.inquiry import durations, millis
 from outlast.engine.ledger import EffectKey, Lost, Moved, StoreAway
 from outlast.engine.outcome import asked_to_wait, is_transient
 from outlast.engine.room import room
+from outlast.engine.user_code import as_exception
 from outlast.engine.walk import Unresolved, Walk
 from outlast.errors import StoreError
 from outlast.flow.activity import Activity, BoundCall
@@ -118,12 +118,11 @@ async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> An
         place = await room(walk, activity)
         try:
             return await walk.around.caller.look_up(attempt)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # raised again unless another attempt may help
+        except BaseException as raised:  # raised again unless another attempt may help
+            error = as_exception(raised)
             asked = asked_to_wait(error, walk.around.clock.wall())
             if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
-                raise
+                raise error  # noqa: B904 - it names its cause
         finally:
             if place is not None:
                 place.leave()

@@ -8,6 +8,7 @@ from typing import Protocol
 from outlast.core.budget import NOTICE_LAST_CHANCE, NOTICE_TIMEOUT, SECOND
 from outlast.core.overlay import Attention
 from outlast.core.rows import Run
+from outlast.engine.user_code import ends_process, text_of
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 
 log = logging.getLogger("outlast.engine")
@@ -39,11 +40,11 @@ class Notices:
     async def _send(self, notifier: Notifier, run: Run, reasons: Sequence[Attention]) -> None:
         try:
             await asyncio.wait_for(notifier.notify(run, reasons), NOTICE_TIMEOUT / SECOND)
-        except Exception as error:  # whatever the channel raised: the attention stands all the same
-            self._failed(run, repr(error))
-        except asyncio.CancelledError:
-            self._failed(run, "the worker stopped before it was told")
-            raise
+        except BaseException as error:  # whatever the channel raised: the attention stands all the same
+            if ends_process(error):
+                self._failed(run, "the worker stopped before it was told")
+                raise
+            self._failed(run, text_of(error))
 
     def _failed(self, run: Run, why: str) -> None:
         self._counters.add(DLQ_PUBLISH_FAILED)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.backoff import asked_wait
 from outlast.core.budget import RETRY_AFTER_MAX, SECOND
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.engine.user_code import text_of
 from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
 
 
@@ -58,7 +59,7 @@ def judge(error: BaseException, wall_ms: int = 0) -> No | Unsent | Maybe:
 
     `wall_ms`: this machine's clock, for a Retry-After that names an instant where the answer has no Date.
     """
-    detail = f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX]
+    detail = text_of(error)[:TEXT_CHARS_MAX]
     if isinstance(error, Declared):
         return _declared(error)
     if isinstance(error, ConnectionRefusedError | socket.gaierror):

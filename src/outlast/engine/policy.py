@@ -17,11 +17,22 @@ from outlast.core.events import EventType
 from outlast.core.moves import Told
 from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run
+from outlast.engine.user_code import as_exception
 from outlast.engine.walk import Walk
 from outlast.flow.activity import Activity
 from outlast.flow.people import Rule
 from outlast.flow.plan import Plan
-from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, PolicyRequest, Verdict, policy_version
+from outlast.flow.policy import (
+    Allow,
+    Approved,
+    Deny,
+    NeedsApproval,
+    Occasion,
+    Policy,
+    PolicyRequest,
+    Verdict,
+    policy_version,
+)
 from outlast.flow.workflow import Workflow
 
 DENIALS_TOLD_MAX: Final = 10  # of one visit have an event each; every one has its memo
@@ -57,25 +68,32 @@ def judge(
     """The verdict on a plan of this run. Raises whatever an author's policy raises, TypeError for no verdict."""
     if workflow.policy is None:
         return Allow()
-    verdict = workflow.policy(
-        PolicyRequest(
-            activity=plan.activity,
-            key=plan.key,
-            arguments=json.loads(plan.arguments),
-            tenant=run.tenant,
-            workflow=run.workflow,
-            version=workflow.version,
-            run_id=run.run,
-            node=run.node,
-            visit=run.visit,
-            requested_by=run.requested_by,
-            moment=_utc(now.business),
-            occasion=occasion,
-            approval=approved_by(approval) if approval else None,
-            proposed_by=proposed_by,
-            policy_version=policy_version(workflow.policy),
-        )
+    request = PolicyRequest(
+        activity=plan.activity,
+        key=plan.key,
+        arguments=json.loads(plan.arguments),
+        tenant=run.tenant,
+        workflow=run.workflow,
+        version=workflow.version,
+        run_id=run.run,
+        node=run.node,
+        visit=run.visit,
+        requested_by=run.requested_by,
+        moment=_utc(now.business),
+        occasion=occasion,
+        approval=approved_by(approval) if approval else None,
+        proposed_by=proposed_by,
+        policy_version=policy_version(workflow.policy),
     )
+    return call_policy(workflow.policy, request)
+
+
+def call_policy(policy: Policy, request: PolicyRequest) -> Verdict:
+    """Call the policy of an author. Raises what it raises, as an `Exception`; TypeError if it returns no verdict."""
+    try:
+        verdict = policy(request)
+    except BaseException as error:  # a policy of an author may raise anything
+        raise as_exception(error)  # noqa: B904 - it names its cause
     return checked(verdict)
 
 

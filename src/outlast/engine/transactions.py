@@ -1,6 +1,5 @@
 """Writes whose effect commits in one transaction with what the author's code wrote: done once, and never in doubt."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from outlast.engine.ledger import EffectKey, Lost, Moved, StoreAway
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent, is_transient, judge
 from outlast.engine.permission import Permission
 from outlast.engine.shared import SharedWrite
+from outlast.engine.user_code import as_exception
 from outlast.engine.walk import Unresolved, Walk
 from outlast.engine.write import EXHAUSTED, Next, Write
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
@@ -105,14 +105,10 @@ class Inside(Write):
             return No(EXHAUSTED, f"its answer cannot be stored, so it was rolled back: {error.what}: {error.why}")
         except EndedByItself as error:
             return Maybe(ENDED_ITSELF, str(error)) if error.stands else No(EXHAUSTED, str(error))
-        except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise
-            return No(EXHAUSTED, "the activity was cancelled from within")
         except (Unresolved, Lost, Moved, StoreAway, StoreError):
             raise
-        except Exception as error:  # whatever the author's function or the database raised is judged, not raised
-            return self._rolled_back(error, transaction)
+        except BaseException as error:  # whatever the author's function or the database raised is judged, not raised
+            return self._rolled_back(as_exception(error), transaction)
         return Answered(response)
 
     def _rolled_back(self, error: Exception, transaction: Transaction) -> Outcome:

@@ -22,6 +22,7 @@ from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
 from outlast.engine.throttle import Throttle
+from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import walking
@@ -184,6 +185,7 @@ class Walk:
     async def _fly(self, ident: EffectKey, work: Coroutine[Any, Any, Any]) -> None:
         value: Any = None
         error: Exception | None = None
+        stops: BaseException | None = None
         resolved = True
         try:
             value = await work
@@ -197,8 +199,12 @@ class Walk:
         except StoreError as away:  # a read that failed
             resolved = False
             self.break_off(StoreAway(away.reason))
-        except Exception as raised:  # raised into the author's code, or kept by a closing walk
-            error = raised
+        except BaseException as raised:  # raised into the author's code, or kept by a closing walk
+            if ends_process(raised):
+                resolved, stops = False, raised
+                self.break_off(RaisedByCode(raised))
+            else:
+                error = as_exception(raised)
         waiters = self.flights.pop(ident).waiters
         self.stir()
         for mine in waiters:
@@ -210,6 +216,8 @@ class Walk:
                 mine.set_exception(error)
             else:
                 mine.set_result(value)
+        if stops is not None:
+            raise stops
 
     # --- running ------------------------------------------------------------------------------------
     async def run(self, body: Callable[[], Awaitable[Any]], title: str) -> Verdict:
@@ -235,6 +243,10 @@ class Walk:
     async def _to_its_end(self, body: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await body()
+        except BaseException as error:  # a task that ends with SystemExit would end the event loop
+            if (raised := as_exception(error)) is not error:
+                raise raised  # noqa: B904 - it names its cause
+            raise
         finally:
             self._wake()  # the task is done by the time the runner runs
 

@@ -22,6 +22,7 @@ from outlast.engine.permission import Permission, permission
 from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
 from outlast.engine.room import room
 from outlast.engine.throttle import Place
+from outlast.engine.user_code import as_exception, text_of
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Unresolved, Walk
 from outlast.errors import LimitExceeded, NotStorable
@@ -281,8 +282,8 @@ class Write:
         codec = self.callee.response_codec
         try:
             response = codec.dump(value)
-        except (NotStorable, LimitExceeded) as error:
-            return self._doubt(effect, "response_not_storable", f"it was done, but {error.what}: {error.why}")
+        except BaseException as error:  # a serializer of an author may raise anything
+            return self._doubt(effect, "response_not_storable", f"it was done, but {_why_not(error)}")
         self.ledger.submit(self._recorded(effect, response))
         return codec.load(response)
 
@@ -453,11 +454,17 @@ class Write:
         codec = self.callee.response_codec
         try:
             response = codec.dump(found.response)
-        except (NotStorable, LimitExceeded) as error:
-            return self._doubt(effect, "response_not_storable", f"it was found, but {error.what}: {error.why}")
+        except BaseException as error:  # a serializer of an author may raise anything
+            return self._doubt(effect, "response_not_storable", f"it was found, but {_why_not(error)}")
         self.ledger.submit(self._found(effect, response, found.external_id or effect.external_id))
         return codec.load(response)
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
         """The receiver was asked and knows it."""
         return moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=external_id)
+
+
+def _why_not(raised: BaseException) -> str:
+    """Why an answer cannot be stored: it does not fit, or a serializer of the author raised."""
+    error = as_exception(raised)
+    return f"{error.what}: {error.why}" if isinstance(error, NotStorable | LimitExceeded) else text_of(error)

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from outlast.core.budget import SECOND
 from outlast.core.rows import MEMO, Approval, Effect, Memo, Run
-from outlast.engine.policy import MEMOS, approved_by, checked, dump, satisfies
+from outlast.engine.policy import MEMOS, approved_by, call_policy, dump, satisfies
+from outlast.engine.user_code import text_of
 from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version
 from outlast.runtime.operations import Operations
 
@@ -135,6 +136,6 @@ def _ask(
         policy_version=policy_version(policy),
     )
     try:
-        return checked(policy(request))
+        return call_policy(policy, request)
     except Exception as error:  # in a run it would stop that run: nothing would be done
-        return Deny("the policy raised", f"{type(error).__name__}: {error}")
+        return Deny("the policy raised", text_of(error))

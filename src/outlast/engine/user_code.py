@@ -1,0 +1,103 @@
+"""The boundary to the code of authors: everything it raises arrives in the engine as an `Exception`.
+
+SystemExit, KeyboardInterrupt and other classes beside `Exception` would end the event loop, or pass every handler of
+the engine. Raised by a workflow, they are failures of that workflow. Raised by a signal handler, they end the process.
+"""
+
+import asyncio
+import signal
+import threading
+from functools import partial
+from opcode import opmap
+from traceback import walk_tb
+from types import CodeType
+from typing import Any, Final
+
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+RAISE: Final = opmap["RAISE_VARARGS"]
+
+
+class RaisedByCode(Exception):
+    """An exception that is no `Exception`, raised by the code of an author; `__cause__` is the original."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(text_of(error))
+        self.__cause__ = error
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return what the code of an author raised, as an `Exception`.
+
+    Raises `error` itself if it belongs to the process: see `ends_process`. An exception whose message cannot be read
+    is wrapped too, because every later handler reads it.
+    """
+    if ends_process(error):
+        raise error
+    if isinstance(error, Exception) and _is_readable(error):
+        return error
+    return RaisedByCode(error)
+
+
+def ends_process(error: BaseException) -> bool:
+    """Return True if the process stops, or the task: it is cancelled or closed, or a signal handler raised."""
+    if isinstance(error, asyncio.CancelledError):
+        return _is_cancelled()
+    if isinstance(error, GeneratorExit):  # of a coroutine that is collected at its await
+        return not _is_raised(error)
+    return from_signal(error)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the class and message of an exception, also if its `__str__` fails."""
+    if isinstance(error, RaisedByCode):
+        return str(error)
+    said = str(error) if _is_readable(error) else "(its __str__ raised)"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _is_readable(error: BaseException) -> bool:
+    try:
+        str(error)
+    except BaseException:  # the __str__ of an author's class may raise anything
+        return False
+    return True
+
+
+def from_signal(error: BaseException) -> bool:
+    """Return True if a signal to this process raised it, and False if code did.
+
+    A handler in Python appears in the traceback. Python's own handler for SIGINT raises between two instructions.
+    """
+    if not isinstance(error, KeyboardInterrupt | SystemExit):
+        return False
+    if threading.current_thread() is not threading.main_thread():  # handlers run there
+        return False
+    handlers = [signal.getsignal(number) for number in STOPPING]
+    codes = {_code_of(handler) for handler in handlers}
+    if any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__)):
+        return True
+    default = isinstance(error, KeyboardInterrupt) and signal.default_int_handler in handlers
+    return default and not _is_raised(error)
+
+
+def _is_raised(error: BaseException) -> bool:
+    """Return True if the innermost frame of the traceback stopped at a `raise`."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and at.tb_frame.f_code.co_code[at.tb_lasti] == RAISE
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while isinstance(handler, partial):  # asyncio.Runner installs one
+        handler = handler.func
+    code: CodeType | None = getattr(handler, "__code__", None)
+    return code
+
+
+def _is_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # a thread without a loop: nothing but the code itself can have raised it
+        return False
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,38 @@
+"""A program of one's own with a run in it whose node blocks the loop: `python -m tests.e2e.blocked STORE`."""
+
+import asyncio
+import sys
+import time
+
+from pydantic import BaseModel
+
+from outlast import Context, Workflow
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.open import open_store
+
+
+class Nothing(BaseModel):
+    """No state."""
+
+
+blocked = Workflow("blocked", state=Nothing)
+
+
+@blocked.node(start=True)
+async def blocks(ctx: Context[Nothing]) -> None:
+    """Stand in the way of everything else in this process."""
+    sys.stdout.write("it blocks\n")
+    sys.stdout.flush()
+    time.sleep(60)  # noqa: ASYNC251 - that is the mistake
+
+
+async def main(url: str) -> None:
+    """Serve one run."""
+    store = await open_store(url)
+    async with InProcessRuntime(store, [blocked]) as runtime:
+        await runtime.start(workflow_name="blocked", input={}, idempotency_key="r1", correlation_id="")
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
