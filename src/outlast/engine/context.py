@@ -1,10 +1,14 @@
 """The Context that a node is given: each verb handed to the room that knows it."""
 
 import asyncio
+import inspect
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
@@ -22,15 +26,54 @@ from outlast.engine.policy import offered, proposed
 from outlast.engine.results import Results, produced
 from outlast.engine.waits import Named
 from outlast.engine.walk import Walk
-from outlast.errors import Conflict, InvalidInput, LimitExceeded
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.context import Context
 from outlast.flow.outcomes import ActivityFailed
 from outlast.flow.people import Decision, Rule
 from outlast.flow.plan import Plan
 from outlast.flow.policy import Verdict
+from outlast.flow.source import place
 
 TOLD_MAX = 30
+ASKED_MAX: Final = 64  # from so many on, calls that are over are dropped from the list
+
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger("outlast.engine")
+
+
+class Asked(NamedTuple):
+    """A coroutine that the context gave to the node's code, and the line that asked for it."""
+
+    coroutine: Any  # a CoroutineType, which has more than the interface Coroutine says
+    name: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"ctx.{self.name} at {place(self.file, self.line)}"
+
+    @property
+    def state(self) -> str:
+        """Return the state of the coroutine, as `inspect` names it."""
+        return inspect.getcoroutinestate(self.coroutine)
+
+
+def _seen(
+    method: Callable[Concatenate["WalkContext", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["WalkContext", P], Coroutine[Any, Any, T]]:
+    """Keep each coroutine of this method until it is over, so that the end of the node sees those never awaited."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: "WalkContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        coroutine = method(self, *args, **kwargs)
+        frame = sys._getframe(1)
+        self._see(Asked(coroutine, name, frame.f_code.co_filename, frame.f_lineno))
+        return coroutine
+
+    return call
 
 
 class WalkContext(Context[Any]):
@@ -46,17 +89,61 @@ class WalkContext(Context[Any]):
         self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
         self.told: dict[str, Told] = {}
         self.results: Results | None = None
+        self._asked: list[Asked] = []
+        self._asked_max = ASKED_MAX
+        self._unawaited: list[Asked] = []
+        self._concluded = False
+
+    # --- calls that are never awaited --------------------------------------------------------
+    def _see(self, asked: Asked) -> None:
+        if self._concluded:
+            log.warning("run %s: %s was called after its node had ended: it is not made", self.run_id, asked)
+            return
+        self._asked.append(asked)
+        if len(self._asked) > self._asked_max:
+            self._asked = [each for each in self._asked if each.coroutine.cr_frame is not None]
+            self._asked_max = max(ASKED_MAX, 2 * len(self._asked))
+
+    async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
+        """Run the node's function; note the calls that it has not begun to await when it ends."""
+        try:
+            return await fn(self)
+        finally:
+            left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # most are over
+            self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
+
+    def conclude(self) -> Misplaced | None:
+        """End the context's part in the walk. Return what to say if its node never awaited a call, else None.
+
+        A task that the node left behind may have made the call since: then it counts as made.
+        """
+        self._concluded = True
+        found = [str(each) for each in self._unawaited if each.state != inspect.CORO_CLOSED]
+        for each in self._unawaited:
+            if each.state == inspect.CORO_CREATED:
+                each.coroutine.close()  # or Python warns of it, without the line
+        if not found:
+            return None
+        what = f"{', '.join(found)} {'was' if len(found) == 1 else 'were'} never awaited"
+        why = "a call that its node does not await may never be made"
+        return Misplaced(what, why, "await it in the node, restart the worker, then let the run continue")
 
     # --- acting ----------------------------------------------------------------------------
+    @_seen
     async def do(self, activity: Activity[Any, Any], /, *args: Any, **kwargs: Any) -> Any:
         """See Context."""
         return await self._perform(activity, activity.bind(args, kwargs))
 
+    @_seen
     async def do_plan(self, plan: Plan[Any], /) -> Any:
         """See Context."""
+        return await self._do_plan(plan)
+
+    async def _do_plan(self, plan: Plan[Any]) -> Any:
         activity = self._walk.workflow.activity(plan.activity)
         return await self._perform(activity, self._bound(activity, plan))
 
+    @_seen
     async def do_all(self, plans: Mapping[Any, Plan[Any]], /, *, refused: str = "raise") -> Any:
         """See Context."""
         if refused not in ("raise", "return"):
@@ -72,7 +159,7 @@ class WalkContext(Context[Any]):
 
     async def _settled(self, plan: Plan[Any]) -> Any:
         try:
-            return await self.do_plan(plan)
+            return await self._do_plan(plan)
         except ActivityFailed as failed:
             return failed
 
@@ -86,6 +173,7 @@ class WalkContext(Context[Any]):
         args, kwargs = activity.load_args(plan.arguments)
         return BoundCall(args, kwargs, plan.key, plan.arguments, plan.digest)
 
+    @_seen
     async def approval(
         self,
         plan: Plan[Any],
@@ -143,11 +231,13 @@ class WalkContext(Context[Any]):
         return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
 
     # --- asking policy ---------------------------------------------------------------------
+    @_seen
     async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
         """See Context."""
         names = sorted({activity.name for activity in activities})
         return list(await self._judged(f"allowed?{','.join(names)}", lambda: offered(self._walk, activities)))
 
+    @_seen
     async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
         """See Context."""
         verdict: Verdict = await self._judged(
@@ -164,16 +254,19 @@ class WalkContext(Context[Any]):
         return await walk.share((self.visit, name), make)
 
     # --- waiting ---------------------------------------------------------------------------
+    @_seen
     async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:
         """See Context."""
         await self._wait(Named(self._walk, "sleep", name, until=until))
 
+    @_seen
     async def receive(self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None) -> Any:
         """See Context."""
         wait = Named(self._walk, "receive", name, until=until, model=model)
         notes = await self._wait(wait)
         return wait.load(notes[0]) if notes else None
 
+    @_seen
     async def collect(
         self, name: str, model: type[Any], /, *, until: datetime | timedelta, most: int | None = None
     ) -> list[Any]:
@@ -221,6 +314,7 @@ class WalkContext(Context[Any]):
         self.told.setdefault(key, Told(**json.loads(line)))
 
     # --- producing -------------------------------------------------------------------------
+    @_seen
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
         """See Context."""
         walk = self._walk

@@ -30,7 +30,7 @@ from outlast.engine.user_code import as_exception
 from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
-from outlast.errors import Corrupt, NotStorable, Rejected, StoreError, Unavailable, Uncertain
+from outlast.errors import Corrupt, Misplaced, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Failed, Stopped
 from outlast.flow.workflow import Workflow
@@ -196,7 +196,7 @@ class Holder(Held):
             return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._told(()))
         self._fits = True
         context = WalkContext(walk, state)
-        verdict = await walk.run(lambda: node.fn(context), f'node "{node.name}" of {self._workflow.name}')
+        verdict = await walk.run(lambda: context.run(node.fn), f'node "{node.name}" of {self._workflow.name}')
         told = self._told([*walk.told.values(), *context.told.values()])
         return await self._conclude(walk, node, context, verdict, told, way)
 
@@ -232,8 +232,11 @@ class Holder(Held):
     async def _conclude(
         self, walk: Walk, node: Node, context: WalkContext, verdict: Verdict, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
+        forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()
+        if forgotten is not None and isinstance(verdict, Returned | Raised):
+            verdict = _with_forgotten(verdict, forgotten)
         if isinstance(verdict, Returned):
             return await self._returned(walk, node, context, verdict.value, told, way)
         if isinstance(verdict, Raised):
@@ -396,6 +399,14 @@ class Holder(Held):
 def _one_more(way: WalkOn) -> bool:
     """Did a person allow one visit beyond max_visits?"""
     return way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE)
+
+
+def _with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
+    """A node that ended with a call it never awaited: a person must look. An error of its own keeps its name."""
+    if isinstance(verdict, Returned) or isinstance(verdict.error, Failed | Stopped):
+        return Raised(forgotten)
+    verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
+    return verdict
 
 
 def _exhausted_in(error: BaseException) -> list[EffectRefused]:

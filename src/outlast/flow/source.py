@@ -10,13 +10,13 @@ from typing import Any, get_type_hints
 def where_of(fn: Callable[..., Any]) -> str:
     """File and line of a function, relative to the working directory where it lies below it."""
     code = inspect.unwrap(fn).__code__
-    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+    return place(code.co_filename, code.co_firstlineno)
 
 
 def where_called(depth: int) -> str:
     """File and line of the caller `depth` frames above the function that asks."""
     frame = sys._getframe(depth + 1)
-    return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def locals_of_caller(depth: int) -> Mapping[str, Any]:
@@ -30,9 +30,10 @@ def hints_of(fn: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]
     return get_type_hints(fn, localns=dict(names), include_extras=True)
 
 
-def _short(filename: str) -> str:
+def place(filename: str, line: int) -> str:
+    """Return "file:line", relative to the working directory where the file lies below it."""
     path = Path(filename)
     try:
-        return str(path.relative_to(Path.cwd()))
+        return f"{path.relative_to(Path.cwd())}:{line}"
     except (ValueError, OSError):  # not below it, or the directory is gone
-        return filename
+        return f"{filename}:{line}"
