@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 
 from examples.negotiation.record import Arrived, Executed, read
+from outlast.cli.story.scene import PULSE_MS, skipped
+from outlast.cli.story.stage import INDENT, folded
+from outlast.core.budget import HOUR
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
+from outlast.core.overlay import WaitingFor, dump_waiting
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
+from tests.runtime.situations import RUN
 
-# The deadlines of the auction come sooner; not as soon as they can, or a machine that is busy for 8 s is 10 days late.
-FASTER = ("--speed", "40000")
+FASTER = ("--speed", "100000")
 
 
 class Demo:
@@ -44,7 +48,7 @@ class Demo:
     def command_with(self, words: str) -> list[str]:
         """The command it told its reader to type."""
         line = next(line for line in self.said().splitlines() if words in line)
-        return shlex.split(line[line.index(f"{OUTLAST.parent.parent.name}") :])
+        return shlex.split(line[line.index(f"{OUTLAST}") :])
 
     def interrupt(self) -> str:
         """Ctrl-C; its last words."""
@@ -77,6 +81,18 @@ def every_invitation_was_taken_once(folder: Path) -> None:
     assert set(acted.values()) == {1}
 
 
+def time_passed_in_the_auction_alone(look: Look, run: str, folder: Path) -> None:
+    """Business time ran 15,000 times as fast while workers started: a slow machine reached the ceiling of 168 h."""
+    row = look.do(lambda ops: ops.run(run))
+    history = look.do(lambda ops: ops.history(run))
+    entered = next(event.at for event in history if event.node == "auction")
+    assert entered - row.created_at < GIVE_UP_S * 1_000, "starting took as long as it took"
+    assert {rate for _, _, rate in json.loads((folder / "story.json").read_text())["clocks"]} == {1.0}
+    (over,) = [event.at for event in history if event.type == EventType.TAKEN_OVER.value]
+    before = max(event.at for event in history if event.at < over)
+    assert over - before < GIVE_UP_S * 1_000, "so did the takeover"
+
+
 def crashed_in_round_3(look: Look, run: str) -> None:
     history = look.do(lambda ops: ops.history(run))
     (admitted,) = [event for event in history if event.type == EventType.ADMITTED.value]
@@ -90,7 +106,7 @@ def crashed_in_round_3(look: Look, run: str) -> None:
 def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_path: Path) -> None:
     folder = tmp_path / "story"
     done = subprocess.run(
-        [f"{OUTLAST}", "demo", "--approve", "--json", "--folder", f"{folder}"],
+        [f"{OUTLAST}", "demo", "--approve", "--json", "--folder", f"{folder}", *FASTER],
         capture_output=True, text=True, timeout=GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -109,6 +125,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
     every_invitation_was_taken_once(folder)
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
         crashed_in_round_3(look, told["run"])
+        time_passed_in_the_auction_alone(look, told["run"], folder)
         (approval,), _ = look.do(lambda ops: ops.approvals())
         forty_hours_ms = 40 * 3_600_000
         assert approval.decided_at - approval.asked_at >= forty_hours_ms
@@ -116,10 +133,12 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
 
 
 def decide(command: list[str]) -> None:
-    """What a person types in another terminal."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False)
+    """Type it in another terminal: in any folder, without the virtual environment, while no worker serves."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False, cwd="/", env={"PATH": os.defpath}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "approved by local:" in done.stdout
+    assert "approved by local:" in done.stdout and done.stderr == "", "no complaint about a worker that is to come"
 
 
 def ended_well(folder: Path, last: Demo) -> None:
@@ -180,6 +199,42 @@ def test_a_run_approved_while_nothing_of_the_demo_runs_goes_on_when_it_is_told_o
     decide(another(waiting, tmp_path / "story"))
     with demo(tmp_path / "story", "--json") as later:
         ended_well(tmp_path / "story", later)
+
+
+@pytest.mark.req("APP-2")
+def test_no_path_is_printed_of_a_folder_that_is_deleted(tmp_path: Path) -> None:
+    command = [f"{OUTLAST}", "demo", "--approve", "--no-keep", "--sample", "spot"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False,
+        stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": f"{tmp_path}"},
+    )  # fmt: skip
+    assert done.returncode == 0 and "the run is COMPLETED" in done.stdout, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert f"{tmp_path}" not in done.stdout.partition("the run is COMPLETED")[2] and "Report:" not in done.stdout
+
+
+@pytest.mark.parametrize(("width", "lines"), [(500, 1), (60, 3), (10, 6)])
+def test_a_command_is_broken_between_words_only(width: int, lines: int) -> None:
+    words = ["/opt/venv/bin/outlast", "--store", "sqlite:/tmp/a folder/outlast.db", "approvals", "approve", "ap_1"]
+    shown = folded(words, width)
+    assert shlex.split(shown.replace("\\\n", "")) == words and len(shown.splitlines()) == lines
+    assert width < 60 or all(INDENT + len(line.strip()) <= width for line in shown.splitlines())
+
+
+def test_business_time_moves_while_a_run_at_rest_waits_for_signals_and_no_further_than_their_end() -> None:
+    waits = (WaitingFor("signal", "bid/1/3", until=50 * HOUR),)
+    rests = RUN._replace(owner="", waiting_for=dump_waiting(waits))
+    cases = (
+        (rests, 10 * HOUR, 1_000, 36_000.0, 10 * HOUR),
+        (rests, 45 * HOUR, 1_000, 36_000.0, 5 * HOUR),
+        (rests, 51 * HOUR, 1_000, 36_000.0, 0),
+        (rests, 10 * HOUR, PULSE_MS - 1, 36_000.0, 0),
+        (rests._replace(owner="w-1"), 10 * HOUR, 1_000, 36_000.0, 0),
+        (rests._replace(waiting_for=dump_waiting([waits[0]._replace(kind="approval")])), 10 * HOUR, 1_000, 36_000.0, 0),
+        (rests._replace(waiting_for=""), 10 * HOUR, 1_000, 36_000.0, 0),
+    )
+    for run, business, still_ms, speed, ahead in cases:
+        assert skipped(run, business, still_ms, speed) == ahead, (run.waiting_for, business, still_ms)
 
 
 @pytest.mark.req("APP-2")

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,6 +31,7 @@ class Place(NamedTuple):
     folder: Path
     store: str  # as it is opened; processes find it in their environment, since it may hold a password
     shown: str  # as people are told it
+    kept: bool  # False: the folder is deleted after a story that ends well
 
 
 class Cast:
@@ -40,6 +39,7 @@ class Cast:
 
     def __init__(self, place: Place, example: Example, notes: Notes, scenario: str = SCENARIO) -> None:
         self.folder = folder = place.folder
+        self._kept = place.kept
         self.store_url = place.shown
         self._store = {STORE: place.store, SERVICE: ""}  # the store, whatever service the user has named elsewhere
         self.record = folder / "market.jsonl"
@@ -115,9 +115,13 @@ class Cast:
         out, _ = await process.communicate()
         return process.returncode or 0, out.decode(errors="replace").strip()
 
-    def command(self, *arguments: str) -> str:
-        """The same, as a person would type it."""
-        return shlex.join([*program(), "--store", self.store_url, *arguments])
+    def command(self, *arguments: str) -> list[str]:
+        """Return the words of the same command as a person types it, in any folder."""
+        return [*program(), "--store", self.store_url, *arguments]
+
+    def stays(self, *, well: bool) -> bool:
+        """True if the folder outlives the demo. `well`: the story has ended as it should."""
+        return self._kept or not well
 
     async def close(self) -> None:
         """End every process."""
@@ -125,12 +129,6 @@ class Cast:
 
 
 def program() -> Sequence[str]:
-    """How `outlast` is called from the terminal this process was started in."""
+    """Return how `outlast` is called from any folder and terminal, with this virtual environment active or not."""
     mine = Path(sys.executable).with_name("outlast")
-    found = shutil.which("outlast")
-    if found and mine.exists() and Path(found).resolve() == mine.resolve():
-        return ["outlast"]
-    if not mine.exists():
-        return [sys.executable, "-m", "outlast"]
-    here = Path.cwd()
-    return [f"{mine.relative_to(here)}" if mine.is_relative_to(here) else f"{mine}"]
+    return [f"{mine}"] if mine.exists() else [sys.executable, "-m", "outlast"]

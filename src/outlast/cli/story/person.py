@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from outlast.cli.story.children import StoryBroken
-from outlast.cli.story.scene import TRUE, Scene, asks
+from outlast.cli.story.scene import Scene, asks
 from outlast.core.budget import HOUR, MINUTE
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import Approval, Run, is_over
@@ -25,8 +25,6 @@ class Person:
     async def play(self, approval: Approval) -> None:
         """From the question to the run's end, which fresh processes bring about."""
         scene = self._scene
-        if scene.rate() != TRUE:
-            await scene.set_clock(TRUE)
         asked: Approval | None = approval
         while asked is not None:
             await scene.cast.send_home()
@@ -45,12 +43,13 @@ class Person:
         command = ("approvals", "approve", approval.id, "--reason", REASON)
         if self._alone:
             stage.say(await self._waiting(approval))
-            await scene.set_clock(TRUE, PAUSE)
+            await scene.move_clock(PAUSE)
             stage.say(f"    … {PAUSE // HOUR} hours of business time pass, and nothing runs")
-            stage.say(f"{await self._waiting(approval)}\n    $ {scene.cast.command(*command)}")
+            stage.say(f"{await self._waiting(approval)}\n    $ {stage.fit(scene.cast.command(*command))}")
             self._approving = asyncio.create_task(self._approve(*command))
         else:
-            stage.must_say(f"\n  Approve it in another terminal:\n\n    {scene.cast.command(*command)}\n")
+            typed = stage.fit(scene.cast.command("-q", *command))  # -q: the worker that is missing starts here
+            stage.must_say(f"\n  Approve it in another terminal; then a worker starts here:\n\n    {typed}\n")
 
     async def _nobody(self) -> None:
         """No process holds the run: no owner on its row, no lease alive, no worker process."""

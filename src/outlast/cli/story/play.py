@@ -1,15 +1,14 @@
 """The story from beginning to end, told from what the store and the suppliers' record say."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from outlast.cli.story import ending, proof
 from outlast.cli.story.cast import Cast, Place
 from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
 from outlast.cli.story.person import Person
-from outlast.cli.story.rounds import KILL_ROUND, ROUNDS, Rounds
-from outlast.cli.story.scene import INVITATIONS, TRUE, Scene, asks
+from outlast.cli.story.rounds import KILL_ROUND, Rounds
+from outlast.cli.story.scene import INVITATIONS, Scene
 from outlast.cli.story.stage import Stage
 from outlast.core.budget import SECOND
 from outlast.core.rows import is_over
@@ -30,24 +29,22 @@ class Play:
         """`alone`: nobody is there to approve, so a process of our own does. `speed`: of time in the rounds."""
         self._alone, self._speed = alone, speed
         self._example = example
-        self._letters = example.part("letters")
         self._workflow = example.part("workflow").negotiation
         flows = {self._workflow.name: self._workflow}
         ops = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)
         self._scene = Scene(ops, notes, Cast(place, example, notes), stage, example)
-        self._post = example.part("inbox").posting(ops.signal)
-        self._slow_by_bid = not notes.run
 
     async def perform(self) -> proof.Proof:
-        """The whole story. Raises StoryBroken; whatever happens, no process is left behind and the clock goes 1:1."""
+        """Play the whole story. No process is left behind. Raises StoryBroken."""
         scene = self._scene
-        inbox = self._example.part("inbox").inbox_app(self._signal)
-        async with self._example.part("loopback").serve(inbox, scene.notes.inbox_port) as url:
+        inbox = self._example.part("inbox")
+        app = inbox.inbox_app(inbox.posting(scene.ops.signal))
+        async with self._example.part("loopback").serve(app, scene.notes.inbox_port) as url:
             scene.inbox_url = url
             scene.notes.inbox_port = int(url.rpartition(":")[2])
             try:
                 await self._open()
-                if approval := await Rounds(scene).play():
+                if approval := await Rounds(scene, speed=self._speed).play():
                     await Person(scene, alone=self._alone).play(approval)
                 return await self._prove()
             finally:
@@ -63,8 +60,6 @@ class Play:
             cast.hire(scene.inbox_url)
         market = await cast.market()
         notes.save(cast.folder)
-        if run is None or not (is_over(run) or asks(run)):
-            await scene.set_clock(self._speed)
         if run is None:
             await self._start(market)
         scene.stage.say(f"  run       {notes.run}\n  store     {cast.store_url}\n")
@@ -77,14 +72,6 @@ class Play:
         started = await scene.ops.start(self._workflow.name, purchase, idempotency_key="demo")
         notes.run, notes.begun_at = started.run, scene.clock.wall()
         notes.save(scene.cast.folder)
-
-    async def _signal(self, run: str, name: str, payload: dict[str, Any], signal_id: str) -> str:
-        """A supplier's bid has come in. With the first of the last round the fast time is over: no deadline is left."""
-        scene = self._scene
-        last = name == self._letters.bid_signal(1, ROUNDS)
-        if last and self._slow_by_bid and scene.rate() != TRUE:
-            await scene.set_clock(TRUE)
-        return str(await self._post(run, name, payload, signal_id))
 
     async def _prove(self) -> proof.Proof:
         scene, stage = self._scene, self._scene.stage
@@ -100,9 +87,12 @@ class Play:
         stage.now("")
         stage.say(f"\n  {facts['outcome']} in {facts['seconds']}s {facts['reason']}".rstrip())
         stage.say("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in shown.claims))
-        told = await ending.report(scene.ops, facts["run"], self._example, shown)
-        stage.say(f"\n  Report: {ending.write(told, scene.cast.folder, self._example)}")
-        stage.say(f"\n  Proof: {scene.cast.command('runs', 'effects', facts['run'])}\n")
+        stays = scene.cast.stays(well=shown.holds)
+        if stays:
+            told = await ending.report(scene.ops, facts["run"], self._example, shown)
+            stage.say(f"\n  Report: {ending.write(told, scene.cast.folder, self._example)}")
+        if stays or scene.notes.store:
+            stage.say(f"\n  Proof: {stage.fit(scene.cast.command('runs', 'effects', facts['run']))}\n")
         return shown
 
     async def _wind_up(self) -> None:
@@ -115,5 +105,3 @@ class Play:
                 break
             await scene.pause()
         await scene.cast.close()
-        if scene.rate() != TRUE:
-            await scene.set_clock(TRUE)

@@ -16,8 +16,10 @@ ROUNDS = 5
 class Rounds:
     """The auction as it is watched."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, *, speed: float) -> None:
+        """`speed`: of business time while bids are waited for."""
         self._scene = scene
+        self._speed = speed
 
     async def play(self) -> Approval | None:
         """Until a person is asked; None when the run ended without."""
@@ -30,6 +32,7 @@ class Rounds:
                 return approval
             if run.node == AUCTION:
                 await self._watch(run)
+                await scene.pass_time(run, self._speed)
             await scene.pause()
 
     async def _watch(self, run: Run) -> None:

@@ -7,7 +7,7 @@ from outlast.cli.story import ending, proof
 from outlast.cli.story.cast import Cast, Place
 from outlast.cli.story.example import Example
 from outlast.cli.story.notes import Notes
-from outlast.cli.story.scene import TRUE, Scene
+from outlast.cli.story.scene import Scene
 from outlast.cli.story.stage import Stage
 from outlast.core.budget import HOUR, SECOND
 from outlast.core.machine import RunStatus
@@ -46,7 +46,7 @@ class Sample:
         self._runs: set[str] = set()
 
     async def perform(self) -> proof.Proof:
-        """The whole of it. Raises StoryBroken; no process is left behind and the clock goes 1:1 at the end."""
+        """Play the whole sample. No process is left behind. Raises StoryBroken."""
         scene = self._scene
         scene.stage.say(f"  {self._story.about}\n")
         inbox = self._example.part("inbox")
@@ -63,8 +63,6 @@ class Sample:
             finally:
                 await scene.cast.send_home()
                 await scene.cast.close()
-                if scene.rate() != TRUE:
-                    await scene.set_clock(TRUE)
 
     async def _start(self, market: str) -> proof.Proof | None:
         """None once it runs; else what the refusal says."""
@@ -99,9 +97,8 @@ class Sample:
         scene = self._scene
         routes = set(self._example.part("routing").ROUTES.values())
         while not is_over(run := await scene.look()):
-            wanted = float(self._story.rate) if run.node in routes else TRUE
-            if scene.rate() != wanted:
-                await scene.set_clock(wanted)
+            if run.node in routes:
+                await scene.pass_time(run, self._story.rate)
             if approval := await scene.pending():
                 await self._decide(approval)
             await scene.pause()
@@ -112,9 +109,10 @@ class Sample:
         if approval.id != self._shown:
             self._shown = approval.id
             scene.stage.say(f"  ⏸ {approval.summary}")
-            await scene.set_clock(TRUE, THINKS if self._alone else 0)
-            if not self._alone:
-                command = scene.cast.command("approvals", "approve", approval.id, "--reason", "…")
+            if self._alone:
+                await scene.move_clock(THINKS)
+            else:
+                command = scene.stage.fit(scene.cast.command("approvals", "approve", approval.id, "--reason", "…"))
                 scene.stage.must_say(f"\n  Decide in another terminal:\n\n    {command}\n")
         if not self._alone:
             return
@@ -139,7 +137,9 @@ class Sample:
             same = proof.Claim(f"asked for {self._story.times} times, started once", len(self._runs) == 1)
             claims = (*claims, same)
         told = await ending.report(scene.ops, scene.notes.run, self._example, proof.Proof(shown.facts, claims))
-        path = ending.write(told, scene.cast.folder, self._example)
-        scene.stage.say(f"\n{self._example.part('report').text(told)}\n\n  Report: {path}\n")
-        facts = {**shown.facts, "report": f"{path}", "proven": all(claim.holds for claim in claims)}
+        facts = {**shown.facts, "proven": all(claim.holds for claim in claims)}
+        scene.stage.say(f"\n{self._example.part('report').text(told)}\n")
+        if scene.cast.stays(well=facts["proven"]):
+            facts["report"] = f"{ending.write(told, scene.cast.folder, self._example)}"
+            scene.stage.say(f"\n  Report: {facts['report']}\n")
         return proof.Proof(facts, claims)

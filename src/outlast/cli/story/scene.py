@@ -1,6 +1,7 @@
 """What every act of the story stands on: the store, the two clocks, the suppliers' record, and what was told so far."""
 
 import asyncio
+import shlex
 from typing import Any
 
 from outlast.cli.story.cast import Cast
@@ -14,13 +15,12 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
 from outlast.core.overlay import attention_of, rearmed, waiting_of
 from outlast.core.rows import Approval, Event, Run
-from outlast.errors import Rejected
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 
 LOOK_S = 0.03
-TRUE = 1.0  # the rate of business time while a person decides
-SLACKS_MS = (50, 200, 800, 3_200)  # of real time: between reading the store's clock and landing a slower mapping
+TRUE = 1.0  # the rate of business time
+PULSE_MS = 250  # real time without a move of the run, after which business time moves ahead
 INVITATIONS = "invitations"
 AUCTION = "auction"
 
@@ -38,31 +38,24 @@ class Scene:
         self.inbox_url = ""
         self._seen = 0
         self._node, self._entered = "", 0
+        self._at, self._since = (0, 0), 0  # the run's version and mail at the last look, and since when
 
     # --- the business clock ----------------------------------------------------------------------------
-    async def set_clock(self, rate: float, ahead_ms: int = 0) -> None:
-        """Let business time run at `rate` from now on, moved ahead by `ahead_ms`.
-
-        It never runs backwards, so where it gets slower the new mapping begins at the instant by which it will have
-        landed: within the slack, or else with more of it.
-        """
-        store = self.ops.store
-        for slack in SLACKS_MS:
-            now = await store.now()
-            lead = int(slack * max(self.rate() - rate, 0))
-            wanted = Mapping(0, now.real, now.business + ahead_ms + lead, rate)
-            try:
-                self.notes.ran(await store.set_mapping(wanted, rearmed))
-                break
-            except Rejected:
-                continue
-        else:
-            raise StoryBroken("the business clock could not be set", "the store was too slow every time")
+    async def move_clock(self, ahead_ms: int) -> None:
+        """Move business time ahead."""
+        now = await self.ops.store.now()
+        wanted = Mapping(0, now.real, now.business + ahead_ms, TRUE)
+        self.notes.ran(await self.ops.store.set_mapping(wanted, rearmed))
         self.notes.save(self.cast.folder)
 
-    def rate(self) -> float:
-        """How fast business time runs."""
-        return self.ops.store.mapping().rate
+    async def pass_time(self, run: Run, speed: float) -> None:
+        """Let business time catch up with the real time for which the run has been at rest, at this speed."""
+        at, now = (run.version, run.mail), self.clock.mono()
+        if at != self._at:
+            self._at, self._since = at, now
+        if ahead := skipped(run, (await self.ops.store.now()).business, now - self._since, speed):
+            self._since = now
+            await self.move_clock(ahead)
 
     # --- looking ---------------------------------------------------------------------------------------
     async def look(self) -> Run:
@@ -77,7 +70,7 @@ class Scene:
             raise StoryBroken(
                 f"run {run.run} needs a person: {attention[0].reason.value}",
                 attention[0].detail,
-                self.cast.command("runs", "show", run.run),
+                shlex.join(self.cast.command("runs", "show", run.run)),
             )
         return run
 
@@ -120,6 +113,17 @@ class Scene:
     async def pause(self) -> None:
         """Until the next look."""
         await asyncio.sleep(LOOK_S)
+
+
+def skipped(run: Run, business: int, still_ms: int, speed: float) -> int:
+    """Return how far business time may move ahead: to the end of the wait for signals at most, 0 while a worker acts.
+
+    The time that starts, kills and takeovers of workers take is thus never multiplied: it would reach the ceiling.
+    """
+    ends = [waiting.until for waiting in waiting_of(run) if waiting.kind == "signal" and waiting.until]
+    if run.owner or not ends or still_ms < PULSE_MS:
+        return 0
+    return max(0, min(min(ends) - business, int(still_ms * speed)))
 
 
 def asks(run: Run) -> bool:

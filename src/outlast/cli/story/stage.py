@@ -1,6 +1,8 @@
 """Three ways of showing the story: live on a terminal, one dated line each when piped, and nothing but what must be."""
 
+import shlex
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -10,6 +12,8 @@ from outlast.core.events import iso
 from outlast.runtime.clocks import SystemClock
 
 STYLES = {"✓": "green", "✗": "bold red", "⏸": "bold yellow", "▸": "bold"}
+
+INDENT = 6  # columns before a line of a command
 
 
 class Stage(Protocol):
@@ -32,6 +36,9 @@ class Stage(Protocol):
 
     def must_say(self, text: str) -> None:
         """A line without which nobody would know what the story waits for."""
+
+    def fit(self, words: Sequence[str]) -> str:
+        """Return a command as text that can be copied from here: no word of it is broken at the end of a line."""
 
 
 class Plain:
@@ -60,6 +67,7 @@ class Plain:
             self.say(text + detail)
 
     must_say = say
+    fit = staticmethod(shlex.join)
 
 
 class Silent:
@@ -80,6 +88,8 @@ class Silent:
     def must_say(self, text: str) -> None:
         """See Stage."""
         click.echo(text, err=True)
+
+    fit = staticmethod(shlex.join)
 
 
 class Lively:
@@ -117,6 +127,10 @@ class Lively:
         shown = self._styled(text)
         self._live.update(Spinner("dots", text=shown) if works and text else shown)
 
+    def fit(self, words: Sequence[str]) -> str:
+        """See Stage."""
+        return folded(words, self._console.width)
+
     def _styled(self, line: str) -> Any:
         from rich.text import Text
 
@@ -126,6 +140,16 @@ class Lively:
         return text
 
     must_say = say
+
+
+def folded(words: Sequence[str], width: int) -> str:
+    """Return a command that goes on in a further line, behind a backslash, where the next word does not fit."""
+    lines = [""]
+    for word in map(shlex.quote, words):
+        if lines[-1] and INDENT + len(lines[-1]) + len(word) + len("  \\") > width:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return f" \\\n{' ' * INDENT}".join(lines)
 
 
 def stage(*, json: bool) -> Stage:
