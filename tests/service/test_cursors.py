@@ -1,16 +1,24 @@
 """A cursor is read by the list that gave it, for whom it was given, and as it was given (S3)."""
 
 import asyncio
+import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.generation import GENERATION
+from outlast.core.rows import META, Meta
 from outlast.errors import InvalidInput
+from outlast.runtime.export import export
 from outlast.runtime.open import open_store
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
 from outlast.service import cursors as module
 from outlast.service.cursors import Cursors
+from tests.service.flows import wishes
 
 PLACE = '["2026-01-01","run_1"]'
 
@@ -50,6 +58,32 @@ def test_a_cursor_is_for_one_tenant_one_list_and_one_filter(monkeypatch: pytest.
         assert await opened(Cursors(other), cursor, asked()) == "refused", "of another store"
         await store.close()
         await other.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.req("RUN-5")
+def test_the_key_of_cursors_is_in_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was made of the generation, which an export shows: whoever had one could make any cursor."""
+    keys: list[bytes] = []
+    digest = module.hmac.digest
+    monkeypatch.setattr(module.hmac, "digest", lambda key, *more: keys.append(key) or digest(key, *more))
+
+    async def story() -> None:
+        store = await open_store("memory:")
+        ops = Operations(store, tenant="acme", actor=Actor("ana"), workflows={"wish": wishes})
+        await ops.start("wish", {"text": "?"}, run_id="r1")
+        services = [Cursors(store) for _ in range(3)]  # that make their first cursor at the same moment
+        made = await asyncio.gather(*(each.further(asked(), Response(), "acme", PLACE) for each in services))
+        assert len({*made}) == 1 and len({*keys}) == 1 and len(keys[0]) >= 32
+        document = await export(ops, "r1", whole=True)
+        generation = await store.load(META, GENERATION)
+        assert isinstance(generation, Meta)
+        shown = [json.dumps(document).encode(), generation.value.encode()]
+        assert not any(keys[0] in text for text in shown)
+        guesses = [sha256(b"cursor" + text).digest() for text in (*shown, b"")]
+        assert keys[0] not in guesses
+        await store.close()
 
     asyncio.run(story())
 

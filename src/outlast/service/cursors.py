@@ -1,7 +1,8 @@
-"""Cursors that nobody can make or change: the store's place, sealed for one tenant, one list and its filters."""
+"""Cursors that only a service can make: the store's place, sealed for one tenant, one list and its filters."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
@@ -9,17 +10,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.codec import canonical
-from outlast.core.generation import GENERATION
-from outlast.core.rows import META, Meta
-from outlast.errors import InvalidInput
+from outlast.core.commit import Commit, Put
+from outlast.core.rows import META, STORE, Meta
+from outlast.errors import InvalidInput, Stale
+from outlast.runtime.clocks import new_credential
 from outlast.store.port import Store
 
 SEAL_BYTES: Final = 16
+KEY: Final = (STORE, "cursor_key")
+"""Of the meta row with the secret, which the first service makes."""
 UNBOUND: Final = ("cursor", "limit")  # a page may be read on with another size
 
 
 class Cursors:
-    """Seals and opens cursors with a key of the store's generation, so every replica of a service reads them."""
+    """Seals and opens cursors with a secret of the store, which each replica of a service reads and no export has."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -55,8 +59,14 @@ class Cursors:
 
     async def _ready(self) -> None:
         if not self._key:
-            row = await self._store.load(META, GENERATION)
-            self._key = sha256(b"cursor" + (row.value.encode() if isinstance(row, Meta) else b"")).digest()
+            row = await self._store.load(META, KEY)
+            while not isinstance(row, Meta):
+                with suppress(Stale):  # another process made one
+                    await self._store.commit(
+                        Commit((Put(META, Meta(*KEY, 1, new_credential()), 0),), label="cursor key")
+                    )
+                row = await self._store.load(META, KEY)
+            self._key = row.value.encode()
 
 
 def link_to_next(request: Request, response: Response, **more: str) -> None:

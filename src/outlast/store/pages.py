@@ -2,7 +2,7 @@
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final
+from typing import Final, get_type_hints
 
 from outlast.core.rows import (
     APPROVAL,
@@ -33,6 +33,7 @@ from outlast.core.rows import (
     key_of,
 )
 from outlast.errors import InvalidInput
+from outlast.store.bounds import INT_MAX
 
 PAGE_MAX: Final = 1_000
 # The column that says how new a row is.
@@ -80,11 +81,21 @@ def place_after(kind: Kind, cursor: str) -> Key | None:
         return None
     try:
         place = tuple(json.loads(urlsafe_b64decode(cursor)))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput("this cursor is not one that a page gave", fix="begin again without a cursor") from error
-    if len(place) != kind.key or not all(isinstance(part, str | int) for part in place):
+    hints = list(get_type_hints(kind.row).values())[1 : kind.key]
+    if len(place) != kind.key or not all(
+        _could_be(hint, part) for hint, part in zip((int, *hints), place, strict=True)
+    ):
         raise InvalidInput("this cursor belongs to another list", fix="begin again without a cursor")
     return place
+
+
+def _could_be(hint: type, part: object) -> bool:
+    """True if a column of this type may hold `part`: every store can compare it."""
+    if hint is int:
+        return type(part) is int and -INT_MAX - 1 <= part <= INT_MAX
+    return isinstance(part, str) and "\0" not in part and part == part.encode(errors="ignore").decode()
 
 
 def check_columns(kind: Kind, columns: list[str]) -> None:

@@ -1,5 +1,8 @@
 """Promises about reading: what is found, in which order, and whose it is."""
 
+from base64 import urlsafe_b64encode
+from typing import Final
+
 from outlast.core.commit import Commit, Post, Put
 from outlast.core.machine import RunStatus, WaitStatus
 from outlast.core.rows import (
@@ -197,6 +200,12 @@ async def pages_are_newest_first(s: Subject) -> None:
     assert [row[2] for row in pages.rows] == ["ap-2", "ap-1"]
 
 
+STRANGE_PLACES: Final = (
+    b'["x", "run-1"]', b'[1, 2]', b'[true, "run-1"]', b'[1.5, "run-1"]', b'[9223372036854775808, "run-1"]',
+    b'[1, "run-\\u0000"]', b'[1, "run-\\ud800"]', b'[1, ["run-1"]]', b'{"1": 2, "3": 4}', b"[" * 100_000,
+)  # fmt: skip
+
+
 async def a_page_takes_no_strange_names(s: Subject) -> None:
     """What is no column, and what is no cursor, is refused in words: none of it reaches a statement."""
     a, _ = await two(s)
@@ -206,6 +215,7 @@ async def a_page_takes_no_strange_names(s: Subject) -> None:
         a.page(RUN, "acme", {}, cursor="!"),
         a.page(RUN, "acme", {}, cursor="e30="),
         a.page(RUN, "acme", {}, cursor="WzFd"),
+        *(a.page(RUN, "acme", {}, cursor=urlsafe_b64encode(place).decode()) for place in STRANGE_PLACES),
         a.tally(RUN, "acme", "status FROM run; --"),
     ]
     for call in calls:
