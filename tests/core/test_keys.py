@@ -132,12 +132,12 @@ def test_values_that_cannot_be_written_are_refused() -> None:
             parse("{a}", a=str).render([value])
 
 
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 100])
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 100, "a.", ".a", "...", "-", "x."])
 def test_names(name: str) -> None:
     assert check_name("run", name) == name
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 101, "a\n", None])
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 101, "a\n", None, ".", ".."])
 def test_bad_names_are_refused(name: Any) -> None:
     with pytest.raises(InvalidInput, match="cannot name a run"):
         check_name("run", name)

@@ -25,7 +25,7 @@ def check_name(kind: str, value: object) -> str:
         return value
     raise InvalidInput(
         f"{value!r} cannot name a {kind}",
-        f"a name has 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or underscores",
+        f"a name has 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or underscores, and is not . or ..",
         "choose such a name",
     )
 

@@ -6,7 +6,9 @@ KIB = 1024
 
 # --- names and keys (S-18) -----------------------------------------------------------------
 NAME_CHARS_MAX = 100
-NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+NAME_PATTERN = rf"[A-Za-z0-9._-]{{3,{NAME_CHARS_MAX}}}|[A-Za-z0-9_-]{{1,2}}|[A-Za-z0-9_-]\.|\.[A-Za-z0-9_-]"
+"""Not `.` and `..`: in an address they name another place, so what they named could not be reached."""
+NAME = re.compile(NAME_PATTERN)
 KEY_BYTES_MAX = 500
 IDEMPOTENCY_KEY_CHARS_MAX = 255
 """What common receivers accept in the `Idempotency-Key` header."""

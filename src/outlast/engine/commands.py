@@ -40,6 +40,7 @@ async def start(
     trace_id: str = "",
 ) -> Started:
     """Start a run, durably, before this returns. Raises InvalidInput with every problem at once, Conflict (RUN-4)."""
+    check_name("tenant", tenant)
     check_name("run", run)
     workflow.activities  # noqa: B018 - checks the definition, once
     state = workflow.state_codec.canonical(workflow.first_state(given))

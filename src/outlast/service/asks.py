@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, NAME_PATTERN, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.engine.holds import What
 
-Name = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$")]
+_NAME = rf"^({NAME_PATTERN})$"
+Name = Annotated[str, StringConstraints(pattern=_NAME)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
 Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
 Given = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
 EXTENSION_MAX = timedelta(days=3_650)
 SINCE_MAX = timedelta(days=36_500)
-_NAME = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}$"
 RunId = Annotated[str, Path(pattern=_NAME, description="The run's id.", examples=["refu_0c9k2m4x7q1z"])]
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="The approval's id.", examples=["ap_91c2f03b7d"])]
 NamePart = Annotated[str, Path(pattern=_NAME, description="The name in the code.", examples=["refund"])]
