@@ -81,7 +81,38 @@ def test_a_page_is_of_another_site_where_no_host_is_named(origin: str) -> None:
     assert caught.value.refusal == "cross_origin"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "10.0.0.1", "[", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "",
+        "10.0.0.1",
+        "[",
+        "localhost.evil.example",
+        "localhost.",
+        "localhost:",
+        "localhost:x",
+        "localhost:123456",
+        "evil.example@localhost",
+        "localhost/evil",
+        "localhost?evil",
+        "localhost#evil",
+        "localhost, evil.example",
+        " localhost",
+        "127.0.0.1.",
+        "127.1",
+        "2130706433",
+        "0x7f.0.0.1",
+        "0.0.0.0",
+        "[::]",
+        "[::1",
+        "::1",
+        "[::1]evil",
+        "localhost\\@evil.example",
+        "app.localhost",
+    ],
+)
 def test_without_authentication_it_answers_to_its_own_name_only(host: str) -> None:
     """A page whose name was made to point here (DNS rebinding) sends its own name."""
     with pytest.raises(Forbidden) as caught:

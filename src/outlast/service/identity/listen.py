@@ -1,5 +1,6 @@
 """Where a service may be reached: addresses it binds to, names it answers to, pages that may speak to it (S15, S34)."""
 
+import re
 from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from outlast.errors import Forbidden, InvalidInput
 from outlast.service.identity.settings import is_loopback
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+HOST: Final = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 ELSEWHERE: Final = frozenset({"cross-site", "same-site"})
 
 
@@ -62,7 +64,7 @@ class SameOrigin:
 def check_origin(scope: Scope, *, local_only: bool) -> None:
     """Raise Forbidden where another site's page speaks, or, `local_only`, where the host named is not this machine."""
     host = _header(scope, b"host")
-    if local_only and not is_loopback(_name(f"//{host}")[0]):
+    if local_only and not is_own_name(host):
         raise Forbidden(
             "this service answers to localhost only",
             f"the request names the host {host[:100] or '(none)'}, and nobody is asked who he is",
@@ -80,6 +82,12 @@ def check_origin(scope: Scope, *, local_only: bool) -> None:
             "call the service from a program, or from a page of its own",
             refusal="cross_origin",
         )
+
+
+def is_own_name(host: str) -> bool:
+    """True if a `Host` names this machine: localhost or a loopback address, with any port, as `ssh -L` has one."""
+    found = HOST.fullmatch(host)
+    return found is not None and is_loopback(found[1])
 
 
 def _name(address: str) -> tuple[str, str]:
