@@ -40,7 +40,12 @@ def test_every_operation_says_how_it_is_refused(service: Service) -> None:
         if method == "post":
             assert any(p["name"] == "Idempotency-Key" for p in operation.get("parameters", ())), name
         assert path.startswith("/v1/") or name == "get_metrics", path
-    assert "428" in operations(service)["decide_approval"][2]["responses"]
+        assert {"400", "414", "431"} <= set(operation["responses"]), name
+    decide, release = (operations(service)[name][2] for name in ("decide_approval", "release"))
+    assert "428" in decide["responses"] and "404" in release["responses"]
+    assert service.post("/v1/holds/release", {"what": "workflow", "name": "nothing"}).status_code == 404
+    (tag,) = [each for each in decide["parameters"] if each["name"] == "If-Match"]
+    assert tag["required"] and tag["schema"]["type"] == "string"
 
 
 def test_every_schema_has_a_name_of_its_own(service: Service) -> None:

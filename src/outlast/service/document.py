@@ -11,10 +11,13 @@ from outlast.service.shapes import Problem
 
 # Which problems an operation can answer beyond those that every one can.
 EVERYWHERE: Final = {
+    400: "The head is ambiguous, or is no HTTP.",
     401: "Who are you?",
     403: "Not allowed.",
+    414: "The address is too long.",
     422: "The request does not fit.",
     429: "Too many failures, or too many requests at once: `Retry-After`.",
+    431: "The headers are too large.",
     503: "The store cannot be reached, or the issuer's keys: `Retry-After`. Nothing was acknowledged.",
 }
 OF_ONE: Final = {404: "There is none."}
@@ -26,6 +29,8 @@ OF_POSTS: Final = {
     413: "The body is too large.",
     415: "The body is not JSON.",
 }
+MAY_MISS: Final = frozenset({"release"})
+"""Operations that name in their body what may not be there."""
 OF_DECISIONS: Final = {428: "If-Match is missing."}
 OF_STREAMS: Final = {406: "It is a stream only."}
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -62,12 +67,16 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> None:
         operation["security"] = []
         return
     can = dict(EVERYWHERE)
-    if "{" in path:
+    if "{" in path or operation["operationId"] in MAY_MISS:
         can |= OF_ONE
     if method != "get":
         can |= OF_POSTS
     if operation["operationId"] == "decide_approval":
         can |= OF_DECISIONS
+        (tag,) = [each for each in operation["parameters"] if each["name"] == "If-Match"]
+        (text,) = [each for each in tag["schema"].pop("anyOf") if each["type"] != "null"]
+        tag["required"] = True
+        tag["schema"] |= text
     if operation["operationId"] == "stream_events":
         can |= OF_STREAMS
     for status, text in can.items():
