@@ -73,6 +73,19 @@ def test_one_flipped_byte_is_told_with_its_event(outlast: Terminal) -> None:
             assert "history_chain" in {v["check"] for v in told.json["violations"]}
 
 
+@pytest.mark.req("TEST-4")
+def test_an_export_that_is_nested_deeply_is_refused_in_a_sentence(outlast: Terminal) -> None:
+    """It ended with a RecursionError: where the document is deep, and where the text in a row of it is."""
+    ended(outlast)
+    document = json.loads(outlast("export", "r1").out)
+    deep = "[" * 100_000
+    document["run"][0]["visits"] = deep
+    for text in (deep, '{"a":' * 100_000, json.dumps(document)):
+        Path("deep.json").write_text(text)
+        told = outlast("verify", "deep.json")
+        assert told.code == 2 and "nested too deeply" in told.err and "Traceback" not in told.err, told
+
+
 def _loads(data: bytes) -> object:
     try:
         return json.loads(data)

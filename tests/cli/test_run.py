@@ -20,7 +20,13 @@ def test_bad_input_is_refused_with_every_problem_at_once(outlast: Terminal) -> N
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "not valid"), ("[1]", "not valid"), ('{"order_id": "a"}', "cents: Field required"), ("\x00", "not valid")],
+    [
+        ("{", "not valid"),
+        ("[1]", "not valid"),
+        ('{"order_id": "a"}', "cents: Field required"),
+        ("\x00", "not valid"),
+        ("[" * 100_000, "not valid"),
+    ],
 )
 def test_a_bad_input_file(outlast: Terminal, text: str, said: str) -> None:
     Path("input.json").write_text(text)
@@ -29,10 +35,31 @@ def test_a_bad_input_file(outlast: Terminal, text: str, said: str) -> None:
         assert answer.code == 2 and said in answer.err
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "not JSON"), ("[1]", "not a JSON object")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "not JSON"), ("[1]", "not a JSON object"), ("[" * 100_000, "not JSON")]
+)
 def test_a_bad_file_under_pairs(outlast: Terminal, text: str, said: str) -> None:
     answer = outlast("run", "refund", "--input", "-", "cents=3", stdin=text)
     assert answer.code == 2 and said in answer.err
+
+
+def test_a_deep_value_is_refused_in_a_sentence(outlast: Terminal) -> None:
+    deep = "[" * 50_000
+    for args in (
+        ["run", "refund", "order_id=1", f"cents={deep}"], ["signal", "r1", "said", "--data", deep],
+        ["approvals", "approve", "ap_1", "--set", f"cents={deep}", "--reason", "so"],
+    ):  # fmt: skip
+        answer = outlast(*args)
+        assert answer.code in (2, 3) and "OUT-" in answer.err and "Traceback" not in answer.err, answer
+
+
+@pytest.mark.parametrize("run", [".", ".."])
+def test_a_run_that_no_address_can_name_is_refused(outlast: Terminal, run: str) -> None:
+    """It was started, and no request could reach it: in an address these names mean another place."""
+    answer = outlast("run", "refund", "order_id=1", "cents=2", "--id", run)
+    assert answer.code == 2 and "is not . or .." in answer.err, answer
+    tenant = outlast("run", "refund", "order_id=1", "cents=2", env={"OUTLAST_TENANT": run})
+    assert tenant.code == 2 and "is not . or .." in tenant.err, tenant
 
 
 def test_pairs_are_typed_by_the_schema_and_come_on_top_of_the_file(outlast: Terminal) -> None:

@@ -178,7 +178,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise click.UsageError(f"--set {text}: write NAME=VALUE, e.g. --set cents=90000")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value  # plain text needs no quotes
 
 

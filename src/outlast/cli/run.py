@@ -153,7 +153,7 @@ def _input(schema: dict[str, Any], text: bytes | None, given: Sequence[tuple[str
     if text is not None:
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput("the input is not JSON", str(error), "correct the file") from error
         if not isinstance(data, dict):
             raise InvalidInput("the input is not a JSON object", fix="write { … }")
@@ -167,7 +167,7 @@ def _value(schema: dict[str, Any], key: str, text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

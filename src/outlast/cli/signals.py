@@ -29,7 +29,7 @@ def json_of(text: str | None, what: str) -> Any:
             raise InvalidInput(f"{what} cannot be read from {text[1:]}", str(error), "name a file of JSON") from error
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         ways = """e.g. '{"price": 42}', @file.json, or - for stdin"""
         raise InvalidInput(f"{what} is not JSON", str(error), ways) from error
 

@@ -148,7 +148,13 @@ def verify(data: bytes) -> Verified:
     It shows that nothing was changed by accident, or by somebody who did not compute the digests anew: keep the seal
     elsewhere to know the second too. Raises InvalidInput for what is no such document.
     """
-    document = _read(data)
+    try:
+        return _verified(_read(data))
+    except RecursionError:
+        raise _no_export("it is nested too deeply") from None
+
+
+def _verified(document: dict[str, Any]) -> Verified:
     found: list[Finding] = []
     parts: dict[str, list[Any]] = {}
     redacted: set[tuple[str, tuple[Any, ...]]] = set()

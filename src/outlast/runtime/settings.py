@@ -260,7 +260,7 @@ def _sources(cls: type[BaseSettings]) -> list[tuple[str, PydanticBaseSettingsSou
 def _toml(kind: type[TomlConfigSettingsSource], cls: type[BaseSettings], name: str) -> TomlConfigSettingsSource:
     try:
         return kind(cls, Path(name))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise SettingsError(f"{name}: {error}") from error
 
 

@@ -219,7 +219,7 @@ class RemoteRuns:
         """The service checks the input."""
         try:
             data = json.loads(given)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput("the input is not JSON", str(error), "correct it") from error
         body = {"input": data, **({"id": run} if run else {})}
         view: View = await self.wire.post(f"/workflows/{part(workflow)}/runs", body, key=key)

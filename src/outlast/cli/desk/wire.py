@@ -112,7 +112,7 @@ class Wire:
         """What an answer says. Raises the error that it tells, or Unavailable where it is not Outlast's."""
         try:
             body = response.json()
-        except (ValueError, UnicodeDecodeError):
+        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
             raise self._strange(response) from None
         if response.is_success:
             return body
