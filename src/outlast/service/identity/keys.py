@@ -1,4 +1,4 @@
-"""The public keys of an issuer, fetched over HTTP (JWKS) often enough to forget revoked ones, and no oftener."""
+"""The public keys of an issuer, fetched over HTTP (JWKS) in the background."""
 
 import asyncio
 import json
@@ -12,12 +12,12 @@ from jwt import PyJWK, PyJWTError
 from outlast.core.clock import Clock
 from outlast.errors import Unverifiable
 
-REFRESH_MS: Final = 300_000
-"""Keys older than this are fetched anew before they prove anything: a revoked one stops within five minutes …"""
+REFRESH_MS: Final = 240_000
+"""Period of the fetch in the background: a revoked key stops within five minutes, the time of a fetch included."""
 LIFETIME_MS: Final = 900_000
-"""… and, where the issuer cannot be reached, within fifteen: no older keys are believed at all."""
+"""Age from which a key proves nothing: if the issuer cannot be reached, a revoked key stops within 15 minutes."""
 COOLDOWN_MS: Final = 10_000
-"""Between two fetches, whatever is asked for and however the last one ended: a flood of unknown kids is one fetch."""
+"""Shortest time between two fetches, so that a flood of unknown key ids costs the issuer one request."""
 FETCH_S: Final = 5.0
 BYTES_MAX: Final = 256 * 1024
 KEYS_MAX: Final = 100
@@ -27,7 +27,7 @@ log: Final = logging.getLogger("outlast.service")
 
 
 class IssuerKeys:
-    """Keys by their id (kid). One fetch at a time; those who need it wait for it."""
+    """The public keys of one issuer by key id (kid), kept fresh by fetches in the background."""
 
     def __init__(self, url: str, algorithms: Collection[str], clock: Clock) -> None:
         self._url = url
@@ -36,12 +36,24 @@ class IssuerKeys:
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at: int | None = None
         self._tried_at: int | None = None
-        self._one = asyncio.Lock()
+        self._used_at = 0
+        self._fetching: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def find(self, kid: str) -> PyJWK | None:
-        """The key of this id; None where the issuer has none. Raises Unverifiable: its keys cannot be had."""
-        if self._age() >= REFRESH_MS or kid not in self._keys:
-            await self._freshen()
+        """Return the key with this id, or None if the issuer has none.
+
+        A known key is returned without waiting, because an issuer that hangs must not delay tokens that can be
+        verified. Raises Unverifiable if no key is young enough to be believed.
+        """
+        self._used_at = self._clock.boot()
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+        if kid not in self._keys or self._age() >= LIFETIME_MS:
+            if fetching := self._begin_fetch():
+                await asyncio.shield(fetching)  # a caller that disconnects must not cancel the fetch of the others
+        elif self._age() >= REFRESH_MS:
+            self._begin_fetch()
         if self._age() >= LIFETIME_MS:
             raise Unverifiable(
                 "credentials cannot be checked now",
@@ -53,18 +65,32 @@ class IssuerKeys:
     def _age(self) -> int:
         return LIFETIME_MS if self._fetched_at is None else self._clock.boot() - self._fetched_at
 
-    async def _freshen(self) -> None:
-        async with self._one:
-            if self._tried_at is not None and self._clock.boot() - self._tried_at < COOLDOWN_MS:
-                return  # somebody else has just fetched them, or tried to
-            self._tried_at = self._clock.boot()
-            try:
-                async with asyncio.timeout(FETCH_S):
-                    keys = self._read(await self._fetch())
-            except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
-                log.warning("the keys of %s cannot be fetched: %s", self._url, str(error) or type(error).__name__)
-                return
-            self._keys, self._fetched_at = keys, self._clock.boot()
+    async def _refresh(self) -> None:
+        """Fetch once per REFRESH_MS while tokens are read, so that a revoked key also stops when tokens are rare."""
+        while self._clock.boot() - self._used_at < LIFETIME_MS:
+            await self._clock.sleep(REFRESH_MS)
+            self._begin_fetch()
+
+    def _begin_fetch(self) -> "asyncio.Task[None] | None":
+        """Return the fetch under way, which may be a new one; None within COOLDOWN_MS of the last one."""
+        if self._fetching is not None and not self._fetching.done():
+            return self._fetching
+        now = self._clock.boot()
+        if self._tried_at is not None and now - self._tried_at < COOLDOWN_MS:
+            return None
+        self._tried_at = now
+        self._fetching = asyncio.create_task(self._replace())
+        return self._fetching
+
+    async def _replace(self) -> None:
+        """Replace the keys by those of the issuer; keep them and log a warning if the fetch fails."""
+        try:
+            async with asyncio.timeout(FETCH_S):
+                keys = self._read(await self._fetch())
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
+            log.warning("the keys of %s cannot be fetched: %s", self._url, str(error) or type(error).__name__)
+            return
+        self._keys, self._fetched_at = keys, self._clock.boot()
 
     async def _fetch(self) -> bytes:
         async with httpx.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client:
