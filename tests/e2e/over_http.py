@@ -45,7 +45,7 @@ CALLERS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "watcher": (("viewer",), True),
     "agent": (("agent", "approver", "procurement-lead"), True),
     "root": (("admin",), False),
-    "ops": (("operator",), False),
+    "ops": (("monitor", "operator"), False),
     "eve": (("approver", "sales"), False),
     "ana": (("approver", "procurement-lead"), False),
     "ben": (("approver", "procurement-lead"), False),

@@ -110,8 +110,11 @@ class AuthSettings(Section):
     tenant_claim: str = Field(default="tenant", description="The claim that names the tenant.")
     roles_claim: str = Field(default="roles", description="The claim that lists the roles.")
     name_claim: str = Field(default="sub", description="The claim that names the caller.")
+    installation_claim: str = Field(
+        default="", description="The claim that lists roles of the installation; not set: no JWT holds one."
+    )
     person_claim: str = Field(
-        default="", description="A claim that only people's tokens have; without one no JWT decides."
+        default="", description="The claim that is true in the tokens of people; not set: no JWT decides."
     )
     tokens: SecretStr = Field(default=SecretStr(""), description="Lines of `outlast token new`: hashes, not tokens.")
 

@@ -17,6 +17,8 @@ class Permissions:
 
     roles: Mapping[str, frozenset[str]]
     people_only: frozenset[str]
+    installation: frozenset[str] = frozenset()
+    """Roles of the installation, which no tenant gives."""
 
     @classmethod
     def parse(cls, text: str) -> "Permissions":
@@ -30,10 +32,12 @@ class Permissions:
             raise ValueError(f"permissions.toml names roles that it does not know: {', '.join(sorted(unknown))}")
         if astray := people - set(operations):
             raise ValueError(f"permissions.toml keeps for people what it does not list: {', '.join(sorted(astray))}")
+        installation = frozenset(given.get("installation", {}).get("roles", ()))
         held = {role: _held(role, includes) for role in known}
-        return cls(
-            {name: frozenset(r for r in known if held[r] & set(least)) for name, least in operations.items()}, people
-        )
+        if mixed := {role for role in known - installation if held[role] & installation}:
+            raise ValueError(f"permissions.toml gives roles of the installation to tenants: {', '.join(sorted(mixed))}")
+        roles = {name: frozenset(r for r in known if held[r] & set(least)) for name, least in operations.items()}
+        return cls(roles, people, installation)
 
     def permit(self, principal: Principal, operation_id: str) -> None:
         """Return where the caller may do it. Raises Forbidden: `not_listed`, `not_a_person`, `role`."""
@@ -54,8 +58,9 @@ class Permissions:
         if not any(role in principal.roles for role in allowed):
             raise Forbidden(
                 f"{principal.name} may not {operation_id.replace('_', ' ')}",
-                f"it takes {'one of the roles' if len(allowed) > 1 else 'the role'} {', '.join(sorted(allowed))}",
-                "ask whoever gives out the credentials for it",
+                f"it takes {'one of the roles' if len(allowed) > 1 else 'the role'} {', '.join(sorted(allowed))}"
+                f"{', of the installation and not of a tenant' if allowed <= self.installation else ''}",
+                "ask the operator of this installation for a credential that has it",
                 refusal="role",
             )
 

@@ -152,7 +152,7 @@ async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
 async def list_workers(
     ops: Ops, everybody: Annotated[bool, Query(alias="all", description="Those that have gone, too.")] = False
 ) -> dict[str, Any]:
-    """Each worker: lanes, lease, loop, free places."""
+    """Each worker, of all tenants: lanes, lease, loop, free places."""
     now = await ops.store.now()
     views = [worker_view(w, now, await ops.held(w.id)) for w in await ops.workers()]
     return {"workers": [v for v in views if everybody or v["lease_left_ms"]]}
