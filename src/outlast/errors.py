@@ -151,7 +151,7 @@ class Unauthenticated(OutlastError):
 
 
 class TooManyFailures(OutlastError):
-    """Too many failed credentials came from there; nothing of it is looked at for `retry_after_s` seconds."""
+    """Too many guesses came from this address; it is locked out for `retry_after_s` seconds."""
 
     code = "OUT-412"
 

@@ -44,7 +44,7 @@ def claims(**given: Any) -> dict[str, Any]:
     now = int(time.time())
     found = {
         "iss": ISSUER, "aud": AUDIENCE, "sub": "ana", "iat": now, "exp": now + 300, "tenant": "acme",
-        "roles": ["approver", "finance"], "email": "ana@corp.example", **given,
+        "roles": ["approver", "finance"], "email": "ana@corp.example", "person": True, **given,
     }  # fmt: skip
     return {name: value for name, value in found.items() if value is not None}
 
@@ -79,12 +79,15 @@ class Issuer:
         self.status = 200
         self.body: bytes | None = None
         self.headers: dict[str, str] = {}
+        self.answers = threading.Event()
+        """Cleared: a request is read and not answered until it is set again."""
+        self.answers.set()
         self.paths: list[str] = []
 
     def settings(self, **given: Any) -> AuthSettings:
         """Settings that believe this issuer."""
         return AuthSettings(
-            **{"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": self.url, "person_claim": "email", **given}
+            **{"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": self.url, "person_claim": "person", **given}
         )
 
 
@@ -96,6 +99,7 @@ def serving() -> Iterator[Issuer]:
         def do_GET(self) -> None:
             issuer.fetches += 1
             issuer.paths.append(self.path)
+            issuer.answers.wait(60)
             body = json.dumps({"keys": issuer.keys}).encode() if issuer.body is None else issuer.body
             if self.path == ELSEWHERE:
                 body = json.dumps({"keys": issuer.keys}).encode()
@@ -116,6 +120,7 @@ def serving() -> Iterator[Issuer]:
     try:
         yield issuer
     finally:
+        issuer.answers.set()
         server.shutdown()
         thread.join()
         server.server_close()

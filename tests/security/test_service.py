@@ -29,7 +29,7 @@ def test_a_person_of_an_issuer_decides_over_http(tmp_path: Path) -> None:
             with service.client(token=forged, **{"If-Match": tag}) as client:
                 answer = client.post(path, json=body)
             assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
-        with service.client(token=token(email=None), **{"If-Match": tag}) as client:
+        with service.client(token=token(person=None), **{"If-Match": tag}) as client:
             assert client.post(path, json=body).json()["refusal"] == "not_a_person"
         with service.client(token=token(tenant="globex"), **{"If-Match": tag}) as client:
             assert client.post(path, json=body).status_code == 404

@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from outlast.service.identity import new_token
+from outlast.service.identity.failures import MOST
 from tests.service.test_serve import FLOWS, PATIENCE_S, banner, eventually, outlast
 
 STREAM = {"Accept": "text/event-stream"}
@@ -144,3 +146,20 @@ def test_what_the_worker_counts_is_at_a_port_of_its_own(folder: Path) -> None:
         eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
         assert "outlast_workflow_duration_seconds_count" in httpx.get(said["metrics"]).text
         assert "outlast_workflow_duration_seconds_count" not in httpx.get(f"{said['url']}/metrics").text
+
+
+@pytest.mark.req("GATE-2")
+def test_a_guess_counts_whichever_process_hears_it(folder: Path) -> None:
+    """Twenty guesses, not twenty for each; and a good token is good wherever it comes to, before and after."""
+    token, line = new_token("ana", tenant="default", roles=["viewer"], person=True)
+    with outlast(folder, *ARGS, OUTLAST_AUTH__TOKENS=line) as process:
+        url = f"{banner(process)['url']}/v1/workflows"
+
+        def ask(given: str) -> int:
+            return httpx.get(url, headers={"Authorization": f"Bearer {given}"}, timeout=PATIENCE_S).status_code
+
+        assert ask(token) == 200
+        guesses = [ask(f"olt_guess-{n}") for n in range(3 * MOST)]  # each over a connection of its own, so for either
+        assert guesses == [401] * MOST + [429] * (2 * MOST)
+        assert [ask(token) for _ in range(LISTENERS)] == [200] * LISTENERS
+        assert len(begun_by(process.pid)) == 2

@@ -54,7 +54,10 @@ port_option: Final = click.option(
 @click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")
 @metrics_option
 @click.option("--proxies", hidden=True, multiple=True)
-@click.option("--one-of-several", is_flag=True, hidden=True, help="Share the port; live as long as standard input.")
+@click.option(
+    "--one-of-several", type=int, hidden=True,
+    help="Share the port and this descriptor; live as long as standard input.",
+)  # fmt: skip
 @liveness_options
 def serve(
     module: str | None,
@@ -68,7 +71,7 @@ def serve(
     notify: str,
     metrics_port: int | None,
     proxies: Sequence[str],
-    one_of_several: bool,
+    one_of_several: int | None,
     **durations: int | None,
 ) -> None:
     """Serve HTTP, walk the runs of MODULE's workflows and send webhooks, until stopped: in one process, unless more.
@@ -77,14 +80,15 @@ def serve(
     ends streams, answers what is under way, gives runs back and stops.
     """
     settings = settings_now()
-    log_to_stderr(first=not one_of_several)
+    one = one_of_several is not None
+    log_to_stderr(first=not one)
     served = load_workflows(module) if module else []
     again = f"outlast serve{f' {module}' if module else ''}{_given(host=host, port=port, processes=processes)}"
     code = run_service(
         settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
         dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
-        metrics_port=metrics_port, watched=one_of_several, one_of_several=one_of_several,
-        processes=1 if one_of_several else processes, module=module or "",
+        metrics_port=metrics_port, watched=one, shared=one_of_several,
+        processes=1 if one else processes, module=module or "",
     )  # fmt: skip
     click.get_current_context().exit(code)
 
@@ -113,8 +117,13 @@ class Form:
     metrics_port: int | None = None
     module: str = ""
     processes: int = 1
-    one_of_several: bool = False
-    """It shares the port, and its standard input is held by the process that began it."""
+    shared: int | None = None
+    """Descriptor of the file in which several processes count failed credentials; None in a process of its own."""
+
+    @property
+    def one_of_several(self) -> bool:
+        """True if it shares the port, and the process that began it holds its standard input."""
+        return self.shared is not None
 
 
 def run_service(
@@ -142,7 +151,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     auth = said.auth
     check_bind(form.host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
-        who = authenticator(auth, SystemClock()) if auth.any else _local(Anonymous, settings)
+        who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         house = House(bound.store, who, tuple(served), reach=reach_of(said))
         parts: list[Part] = []
         serving: Serving | None = None

@@ -16,17 +16,19 @@ def several_of(
     settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
 ) -> tuple[str, Any]:
     """The URL that they share, and the watch over them, a `Several` of these parts. Raises InvalidInput."""
+    from outlast.service.identity import shared_file
     from outlast.service.several import Several
     from outlast.service.sockets import reserve, url_of
 
     if settings.store == MEMORY:
         raise InvalidInput("memory is no store for several processes", "each would have its own", "--store sqlite:…")
-    reserved = reserve(host, port)
+    reserved, shared = reserve(host, port), shared_file()
     command = [
         sys.executable, "-m", "outlast", *words_of(settings), "serve", *words, "--host", host,
-        "--port", str(reserved.getsockname()[1]), "--no-worker", "--no-dispatcher", "--one-of-several",
+        "--port", str(reserved.getsockname()[1]), "--no-worker", "--no-dispatcher",
+        "--one-of-several", str(shared),
     ]  # fmt: skip
-    return url_of(reserved), Several(reserved, command, env_of(settings), count, parts)
+    return url_of(reserved), Several(reserved, command, env_of(settings), count, parts, shared)
 
 
 def tell_ready() -> None:

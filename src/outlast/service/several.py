@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -24,13 +25,16 @@ class Several:
         env: Mapping[str, str],
         count: int,
         parts: Sequence[Part],
+        shared: int,
     ) -> None:
-        """`reserved`: the port, bound and not listened at, so that nobody else takes it."""
+        """`reserved`: the port, bound and not listened at, so that nobody else takes it. `shared`: the descriptor of a
+        file that each of them inherits under this number."""
         self._reserved = reserved
         self._command = command
         self._env = env
         self._count = count
         self._parts = parts
+        self._shared = shared
         self._processes: list[asyncio.subprocess.Process] = []
         self._stopping = False
         self.failed: int | None = None
@@ -53,6 +57,7 @@ class Several:
             return await until_one_ends(watch, self._parts, self.stop)
         finally:
             self._reserved.close()
+            os.close(self._shared)
 
     async def _watch(self, ready: Callable[[], None]) -> None:
         """Return once all of them have ended."""
@@ -75,7 +80,9 @@ class Several:
 
     async def _begin(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(*self._command, env=self._env, stdin=pipe, stdout=pipe)
+        return await asyncio.create_subprocess_exec(
+            *self._command, env=self._env, stdin=pipe, stdout=pipe, pass_fds=(self._shared,)
+        )
 
 
 async def _line(process: asyncio.subprocess.Process) -> bytes:

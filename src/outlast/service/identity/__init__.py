@@ -2,6 +2,7 @@
 
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.credentials import authenticator
+from outlast.service.identity.failures import shared_file
 from outlast.service.identity.listen import SameOrigin, check_bind, proxy_options
 from outlast.service.identity.permissions import Permissions, permissions, permit
 from outlast.service.identity.principal import Anonymous, Authenticator, Principal
@@ -20,4 +21,5 @@ __all__ = [
     "permissions",
     "permit",
     "proxy_options",
+    "shared_file",
 ]

@@ -1,79 +1,85 @@
 """The authenticator of a service: tokens of an issuer, tokens of ours, and a lock for those who guess."""
 
 import hashlib
-from collections import OrderedDict
-from typing import Final
+import math
 
 from outlast.core.clock import Clock
-from outlast.errors import Unauthenticated
+from outlast.errors import TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.failures import Failures
+from outlast.service.identity.failures import MOST, WITHIN_MS, Failures, SlotTables
 from outlast.service.identity.keys import IssuerKeys
 from outlast.service.identity.principal import Principal
 from outlast.service.identity.settings import check
-from outlast.service.identity.signed import EXPIRED, TOKEN_BYTES_MAX, SignedTokens, refused
+from outlast.service.identity.signed import TOKEN_BYTES_MAX, BadCredential, SignedTokens, refused
 from outlast.service.identity.static import PREFIX, StaticTokens, read_lines
-
-KNOWN_MAX: Final = 10_000
-KNOWN_MS: Final = 600_000
 
 
 class Credentials:
     """Reads the Authorization header. Made by `authenticator`."""
 
-    def __init__(self, static: StaticTokens, signed: SignedTokens | None, clock: Clock) -> None:
+    def __init__(self, static: StaticTokens, signed: SignedTokens | None, failures: Failures) -> None:
         self._static = static
         self._signed = signed
-        self._clock = clock
-        self._failures = Failures(clock)
-        self._known: OrderedDict[bytes, int] = OrderedDict()  # hashes of what proved somebody, and when
+        self._failures = failures
 
     async def authenticate(self, authorization: str, client: str) -> Principal:
-        """The caller. Raises Unauthenticated, TooManyFailures, Unverifiable.
+        """Return the caller. Raises Unauthenticated, TooManyFailures, Unverifiable.
 
-        An address that is locked out is not looked at, but for a credential that has just been good: whoever guesses
-        behind the same proxy locks out nobody who is at work there.
+        A lock-out of the address spares two callers: one whose token an issuer signed, because a signature cannot be
+        guessed, and one whose token of ours was good within GOOD_MS.
         """
         if not authorization:
             raise Unauthenticated(
                 "this takes a credential", "the request carries none", "send Authorization: Bearer …", refusal="missing"
             )
         scheme, _, token = authorization.partition(" ")
-        readable = scheme.lower() == "bearer" and 0 < len(token) <= TOKEN_BYTES_MAX and _is_plain(token)
-        digest = hashlib.sha256(token.encode()).digest() if readable else b""
-        if self._clock.boot() - self._known.get(digest, -KNOWN_MS) >= KNOWN_MS:
-            self._failures.check(client)
         try:
-            if not readable:
-                raise refused("too_large" if len(token) > TOKEN_BYTES_MAX else "invalid")
-            principal = await self._read(token)
-        except Unauthenticated as error:
-            self._known.pop(digest, None)
-            if error.refusal != EXPIRED:  # it was good once: no guess
+            if len(token) > TOKEN_BYTES_MAX:
+                raise refused("too_large", guess=False)
+            if scheme.lower() != "bearer" or not token or not _is_plain(token):
+                raise refused("invalid")
+            if token.startswith(PREFIX):
+                return self._own(token, client)
+            if self._signed is None:
+                raise refused("invalid")
+            return await self._signed.read(token)
+        except BadCredential as error:
+            if error.guess:
+                self._check(client)
                 self._failures.note(client)
             raise
-        self._known[digest] = self._clock.boot()
-        self._known.move_to_end(digest)
-        while len(self._known) > KNOWN_MAX:
-            self._known.popitem(last=False)
+
+    def _own(self, token: str, client: str) -> Principal:
+        digest = hashlib.sha256(token.encode()).digest()
+        if not self._failures.was_good(digest):
+            self._check(client)
+        principal = self._static.read(token)
+        self._failures.good(digest)
         return principal
 
-    async def _read(self, token: str) -> Principal:
-        if token.startswith(PREFIX):
-            return self._static.read(token)
-        if self._signed is None:
-            raise refused("invalid")
-        return await self._signed.read(token)
+    def _check(self, client: str) -> None:
+        """Raise TooManyFailures if this address is locked out."""
+        if left_ms := self._failures.locked_ms(client):
+            raise TooManyFailures(
+                "too many credentials from this address proved nothing",
+                f"{MOST} within {WITHIN_MS // 1000} s",
+                "mend the caller, and wait",
+                retry_after_s=math.ceil(left_ms / 1000),
+            )
 
 
 def _is_plain(token: str) -> bool:
     return token.isascii() and token.isprintable() and " " not in token
 
 
-def authenticator(settings: AuthSettings, clock: Clock) -> Credentials:
-    """The authenticator that these settings describe. Raises InvalidInput that names everything wrong with them."""
+def authenticator(settings: AuthSettings, clock: Clock, *, shared: int | None = None) -> Credentials:
+    """Return the authenticator that these settings describe. Raises InvalidInput that names everything wrong with them.
+
+    `shared`: a descriptor of `shared_file`, if several processes count failures together.
+    """
     check(settings)
     signed = None
     if settings.signed:
         signed = SignedTokens(settings, IssuerKeys(settings.jwks_url, settings.algorithms, clock))
-    return Credentials(StaticTokens(read_lines(settings.tokens.get_secret_value()), clock), signed, clock)
+    static = StaticTokens(read_lines(settings.tokens.get_secret_value()), clock)
+    return Credentials(static, signed, Failures(clock, SlotTables(shared)))

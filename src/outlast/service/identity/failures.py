@@ -1,65 +1,169 @@
-"""How many credentials of an address proved nothing, and for how long nothing more of it is looked at (S12)."""
+"""Lock-out of addresses that send credentials which prove nothing (S12), shared by all processes of one service."""
 
+import fcntl
 import ipaddress
-import math
-from collections import OrderedDict
-from dataclasses import dataclass
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from struct import Struct
+from time import sleep
 from typing import Final
 
 from outlast.core.clock import Clock
-from outlast.errors import TooManyFailures
+from outlast.runtime.clocks import new_credential
 
 MOST: Final = 20
 WITHIN_MS: Final = 60_000
 LOCK_MS: Final = 60_000
 LOCK_MAX_MS: Final = 900_000
-ADDRESSES_MAX: Final = 10_000
-SUBNET: Final = 64  # whoever has one address of IPv6 has as many as he likes of its /64
+LOCKS_MAX: Final = 4
+"""Locks that are counted: LOCK_MS doubled so often is more than LOCK_MAX_MS."""
+GOOD_MS: Final = 600_000
+"""How long a token of ours that was good is still read from an address that is locked out."""
+GOOD_EVERY_MS: Final = 1_000
+SUBNET: Final = 64  # bits: the holder of one IPv6 address usually has all addresses of its /64
+
+BUCKETS: Final = 4_096
+WAYS: Final = 8
+SECRET_BYTES: Final = 32
+KEY_BYTES: Final = 16
+SLOT: Final = Struct(f"<{KEY_BYTES}s4q")
+BUCKET_BYTES: Final = WAYS * SLOT.size
+ADDRESSES: Final = 0
+TOKENS: Final = 1
+TABLES: Final = 2
+WRITE_TRIES: Final = 100
+WRITE_PAUSE_S: Final = 0.000_1
+"""Then the count is written all the same: a process that is frozen while it writes must not stop the others."""
+Numbers = tuple[int, int, int, int]
 
 
-@dataclass
-class _Record:
-    since: int
-    count: int = 0
-    locks: int = 0
-    locked_until: int = 0
+class SlotTables:
+    """Tables of fixed size in memory that processes may share: four numbers for each key.
+
+    The first number is the time of the write. In a full bucket the slot written longest ago is replaced. Keys are
+    hashed with a secret, so that a caller cannot choose the bucket of another one.
+    """
+
+    def __init__(self, fd: int | None = None, *, buckets: int = BUCKETS) -> None:
+        """`fd`: a descriptor of `shared_file`, inherited. Without it the memory belongs to this process alone."""
+        self._fd = fd
+        self._buckets = buckets
+        self._memory = mmap.mmap(-1 if fd is None else fd, _size(buckets))
+        if fd is None:
+            self._memory[:SECRET_BYTES] = _secret()
+        self._secret = self._memory[:SECRET_BYTES]
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep other processes from writing, so that no count is lost between a read and a write."""
+        locked = self._fd is not None and _lock(self._fd)
+        try:
+            yield
+        finally:
+            if locked and self._fd is not None:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+    def get(self, table: int, key: bytes) -> Numbers | None:
+        """Return the numbers of a key, or None if the table does not have it."""
+        name, start = self._bucket(table, key)
+        at = self._find(name, start)
+        return None if at < 0 else SLOT.unpack_from(self._memory, at)[1:]
+
+    def put(self, table: int, key: bytes, numbers: Numbers) -> None:
+        """Write the numbers of a key."""
+        name, start = self._bucket(table, key)
+        at = self._find(name, start)
+        if at < 0:
+            slots = range(start, start + BUCKET_BYTES, SLOT.size)
+            at = min(slots, key=lambda slot: int(SLOT.unpack_from(self._memory, slot)[1]))
+        SLOT.pack_into(self._memory, at, name, *numbers)
+
+    def _find(self, name: bytes, start: int) -> int:
+        at = self._memory.find(name, start, start + BUCKET_BYTES)
+        return at if (at - start) % SLOT.size == 0 else -1
+
+    def _bucket(self, table: int, key: bytes) -> tuple[bytes, int]:
+        name = blake2b(key, digest_size=KEY_BYTES, key=self._secret).digest()
+        bucket = table * self._buckets + int.from_bytes(name[:4], "little") % self._buckets
+        return name, SECRET_BYTES + bucket * BUCKET_BYTES
+
+
+def shared_file() -> int:
+    """Return the descriptor of an unnamed file for the `SlotTables` of processes that inherit it."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("outlast-failures")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.truncate(fd, _size(BUCKETS))
+    os.pwrite(fd, _secret(), 0)
+    return fd
+
+
+def _size(buckets: int) -> int:
+    return SECRET_BYTES + TABLES * buckets * BUCKET_BYTES
+
+
+def _secret() -> bytes:
+    return new_credential().encode()[:SECRET_BYTES]
+
+
+def _lock(fd: int) -> bool:
+    """Return True once this process may write, False if another one has kept it waiting for WRITE_TRIES pauses."""
+    for _ in range(WRITE_TRIES):
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sleep(WRITE_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 class Failures:
-    """Counts by address; forgets the one heard of longest ago where there are too many."""
+    """Failed credentials by address, and the tokens of ours that were good lately."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tables: SlotTables | None = None) -> None:
         self._clock = clock
-        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self._tables = tables or SlotTables()
 
-    def check(self, client: str) -> None:
-        """Return where this address may try. Raises TooManyFailures: it is locked out, longer each time."""
-        record = self._records.get(place(client))
-        left = record.locked_until - self._clock.boot() if record else 0
-        if left > 0:
-            raise TooManyFailures(
-                "too many credentials from this address proved nothing",
-                f"{MOST} within {WITHIN_MS // 1000} s",
-                "mend the caller, and wait",
-                retry_after_s=math.ceil(left / 1000),
-            )
+    def locked_ms(self, client: str) -> int:
+        """Return for how long this address is locked out, 0 if it is not."""
+        record = self._tables.get(ADDRESSES, place(client).encode())
+        return min(max(record[3] - self._clock.boot(), 0), LOCK_MAX_MS) if record else 0
 
     def note(self, client: str) -> None:
-        """One more that proved nothing."""
-        now, where = self._clock.boot(), place(client)
-        record = self._records.setdefault(where, _Record(now))
-        self._records.move_to_end(where)
-        if now - record.since >= WITHIN_MS:
-            if now - record.since >= LOCK_MAX_MS:
-                record.locks = 0
-            record.since, record.count = now, 0
-        record.count += 1
-        if record.count >= MOST:
-            record.locked_until = now + min(LOCK_MS << record.locks, LOCK_MAX_MS)
-            record.locks += 1
-            record.since, record.count = record.locked_until, 0
-        while len(self._records) > ADDRESSES_MAX:
-            self._records.popitem(last=False)
+        """Count a guess. The address is locked out at MOST within WITHIN_MS, longer each time."""
+        now, address = self._clock.boot(), place(client).encode()
+        with self._tables.writing():
+            _, since, counted, until = self._tables.get(ADDRESSES, address) or (0, now, 0, 0)
+            locks, count = divmod(counted, MOST)
+            if now - since >= WITHIN_MS:
+                locks = 0 if now - since >= LOCK_MAX_MS else locks
+                since, count = now, 0
+            count += 1
+            if count == MOST:
+                until = now + min(LOCK_MS << locks, LOCK_MAX_MS)
+                locks, since, count = min(locks + 1, LOCKS_MAX), until, 0
+            self._tables.put(ADDRESSES, address, (now, since, locks * MOST + count, until))
+
+    def was_good(self, digest: bytes) -> bool:
+        """Return True if the token with this digest was good within GOOD_MS."""
+        return 0 <= self._good_ago(digest) < GOOD_MS
+
+    def good(self, digest: bytes) -> None:
+        """Remember that the token with this digest is good."""
+        if not 0 <= self._good_ago(digest) < GOOD_EVERY_MS:  # most requests only read
+            with self._tables.writing():
+                self._tables.put(TOKENS, digest, (self._clock.boot(), 0, 0, 0))
+
+    def _good_ago(self, digest: bytes) -> int:
+        record = self._tables.get(TOKENS, digest)
+        return self._clock.boot() - record[0] if record else -1
 
 
 def place(client: str) -> str:

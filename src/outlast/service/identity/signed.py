@@ -13,6 +13,7 @@ from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, Unauthenticated
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.keys import IssuerKeys
+from outlast.service.identity.permissions import permissions
 from outlast.service.identity.principal import Principal, refusal_of_name
 from outlast.service.strict import read_json
 
@@ -27,9 +28,11 @@ TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jw
 LATEST_S: Final = 253_402_300_799  # the end of the year 9999: no instant is written after it
 TIMES: Final = ("exp", "nbf", "iat")
 EXPIRED: Final = "token_expired"
-"""The one refusal of a credential that was good once."""
-ANOTHERS: Final = (jwt.InvalidAudienceError, jwt.InvalidIssuerError, jwt.MissingRequiredClaimError)
-"""What is wrong with a token whose signature is good: it is another service's, or the settings name another."""
+MISMATCH: Final = (
+    jwt.InvalidAudienceError, jwt.InvalidIssuerError, jwt.MissingRequiredClaimError, jwt.ImmatureSignatureError,
+    jwt.InvalidIssuedAtError, jwt.exceptions.InvalidSubjectError, jwt.exceptions.InvalidJTIError,
+)  # fmt: skip
+"""Faults of a token whose signature is good: made for another service, by another clock, or for other settings."""
 
 log = logging.getLogger("outlast.service")
 
@@ -49,7 +52,7 @@ class SignedTokens:
             raise refused("invalid")
         key = await self._keys.find(kid)
         if key is None:
-            raise refused("unknown_key")
+            raise refused("invalid", guess=False)  # keys that the issuer has just changed look the same
         return self._principal(self._verified(token, key))
 
     def _verified(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
@@ -65,10 +68,10 @@ class SignedTokens:
                 options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
             )
         except jwt.ExpiredSignatureError:
-            raise refused(EXPIRED) from None
-        except ANOTHERS as error:  # the caller is told little, and whoever set the service up has to find the mistake
+            raise refused(EXPIRED, guess=False) from None
+        except MISMATCH as error:  # the caller hears little; the operator has to find the mistake
             log.warning("a token that the issuer signed is refused: %s", error)
-            raise refused("invalid") from None
+            raise refused("invalid", guess=False) from None
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise refused("invalid") from None
 
@@ -79,37 +82,62 @@ class SignedTokens:
         if settings.tenant and tenant in (None, settings.tenant):  # of another tenant it is never taken for this one's
             tenant = settings.tenant
         elif settings.tenant:
-            raise refused("claims", f"{settings.tenant_claim} names another tenant than this service's")
+            raise _mismatch(f"{settings.tenant_claim} names another tenant than this service's")
         try:
             check_name("tenant", tenant)
         except InvalidInput:
-            raise refused("claims", f"{settings.tenant_claim} names no tenant") from None
+            raise _mismatch(f"{settings.tenant_claim} names no tenant") from None
         if why := refusal_of_name(name):
-            raise refused("claims", f"{settings.name_claim}: {why}")
-        roles = _roles(_claim(claims, settings.roles_claim))
-        if len(roles) > ROLES_MAX:
-            raise refused("claims", f"{settings.roles_claim} lists more than {ROLES_MAX} roles")
+            raise _mismatch(f"{settings.name_claim}: {why}")
+        roles = self._roles(claims)
         until_ms = int(min(claims["exp"] + settings.leeway_s, LATEST_S) * 1000)
         return Principal(tenant, name, roles, tuple(sorted(roles)), self._is_person(claims, roles), until_ms)
 
+    def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
+        """Return the roles of the tenant, and those of the installation, which only `installation_claim` gives."""
+        settings, ours = self._settings, permissions().installation
+        roles = _words(_claim(claims, settings.roles_claim))
+        if len(roles) > ROLES_MAX:
+            raise _mismatch(f"{settings.roles_claim} lists more than {ROLES_MAX} roles")
+        given = _words(_claim(claims, settings.installation_claim)) if settings.installation_claim else frozenset()
+        return roles - ours | given & ours
+
     def _is_person(self, claims: Mapping[str, Any], roles: frozenset[str]) -> bool:
-        """Only where the issuer says so, and nobody acts for him or her (`act`, RFC 8693)."""
+        """Return True if the issuer says so, and no program acts for the person (`act`, RFC 8693).
+
+        Raises Unauthenticated if the claim is neither true nor false: a text such as "No" could be read as either.
+        """
         path = self._settings.person_claim
-        if not path or "act" in claims or roles & PROGRAMS:
-            return False
-        value = _claim(claims, path)
-        return bool(value) and value not in ("false", "0", "no")
+        value = _claim(claims, path) if path else None
+        if value is not None and not isinstance(value, bool):
+            log.warning("a token is refused: %s is neither true nor false (auth.person_claim)", path)
+            raise _mismatch(f"{path} is neither true nor false, so it does not say whether this is a person")
+        return value is True and "act" not in claims and not roles & PROGRAMS
 
 
-def refused(refusal: str, why: str = "") -> Unauthenticated:
-    """What a caller is told whose credential proves nothing: little, since it may be a stranger."""
+class BadCredential(Unauthenticated):
+    """A credential that proves nothing. `guess`: it may be made up, so it counts towards a lock-out."""
+
+    def __init__(self, what: str, why: str, fix: str, *, refusal: str, guess: bool) -> None:
+        super().__init__(what, why, fix, refusal=refusal)
+        self.guess = guess
+
+
+def refused(refusal: str, why: str = "", *, guess: bool = True) -> BadCredential:
+    """Return the error for a credential that proves nothing. It says little, because the caller may be a stranger."""
     said = {EXPIRED: "it has expired", "too_large": f"at most {TOKEN_BYTES_MAX:,} bytes"}
-    return Unauthenticated(
+    return BadCredential(
         "the credential proves nothing",
         why or said.get(refusal, "it is not one that this service believes"),
         "send Authorization: Bearer … with a token that is current",
-        refusal=refusal if refusal in (EXPIRED, "too_large", "claims") else "invalid",
+        refusal=refusal,
+        guess=guess,
     )
+
+
+def _mismatch(why: str) -> BadCredential:
+    """Return the error for a token whose signature is good and whose claims name no caller."""
+    return refused("claims", why, guess=False)
 
 
 class _Strict(jwt.PyJWT):
@@ -160,7 +188,7 @@ def _claim(claims: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def _roles(value: Any) -> frozenset[str]:
-    """The roles of a list, or of words between spaces; what cannot name a role is none."""
+def _words(value: Any) -> frozenset[str]:
+    """Return the roles in a list, or in words between spaces, without those that cannot be the name of a role."""
     words = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
     return frozenset(word for word in words if isinstance(word, str) and NAME.fullmatch(word))

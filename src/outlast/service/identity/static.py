@@ -44,7 +44,7 @@ class StaticTokens:
             raise refused("invalid")
         until_ms = found.principal.until_ms
         if until_ms and self._clock.wall() >= until_ms:
-            raise refused(EXPIRED)
+            raise refused(EXPIRED, guess=False)
         return found.principal
 
 
