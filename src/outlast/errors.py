@@ -244,6 +244,11 @@ class Uncertain(StoreError):
     code = "OUT-505"
     landed = None
 
+    def __init__(self, reason: str, why: str = "", fix: str = "") -> None:
+        super().__init__(
+            reason, why, fix or "look whether it was done before you repeat it; under the same key it is done once"
+        )
+
 
 class StoreUnusable(OutlastError):
     """The store cannot be opened or has become unusable: missing folder, read only, newer schema, locked, disk full."""

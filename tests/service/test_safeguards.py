@@ -317,7 +317,7 @@ def test_without_the_headers_of_safety_an_answer_may_be_framed(
 def test_without_reticence_a_stranger_reads_of_the_store(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """The path of the database, in the body of a 503 (S31)."""
     if not guarded:
-        monkeypatch.setattr(problems, "_inert", lambda error: error)
+        monkeypatch.setattr(problems, "_inert", lambda error, scope: error)
 
     async def away(self: Any, run: str) -> Any:
         raise Uncertain("disk I/O error at /var/lib/secret.db")

@@ -3,6 +3,7 @@
 import importlib
 import os
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -37,10 +38,23 @@ CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.OutlastError, USAGE),
 )
 PACKAGE = Path(errors.__file__).parent
+KEYED = ("run", "signal")
+# Command → the one that shows whether it was done.
+LOOK = {
+    "run": "outlast runs ls",
+    "signal": "outlast runs show RUN",
+    "approvals": "outlast approvals ls",
+    "effects": "outlast effects ls",
+    "webhooks": "outlast webhooks ls",
+    "hold": "outlast holds",
+    "release": "outlast holds",
+}
 
 
-def report(error: Exception) -> int:
-    """Tell the user on stderr; answers the exit code."""
+def report(error: Exception, words: Sequence[str]) -> int:
+    """Show an error of the command that `words` are; return its exit code."""
+    if isinstance(error, errors.StoreError) and error.landed is None:
+        error.fix = _if_uncertain(words)
     if isinstance(error, errors.OutlastError):
         click.echo(_harmless(str(error)), err=True)
         if os.environ.get("OUTLAST_TRACEBACK") == "full":
@@ -49,6 +63,16 @@ def report(error: Exception) -> int:
     _print_whole(error)
     click.echo("\nThis is a fault of Outlast, not of yours. What was acknowledged is safe in the store.", err=True)
     return OUR_FAULT
+
+
+def _if_uncertain(words: Sequence[str]) -> str:
+    """Return what to do after a command that perhaps was done: a key of the user's makes a repetition safe."""
+    command = next((word for word in words if word in LOOK), "")
+    for option in ("--key", "--id"):
+        if command in KEYED and any(word.partition("=")[0] == option for word in words):
+            return f"repeat the command with the same {option}: it is done once"
+    look = LOOK.get(command, "outlast runs show RUN")
+    return f"look first whether it was done: {look}; repeat the command only if it was not"
 
 
 def _print_whole(error: Exception) -> None:

@@ -104,7 +104,7 @@ class Root(Group):
         except KeyboardInterrupt:
             ctx.exit(interrupted())
         except Exception as error:  # the one place where every error of a command is told to its user
-            ctx.exit(report(error))
+            ctx.exit(report(error, self._words))
 
 
 @click.group(

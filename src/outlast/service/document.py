@@ -18,7 +18,8 @@ EVERYWHERE: Final = {
     422: "The request does not fit.",
     429: "Too many failures, or too many requests at once: `Retry-After`.",
     431: "The headers are too large.",
-    503: "The store cannot be reached, or the issuer's keys: `Retry-After`. Nothing was acknowledged.",
+    503: "The store cannot be reached, or the issuer's keys: `Retry-After`, and nothing was done. With OUT-505 perhaps "
+    "it was done: `hint` says what to do, and without `Retry-After` it must not be sent again as it is.",
 }
 OF_ONE: Final = {404: "There is none."}
 OF_POSTS: Final = {

@@ -65,10 +65,10 @@ class Gate:
             self._check_head(scope)
             await self._app(scope, receive, sending)
         except OutlastError as error:
-            await problems.answer(error, request_id)(scope, receive, sending)
+            await problems.answer(error, request_id, scope=scope)(scope, receive, sending)
         except asyncio.CancelledError:
             if self._stopping() and not started:  # else whoever cancels it has his own answer
-                await problems.answer(problems.cut_off(), request_id)(scope, receive, sending)
+                await problems.answer(problems.cut_off(), request_id, scope=scope)(scope, receive, sending)
             raise
         except Exception as error:  # the last net: whatever it is, the caller gets a problem and the log the rest
             log.error("request %s failed", request_id, exc_info=error)

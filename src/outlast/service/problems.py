@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 from outlast import errors
 from outlast.telemetry.redact import redacted
@@ -86,28 +87,35 @@ def answer(
     *,
     more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
+    scope: Scope | None = None,
 ) -> Response:
-    """The whole answer. `more`: further members, such as the present state of what has moved."""
+    """The whole answer. `more`: further members, such as the present state of what has moved.
+
+    `scope`: the request's, if the error may leave open whether the request was done.
+    """
+    uncertain = isinstance(error, errors.StoreError) and error.landed is None
     status = status_of(error)
     if status >= 500:
         known = isinstance(error, errors.Unverifiable | errors.Unavailable)  # away: where in our code says nothing
         log.error("request %s: %s", request_id, error, exc_info=None if known else error)
-        error = _inert(error)
+        error = _inert(error, scope)
     extra = dict(headers or {})
     if status == 401:
         extra.setdefault("WWW-Authenticate", "Bearer")
     if isinstance(error, errors.TooManyFailures | errors.Busy):
         extra["Retry-After"] = str(error.retry_after_s)
-    elif status == 503 or error.refusal == "in_flight":
+    elif (status == 503 and (not uncertain or _safe_to_repeat(scope))) or error.refusal == "in_flight":
         extra.setdefault("Retry-After", str(RETRY_AFTER_S))
     body = json.dumps(body_of(error, request_id, more), ensure_ascii=False, default=str)
     return Response(body.encode("utf-8", "replace"), status, extra, MEDIA_TYPE)
 
 
-def _inert(error: errors.OutlastError) -> errors.OutlastError:
+def _inert(error: errors.OutlastError, scope: Scope | None) -> errors.OutlastError:
     """What a stranger may read of an error of the store or of ours: nothing of files or statements (S31)."""
-    if isinstance(error, errors.Unverifiable) or error.refusal == CUT_OFF:
+    if isinstance(error, errors.Unverifiable):
         return error
+    if isinstance(error, errors.StoreError) and error.landed is None:
+        return _perhaps_done(error, scope)
     if isinstance(error, errors.StoreError):
         return type(error)("the store cannot be reached or is busy", "nothing was acknowledged", "try again")
     if isinstance(error, errors.StoreUnusable):
@@ -125,14 +133,42 @@ def fault() -> errors.Fault:
 
 
 def cut_off() -> errors.Uncertain:
-    """What is said to whoever is not answered before the service ends."""
-    error = errors.Uncertain(
-        "the service stops, and this request was cut off",
-        "perhaps what it asks for was done, perhaps not",
-        "look, or send it again: under the same Idempotency-Key it is done once",
-    )
+    """Return the error for a request that has no answer when the service ends."""
+    error = errors.Uncertain("the service stops, and this request was cut off")
     error.refusal = CUT_OFF
     return error
+
+
+def _perhaps_done(error: errors.StoreError, scope: Scope | None) -> errors.Uncertain:
+    """Return what the caller may read of an error that leaves open whether the request was done, and what to do."""
+    if _safe_to_repeat(scope):
+        fix = "send the same request again under the same Idempotency-Key: it is done once"
+    else:
+        look = _where_to_look(scope["path"]) if scope is not None else "what it would have changed"
+        fix = f"look first whether it was done: {look}; send it again only if it was not"
+    what = error.what if error.refusal == CUT_OFF else "the store's answer was lost"
+    told = errors.Uncertain(what, "perhaps what was asked for was done, perhaps not", fix)
+    told.refusal = error.refusal
+    return told
+
+
+def _safe_to_repeat(scope: Scope | None) -> bool:
+    """True if a repetition is done once. A webhook has no key of its own that would refuse a second one."""
+    if scope is None:
+        return False
+    keyed = any(name == b"idempotency-key" for name, _ in scope["headers"])
+    return scope["method"] in ("GET", "HEAD") or (keyed and not scope["path"].startswith("/v1/webhooks"))
+
+
+def _where_to_look(path: str) -> str:
+    """Return the request that shows what a write to this address has changed."""
+    _, version, kind, *rest = [*path.split("/"), "", ""]
+    if kind == "workflows":
+        kind, rest = "runs", []
+    elif kind == "attention":
+        kind = "runs"
+    name = rest[0] if kind in ("runs", "approvals", "effects", "webhooks") and rest else ""
+    return f"GET /{version}/{kind}" + (f"/{name}" if name else "")
 
 
 def of_http(error: HTTPException) -> errors.OutlastError:
@@ -200,13 +236,13 @@ class Refused(Exception):
 async def on_refused(request: Request, error: Exception) -> Response:
     """The handler of refusals with more to say."""
     assert isinstance(error, Refused)
-    return answer(error.error, request_id(request), more=error.more, headers=error.headers)
+    return answer(error.error, request_id(request), more=error.more, headers=error.headers, scope=request.scope)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
     """The handler of the tree's errors."""
     assert isinstance(error, errors.OutlastError)
-    return answer(error, request_id(request))
+    return answer(error, request_id(request), scope=request.scope)
 
 
 def request_id(request: Request) -> str:

@@ -16,6 +16,7 @@ ANSWER_S: Final = 60.0
 API: Final = "/v1"
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 STREAM: Final = "text/event-stream"
+UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 def base_of(url: str) -> str:
@@ -75,14 +76,16 @@ class Wire:
         return (await self._answer(method, path, json=dict(body or {}), headers=headers))[0]
 
     async def _answer(self, method: str, path: str, **more: Any) -> tuple[Any, httpx.Response]:
+        sent = False
         for again in (True, False):
             try:
                 response = await self._client.request(method, path, **more)
-            except (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError) as error:
-                if again:
-                    continue  # a connection that the other side had closed, or an answer that was lost
-                raise self.away(error) from error
             except httpx.HTTPError as error:
+                sent = sent or not isinstance(error, UNSENT)
+                if again and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError | httpx.WriteError):
+                    continue  # a connection that the other side had closed, or an answer that was lost
+                if sent and method != "GET":
+                    raise errors.Uncertain(f"{self.base} did not answer", str(error) or type(error).__name__) from error
                 raise self.away(error) from error
             return self.read(response), response
         raise AssertionError("unreachable")
@@ -124,7 +127,9 @@ class Wire:
         why = f"it answered {response.status_code} {response.reason_phrase}, and not as Outlast does"
         if response.is_redirect:
             why = f"it sends to {response.headers.get('location', 'elsewhere')}, which is not followed"
-        if response.status_code in (502, 503, 504):
+        if response.status_code in (502, 503, 504):  # of a gateway, which may have passed the request on
+            if response.request.method != "GET":
+                return errors.Uncertain(f"{self.base} did not answer", why)
             return errors.Unavailable(f"{self.base} cannot be reached", why, "try again")
         return errors.Unavailable(
             f"{self.base} is no service of Outlast", why, "name the service's own address with --url or OUTLAST_URL"

@@ -1,0 +1,59 @@
+"""What is answered if the store's answer was lost: perhaps it was done, and what the caller can safely do now."""
+
+from typing import Any
+
+import pytest
+
+from outlast.errors import Uncertain
+from outlast.runtime.operations import Operations
+from outlast.runtime.webhooks import Webhooks
+from tests.service.conftest import Service
+
+WRITES = {
+    "start": (
+        Operations,
+        "start",
+        "/v1/workflows/refund/runs",
+        {"input": {"order_id": "A", "cents": 1}},
+        "GET /v1/runs",
+    ),
+    "cancel": (Operations, "cancel", "/v1/runs/r1/cancel", {"reason": "no"}, "GET /v1/runs/r1"),
+    "signal": (Operations, "signal", "/v1/runs/r1/signals/go", {"payload": {}}, "GET /v1/runs/r1"),
+    "hold": (Operations, "hold", "/v1/holds", {"what": "tenant", "reason": "fire"}, "GET /v1/holds"),
+}
+
+
+async def lost(*args: Any, **more: Any) -> Any:
+    raise Uncertain("the store's answer was lost", "disk I/O error at /var/lib/secret.db")
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_without_a_key_the_caller_is_told_where_to_look_and_not_to_repeat(
+    service: Service, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    of, method, path, body, look = WRITES[write]
+    monkeypatch.setattr(of, method, lost)
+    answer = service.post(path, body)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], "retry-after" in answer.headers) == (503, "OUT-505", False)
+    assert problem["detail"] == "perhaps what was asked for was done, perhaps not"
+    assert problem["hint"] == f"look first whether it was done: {look}; send it again only if it was not"
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_with_a_key_the_caller_is_told_to_send_it_again_under_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    of, method, path, body, _ = WRITES[write]
+    monkeypatch.setattr(of, method, lost)
+    answer = service.post(path, body, Idempotency_Key=f"uncertain-{write}")
+    hint = "send the same request again under the same Idempotency-Key: it is done once"
+    assert (answer.json()["hint"], answer.headers["retry-after"]) == (hint, "1")
+
+
+def test_a_webhook_is_looked_for_even_with_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of its own refuses a second webhook once the Idempotency-Key has been let through again."""
+    monkeypatch.setattr(Webhooks, "add", lost)
+    answer = service.post("/v1/webhooks", {"url": "https://example.com/hook"}, Idempotency_Key="uncertain-webhook")
+    assert "GET /v1/webhooks" in answer.json()["hint"] and "retry-after" not in answer.headers
