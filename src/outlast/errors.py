@@ -24,6 +24,7 @@
     │  │  └─ Ended        OUT-502   landed = False: the run has ended
     │  ├─ Rejected        OUT-503   landed = False: never retry (bounds, encoding)
     │  ├─ Unavailable     OUT-504   landed = False: try again later
+    │  │  └─ StoreReplaced OUT-506  landed = False: the store opened here is gone; this process must end
     │  └─ Uncertain       OUT-505   landed = None: perhaps; ask the receipt first
     ├─ StoreUnusable      OUT-510   the store cannot be opened (missing, read only, newer, locked, full)
     ├─ Corrupt            OUT-511   a stored row breaks an invariant: nothing is done with it
@@ -236,6 +237,15 @@ class Unavailable(StoreError):
 
     code = "OUT-504"
     landed = False
+
+
+class StoreReplaced(Unavailable):
+    """The store that this process opened is gone: its file was deleted or replaced, or a backup was restored.
+
+    Nothing was written. No later commit of this process lands either, so the process must end.
+    """
+
+    code = "OUT-506"
 
 
 class Uncertain(StoreError):

@@ -110,6 +110,16 @@ def test_a_backup_is_taken_while_a_worker_runs_and_recovered(outlast: Terminal) 
     worker.wait()
     shutil.copy("copy.db", "restored.db")
     at = {"OUTLAST_STORE": "sqlite:restored.db"}
+    for command in (
+        ("run", f"{outlast.module}:refund", "order_id=A-3", "cents=1"),
+        ("runs", "cancel", "r2", "--reason", "no", "--yes"),
+    ):
+        refused = outlast(*command, env=at)
+        assert refused.code == 7 and "recover --after-restore" in refused.err, refused
+    assert outlast.spawn("--store", at["OUTLAST_STORE"], "worker", outlast.module).wait() == 7
+    for command in (("runs", "ls"), ("runs", "show", "r2"), ("fsck", "--chain"), ("export", "r2"), ("explain", "r2")):
+        assert outlast(*command, env=at).code == 0, command
+    assert "is a backup" in outlast("recover", "--moved", env=at).err
     assert outlast("recover", env=at).code == 2, "it says what it is for"
     asked = outlast("recover", "--after-restore", stdin="n\n", env=at)
     assert "1 unfinished run waits" in asked.err and "not answered" in asked.out

@@ -20,6 +20,7 @@ from outlast.runtime.check import Checked, check
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.open import open_store
 from outlast.runtime.watch import until
+from tests import copies
 from tests.deploys.code import BASE, Edit, load
 from tests.deploys.edits import ALL, BREAKING, SAFE
 
@@ -84,6 +85,7 @@ def copy(base: Path, tmp_path: Path) -> str:
     """A copy of that store, for one edit."""
     for path in base.glob("outlast.db*"):
         shutil.copy(path, tmp_path / path.name)
+    copies.adopt(tmp_path / "outlast.db")
     return f"sqlite:{tmp_path / 'outlast.db'}"
 
 

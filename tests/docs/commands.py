@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.cli.failure import CONFLICT
-from tests import forked
+from tests import copies, forked
 from tests.docs import desk
 from tests.docs.pages import ROOT, Block, blocks, program
 from tests.docs.terminal import WITHIN_S, environment, free_port
@@ -143,6 +143,7 @@ RUNS: Words = [
 def at_the_desk(page: Path, folder: Path, store: Path, approvals: dict[str, str]) -> Words:
     """The store with its runs, and the workflow of the quickstart."""
     shutil.copytree(store, folder, dirs_exist_ok=True)
+    copies.adopt(folder / "outlast.db")
     (folder / "flows.py").write_text(flows(), encoding="utf-8")
     return [
         *RUNS,

@@ -21,6 +21,7 @@ from outlast.core.budget import HOUR
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
 from outlast.core.overlay import WaitingFor, dump_waiting
+from tests import copies
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
 from tests.runtime.situations import RUN
 
@@ -176,6 +177,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 def another(waiting: tuple[Path, list[str]], folder: Path) -> list[str]:
     """The same story in another folder; its command."""
     shutil.copytree(waiting[0], folder)
+    copies.adopt(folder / "outlast.db")
     return [word.replace(f"{waiting[0]}", f"{folder}") for word in waiting[1]]
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from outlast.core.commit import Chain, Commit, Done, Expect, Fence, Post, Put, Wake, When
+from outlast.core.generation import FILE
 from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Effect, Row, Run, Slot
 from outlast.errors import Rejected, StoreError
 from outlast.store.bounds import check
@@ -203,7 +204,7 @@ def rows_of(session: Session) -> dict[str, list[Row]]:
     for kind in KINDS:
         if kind is not WRITER:
             keys = session.db.execute(f"SELECT {', '.join(kind.row._fields[: kind.key])} FROM {kind.name}").fetchall()
-            found[kind.name] = sorted(row for key in keys if (row := session.read(kind, key)) is not None)
+            found[kind.name] = sorted(row for key in keys if key != FILE and (row := session.read(kind, key)))
     return found
 
 

@@ -60,7 +60,7 @@ def test_a_canary(name: str, played: Path, tmp_path: Path) -> None:
     db.close()
 
     async def look() -> set[str]:
-        store = await open_store(f"sqlite:{copy}")
+        store = await open_store(f"sqlite:{copy}", use="read")
         try:
             return {finding.check for finding in (await Fsck(store).look()).findings}
         finally:

@@ -106,7 +106,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _look(path: Path) -> Looked:
-    store = await open_store(f"sqlite:{path}")
+    store = await open_store(f"sqlite:{path}", use="read")
     try:
         return await Fsck(store, chain=True).look()
     finally:
@@ -276,7 +276,7 @@ def test_exactly_the_check_of_a_spoilt_row_fires(check: str, found: Any) -> None
 
 
 async def _rows(path: Path, run: str) -> tuple[RunRows, tuple[Event, ...]]:
-    store = await open_store(f"sqlite:{path}")
+    store = await open_store(f"sqlite:{path}", use="read")
     try:
         (rows,) = await store.run_rows([("default", run)])
         events = await store.rows(EVENT, ("default", run))

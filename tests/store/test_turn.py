@@ -115,7 +115,7 @@ def test_of_a_wait_that_ends_in_time_nothing_is_said_however_many_there_are(
 def test_who_has_the_turn_is_named_where_the_system_tells(
     path: Path, looks: Looks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine, file = Turn(path), os.open(f"{path}.lock", os.O_RDWR)
+    mine, file = Turn(path), os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     of = os.fstat(file)
     this = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
     locks = path.with_name("locks")

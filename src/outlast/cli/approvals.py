@@ -13,7 +13,7 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.resumed import resumed
 from outlast.cli.screen import Screen
 from outlast.cli.session import desk as desk_of
-from outlast.cli.session import on_desk, settings_now
+from outlast.cli.session import on_desk, reads_desk, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.text import json_escaped
 from outlast.core.machine import ApprovalStatus
@@ -32,7 +32,7 @@ def approvals() -> None:
 @click.option("--overdue", is_flag=True, help="Only those that nobody decided in time.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_desk
+@reads_desk
 async def ls(
     desk: Desk, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
 ) -> int:  # fmt: skip
@@ -66,7 +66,7 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 
 @approvals.command("show")
 @click.argument("approval")
-@on_desk
+@reads_desk
 async def show(desk: Desk, screen: Screen, approval: str) -> int:
     """Show exactly what would be approved, who may decide, and until when."""
     view = await desk.approval(approval)

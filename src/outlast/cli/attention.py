@@ -11,7 +11,7 @@ from outlast.cli.bulk import answer_many
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
 from outlast.cli.webhooks import warn_unsent
@@ -32,7 +32,7 @@ def attention() -> None:
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Stop after about so many runs [200].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_desk
+@reads_desk
 async def ls(desk: Desk, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
     """List what needs a person, grouped by reason: since when, how long still, and the choices as commands."""
     reason = Reason(reason_name) if reason_name else None
@@ -55,7 +55,7 @@ async def ls(desk: Desk, screen: Screen, reason_name: str | None, workflow: str,
 
 @attention.command("show")
 @click.argument("run")
-@on_desk
+@reads_desk
 async def show(desk: Desk, screen: Screen, run: str) -> int:
     """Show every reason why a person must look at RUN, whole, with its choices as commands."""
     views = await desk.attention_of(run)

@@ -35,7 +35,7 @@ def check_command(module: str, against: str) -> None:
 
 
 async def _check(settings: Settings, workflows: Sequence[Workflow[Any]]) -> int:
-    async with operations(settings, workflows=workflows) as bound:
+    async with operations(settings, workflows=workflows, use="read") as bound:
         found = await check(bound.store, workflows)
     screen = Screen(settings)
     if screen.data(view(found)):

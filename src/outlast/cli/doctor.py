@@ -4,14 +4,14 @@ import click
 
 from outlast.cli.failure import OK, RUN_FAILED
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import reads_store
 from outlast.cli.settings import Command
 from outlast.runtime.doctor import examine
 from outlast.runtime.operations import Operations
 
 
 @click.command(cls=Command)
-@on_store
+@reads_store
 async def doctor(ops: Operations, screen: Screen) -> int:
     """Look at the store, its durability, clocks, workers and settings; exit 1 where something needs somebody."""
     findings = await examine(ops)

@@ -12,7 +12,7 @@ from outlast.cli.failure import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.session import desk as desk_of
-from outlast.cli.session import on_desk, settings_now
+from outlast.cli.session import reads_desk, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.signals import json_of
 from outlast.cli.text import ago, duration
@@ -33,7 +33,7 @@ def effects() -> None:
 @click.option("--since", type=duration, metavar="DURATION", help="Only those first intended so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_desk
+@reads_desk
 async def ls(
     desk: Desk,
     screen: Screen,
@@ -74,7 +74,7 @@ async def ls(
 @click.option(
     "--visit", type=click.IntRange(0), default=None, metavar="N", help="Of this visit [the latest; 0: the run's]."
 )
-@on_desk
+@reads_desk
 async def show(desk: Desk, screen: Screen, run: str, key: str, visit: int | None) -> int:
     """Show one call whole: who asked, what policy said, request, response, attempts, evidence, timing."""
     effect = await desk.effect(run, key, visit=visit)

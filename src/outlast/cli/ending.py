@@ -7,14 +7,14 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK, RUN_FAILED, WAITING
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import reads_desk
 from outlast.cli.settings import Command
 from outlast.core.machine import TERMINAL, RunStatus
 
 
 @click.command("input", cls=Command)
 @click.argument("run")
-@on_desk
+@reads_desk
 async def input_(desk: Desk, screen: Screen, run: str) -> int:
     """Print what RUN was started with as JSON, as its workflow took it."""
     given = await desk.input(run)
@@ -25,7 +25,7 @@ async def input_(desk: Desk, screen: Screen, run: str) -> int:
 
 @click.command(cls=Command)
 @click.argument("run")
-@on_desk
+@reads_desk
 async def outcome(desk: Desk, screen: Screen, run: str) -> int:
     """Print the outcome of RUN as JSON; exit code 1 where it failed or was cancelled, 5 where it has not ended."""
     view = await desk.run(run)

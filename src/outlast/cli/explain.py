@@ -9,7 +9,7 @@ from outlast.cli.failure import OK
 from outlast.cli.liveness import liveness_of, liveness_options
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk, settings_now
+from outlast.cli.session import reads_desk, settings_now
 from outlast.cli.settings import Command, Group
 from outlast.runtime.serve import lease_view
 from outlast.runtime.spans import span
@@ -31,7 +31,7 @@ def explain() -> None:
     """
 
 
-@on_desk
+@reads_desk
 async def of_run(desk: Desk, screen: Screen, run: str) -> int:
     """Print the explanation of a run."""
     explained = await desk.explain(run)

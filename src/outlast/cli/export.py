@@ -9,7 +9,7 @@ import click
 
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store, settings_now
+from outlast.cli.session import reads_store, settings_now
 from outlast.cli.settings import Command
 from outlast.cli.text import json_escaped
 from outlast.errors import InvalidInput
@@ -23,7 +23,7 @@ FOUND = 1
 @click.argument("run", metavar="RUN")
 @click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there [stdout].")
 @click.option("--whole", is_flag=True, help="Leave nothing out: what looks like a secret stands in it too.")
-@on_store
+@reads_store
 async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None, whole: bool) -> int:
     """Write everything of RUN as one JSON document.
 

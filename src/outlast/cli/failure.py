@@ -19,6 +19,7 @@ NOBODY_READS = 141  # what a shell shows for a program that ended because nobody
 # The first that matches counts.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.WillNotContinue, RUN_FAILED),
+    (errors.StoreReplaced, CONFLICT),
     (errors.NotFound, NOT_FOUND),
     (errors.Forbidden, NOT_ALLOWED),
     (errors.Unauthenticated, NOT_ALLOWED),

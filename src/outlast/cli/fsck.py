@@ -7,7 +7,7 @@ import click
 
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_store
+from outlast.cli.session import reads_store
 from outlast.cli.settings import Command
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.fsck.look import Fsck, Looked
@@ -22,7 +22,7 @@ SHOWN = 100
 @click.command("fsck", cls=Command)
 @click.option("--chain", is_flag=True, help="Compute every hash and digest anew.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, as with -o json.")
-@on_store
+@reads_store
 async def fsck(ops: Operations, screen: Screen, chain: bool, as_json: bool) -> int:
     """Check every invariant over the whole store, of all tenants.
 

@@ -5,7 +5,7 @@ import click
 from outlast.cli.desk.port import Desk, View
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import reads_desk
 from outlast.cli.settings import Command
 from outlast.core.machine import TERMINAL
 from outlast.errors import NotFound
@@ -16,7 +16,7 @@ END = "end"
 @click.command(cls=Command)
 @click.argument("run")
 @click.option("--mermaid", is_flag=True, help="As Mermaid, for a README.")
-@on_desk
+@reads_desk
 async def graph(desk: Desk, screen: Screen, run: str, mermaid: bool) -> int:
     """Show the graph of RUN's workflow: ✓ has been there, ▸ stands there, · has not been there."""
     view = await desk.run(run)

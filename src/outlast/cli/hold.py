@@ -7,7 +7,7 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Command
 from outlast.engine.holds import What
 
@@ -53,7 +53,7 @@ async def release(desk: Desk, screen: Screen, what: What, name: str) -> int:
 
 
 @click.command("holds", cls=Command)
-@on_desk
+@reads_desk
 async def holds(desk: Desk, screen: Screen) -> int:
     """List the holds and circuit breakers that are up, and how many runs wait for each."""
     views = await desk.holds()

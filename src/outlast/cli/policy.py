@@ -43,7 +43,7 @@ def test(policy: str, since: int, workflow: str) -> None:
 
 
 async def _test(settings: Settings, policy: Policy, since: int, workflow: str) -> int:
-    async with operations(settings) as ops:
+    async with operations(settings, use="read") as ops:
         screen = await screen_of(ops, settings)
         tried = await rehearse(ops, policy, since_ms=since, workflow=workflow)
     _tell(screen, tried, since)

@@ -1,5 +1,6 @@
 """`outlast recover --after-restore`: what the lost time may have done is proven or asked, never repeated unasked."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -10,22 +11,33 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Command
 from outlast.engine.restore import Recovered
+from outlast.runtime.care import adopt_moved, unfinished
 from outlast.runtime.care import recover as recover_store
-from outlast.runtime.care import unfinished
 from outlast.runtime.operations import Operations
 
 
 @click.command("recover", cls=Command)
-@click.option("--after-restore", is_flag=True, required=True, help="The store was restored from a backup.")
+@click.option("--after-restore", is_flag=True, help="The file is a restored backup, or another copy of a store.")
+@click.option("--moved", is_flag=True, help="The file was moved here between disks, and the old one is gone.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@on_store
-async def recover(ops: Operations, screen: Screen, after_restore: bool, yes: bool) -> int:
-    """Begin a new generation of the store, after a backup was restored and before any worker starts.
+@partial(on_store, use="recover")
+async def recover(ops: Operations, screen: Screen, after_restore: bool, moved: bool, yes: bool) -> int:
+    """Make a file that no worker takes a store again: a restored backup or a copy, or a store that was moved.
 
+    With --moved nothing else changes. It is refused while the old file is still there.
+
+    With --after-restore a new generation of the store begins; do it before any worker starts.
     Every worker and every writer of the lost time is shut out. Every unfinished run, of all tenants, waits for a
     person; its open effects are uncertain. A run that goes on asks about every effect that its ledger does not know:
     the receiver, where the activity can; else a person.
     """
+    if after_restore == moved:
+        raise click.UsageError("say which: --after-restore (a backup or a copy) or --moved (the old file is gone)")
+    if moved:
+        await adopt_moved(ops)
+        if not screen.data({"moved": True, "store": ops.store.url}):
+            screen.line(f"{ops.store.url} goes on in this file")
+        return OK
     runs = await unfinished(ops)
     word = "1 unfinished run waits" if runs == 1 else f"{runs} unfinished runs wait"
     question = f"{word} for a person after this, and every worker has to start again: recover {ops.store.url}?"

@@ -12,7 +12,7 @@ from outlast.cli.event_data import told
 from outlast.cli.failure import OK
 from outlast.cli.run_page import short_json, show_run
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.machine import TERMINAL, Choice, RunStatus
@@ -36,7 +36,7 @@ def runs() -> None:
 @click.option("--since", type=duration, metavar="DURATION", help="Only those started so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_desk
+@reads_desk
 async def ls(
     desk: Desk,
     screen: Screen,
@@ -110,7 +110,7 @@ def _footer(page: RunPage) -> list[str]:
 
 @runs.command("show")
 @click.argument("run")
-@on_desk
+@reads_desk
 async def show(desk: Desk, screen: Screen, run: str) -> int:
     """Show one run: its way, what it waits for, what a person may do, its effects and crashes."""
     return await show_run(desk, screen, run)
@@ -118,7 +118,7 @@ async def show(desk: Desk, screen: Screen, run: str) -> int:
 
 @runs.command("effects")
 @click.argument("run")
-@on_desk
+@reads_desk
 async def effects(desk: Desk, screen: Screen, run: str) -> int:
     """Show the ledger of a run: every effect on the world, and what became of it."""
     views = await desk.effects(run)
@@ -155,7 +155,7 @@ async def results(desk: Desk, screen: Screen, run: str, limit: int, cursor: int)
 @runs.command("events")
 @click.argument("run")
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number.")
-@on_desk
+@reads_desk
 async def events(desk: Desk, screen: Screen, run: str, after: int) -> int:
     """Show the history of a run."""
     views = await desk.events(run, after=after)

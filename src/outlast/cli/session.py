@@ -18,7 +18,7 @@ from outlast.errors import InvalidInput
 from outlast.flow.people import EVERY_ROLE
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.open import is_there, open_store
+from outlast.runtime.open import Use, is_there, open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor
 from outlast.telemetry.traces import configure
@@ -60,16 +60,17 @@ def the_store_itself(settings: Settings) -> None:
 
 @asynccontextmanager
 async def operations(
-    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = ()
+    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
 ) -> AsyncIterator[Operations]:
-    """The store, open, and bound to tenant and caller. `make`: it may be a new one, and a sentence says so.
+    """The store, open, and bound to tenant and caller. `make`: it may be a new one, and a sentence says so. `use`: see
+    `open_store`.
 
     Raises StoreUnusable: reading never makes a store, so a mistyped name is told. InvalidInput: a service is named.
     """
     the_store_itself(settings)
     configure()
     new = not is_there(settings.store)
-    store = await open_store(settings.store, make=make)
+    store = await open_store(settings.store, make=make, use=use)
     try:
         if new:
             Screen(settings).advice(f"new store {store.url} (choose another with --store or OUTLAST_STORE)")
@@ -80,7 +81,7 @@ async def operations(
 
 
 def on_store(
-    command: Callable[Concatenate[Operations, Screen, P], Coroutine[Any, Any, int | None]],
+    command: Callable[Concatenate[Operations, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
     """Turn a coroutine function over an open store into the body of a command; it answers the exit code."""
 
@@ -89,7 +90,7 @@ def on_store(
         settings = settings_now()
 
         async def act() -> int | None:
-            async with operations(settings) as bound:
+            async with operations(settings, use=use) as bound:
                 return await command(bound, await screen_of(bound, settings), *args, **kwargs)
 
         click.get_current_context().exit(asyncio.run(act()) or 0)
@@ -97,13 +98,17 @@ def on_store(
     return body
 
 
+reads_store = functools.partial(on_store, use="read")
+"""As `on_store`, for a command that writes nothing: it takes backups, copies and stores on a full disk too."""
+
+
 @asynccontextmanager
 async def desk(
-    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = ()
+    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
 ) -> AsyncIterator[tuple[Desk, Screen]]:
     """The service that is named, or else the store; and a screen that knows its time. Raises as `operations`."""
     if not settings.url:
-        async with operations(settings, make=make, workflows=workflows) as bound:
+        async with operations(settings, make=make, workflows=workflows, use=use) as bound:
             yield Local(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
         return
     from outlast.cli.desk.remote import Remote
@@ -122,7 +127,7 @@ async def desk(
 
 
 def on_desk(
-    command: Callable[Concatenate[Desk, Screen, P], Coroutine[Any, Any, int | None]],
+    command: Callable[Concatenate[Desk, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
     """As `on_store`, for what a service can be asked too."""
 
@@ -131,12 +136,16 @@ def on_desk(
         settings = settings_now()
 
         async def act() -> int | None:
-            async with desk(settings) as (at, screen):
+            async with desk(settings, use=use) as (at, screen):
                 return await command(at, screen, *args, **kwargs)
 
         click.get_current_context().exit(asyncio.run(act()) or 0)
 
     return body
+
+
+reads_desk = functools.partial(on_desk, use="read")
+"""As `on_desk`, for a command that writes nothing."""
 
 
 async def screen_of(bound: Operations, settings: Settings) -> Screen:

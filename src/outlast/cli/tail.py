@@ -12,7 +12,7 @@ from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK, RUN_FAILED
 from outlast.cli.live import shown
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import reads_desk
 from outlast.cli.settings import Command
 from outlast.cli.text import json_escaped
 from outlast.core.events import EventType, iso
@@ -23,7 +23,7 @@ from outlast.runtime.views import ENDINGS
 @click.command("tail", cls=Command)
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
-@on_desk
+@reads_desk
 async def tail(desk: Desk, screen: Screen, run: str, after: int) -> int:
     """Follow a run until it has ended: on a terminal one line for each node, in a pipe one for each event as it comes.
 

@@ -5,7 +5,7 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import CONFLICT, OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Group
 from outlast.core.adoption import lane_of
 
@@ -16,7 +16,7 @@ def versions() -> None:
 
 
 @versions.command("ls")
-@on_desk
+@reads_desk
 async def ls(desk: Desk, screen: Screen) -> int:
     """List every version with its unfinished runs, its workers, and the topology they last showed."""
     views = await desk.versions()

@@ -8,7 +8,7 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.machine import DeliveryStatus
@@ -93,7 +93,7 @@ async def warn_unsent(desk: Desk, screen: Screen) -> None:
 
 
 @webhooks.command("ls")
-@on_desk
+@reads_desk
 async def ls(desk: Desk, screen: Screen) -> int:
     """List the webhooks, and what each has not been told of."""
     views = await desk.webhooks.all()
@@ -123,7 +123,7 @@ async def ls(desk: Desk, screen: Screen) -> int:
 
 @webhooks.command("show")
 @click.argument("webhook")
-@on_desk
+@reads_desk
 async def show(desk: Desk, screen: Screen, webhook: str) -> int:
     """Show one webhook and how it fares."""
     view = await desk.webhooks.get(webhook)
@@ -168,7 +168,7 @@ async def test(desk: Desk, screen: Screen, webhook: str) -> int:
 @click.option("--status", type=STATUSES, default=None, help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@on_desk
+@reads_desk
 async def deliveries(desk: Desk, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
     """List events that were not accepted at the first attempt, the newest first. Others leave no row."""
     wanted = DeliveryStatus(status) if status else None

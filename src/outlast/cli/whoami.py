@@ -5,12 +5,12 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import reads_desk
 from outlast.cli.settings import Command
 
 
 @click.command("whoami", cls=Command)
-@on_desk
+@reads_desk
 async def whoami(desk: Desk, screen: Screen) -> int:
     """Show as whom you act: on a store the user of this machine, at a service whoever the token proves."""
     view = await desk.whoami()

@@ -7,7 +7,7 @@ import click
 from outlast.cli.desk.port import Desk
 from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk
+from outlast.cli.session import reads_desk
 from outlast.cli.settings import Group
 from outlast.core.budget import HEARTBEAT_EVERY, SECOND
 from outlast.runtime.spans import span
@@ -23,7 +23,7 @@ def workers() -> None:
 
 @workers.command("ls")
 @click.option("--all", "every", is_flag=True, help="Those that have gone too.")
-@on_desk
+@reads_desk
 async def ls(desk: Desk, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
     views = [view for view in await desk.workers() if every or view["serving"]]

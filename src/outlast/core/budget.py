@@ -51,6 +51,7 @@ FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something w
 # --- liveness: looking for work ------------------------------------------------------------------
 LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
 CHANGE_POLL: Final = 20  # SQLite: at most this often another process's commits are looked for (decision 0026)
+FILE_CHECK: Final = 1 * SECOND  # SQLite: between two looks at which file the store's name leads to: 10 us (0049)
 TURN_PATIENCE: Final = HEARTBEAT_EVERY // 2  # SQLite: a longer wait to write is told, before a renewal is missed
 HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
 SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # likewise one that waits for another run to settle a shared effect

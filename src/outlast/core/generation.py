@@ -1,13 +1,15 @@
-"""The generation of a store: a new one begins when a backup is restored, and nothing of the lost time is believed."""
+"""The generation of a store, which begins when a backup is restored, and the file that a generation lives in."""
 
 import json
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from outlast.core.rows import STORE, Meta, Row
 from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")
 """The key of the meta row."""
+FILE: Final = (STORE, "file")
+"""The key of the meta row that names the file."""
 
 
 class Generation(NamedTuple):
@@ -35,3 +37,50 @@ def generation_of(row: Row | None) -> Generation | None:
     if found.n != row.version or found.n < 1 or not found.id:
         raise Corrupt(f"meta row {row.key}: generation {found.n} in version {row.version}")
     return found
+
+
+class StoreFile(NamedTuple):
+    """Identity of the file that a store lives in. Two files never have the same inode number and birth time.
+
+    `path` and `host` are for people: a container has another host name each time it is created.
+    """
+
+    inode: int  # 0 = the file system has none
+    born: int  # ns since the epoch; 0 = the file system does not keep it
+    path: str
+    host: str
+    copied_at: int = 0  # wall; a backup taken then, which nothing has opened for writing since
+
+    def row(self, before: Meta | None) -> Meta:
+        """Return the meta row that names this file, to be written after `before`."""
+        return Meta(*FILE, before.version + 1 if before else 1, json.dumps(self._asdict()))
+
+
+def store_file_of(row: Row | None) -> StoreFile | None:
+    """Return the file that the meta row names; None if no writer has named one yet. Raises Corrupt."""
+    if row is None:
+        return None
+    assert isinstance(row, Meta)
+    try:
+        value = json.loads(row.value)
+        inode, born, copied_at = (int(value[name]) for name in ("inode", "born", "copied_at"))
+        return StoreFile(inode, born, str(value["path"]), str(value["host"]), copied_at)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"meta row {row.key}: {error!r}") from error
+
+
+def compare_files(named: StoreFile | None, found: StoreFile) -> Literal["same", "renamed", "copy", "backup"]:
+    """Compare the file that the store names with the one it was found in.
+
+    The device is left out: its number changes when the machine starts again. A birth time that either side does not
+    know is left out too. Names decide nothing: a volume appears under another path and host in each container.
+    """
+    if named is None:
+        return "renamed"
+    if named.copied_at:
+        return "backup"
+    if (named.inode != found.inode and named.inode and found.inode) or (
+        named.born != found.born and named.born and found.born
+    ):
+        return "copy"
+    return "same" if named == found else "renamed"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from outlast.core.generation import Generation
 from outlast.engine.restore import present_generation
 from outlast.errors import Conflict, StoreUnusable
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.fsck.finding import Finding
 from outlast.runtime.fsck.look import Fsck
 from outlast.runtime.open import file_of, open_store
@@ -39,7 +40,7 @@ async def back_up(url: str, target: Path, *, replace: bool = False) -> Backup:
         )
     part = await asyncio.to_thread(_copy, source, target, replace)
     try:
-        store = await open_store(f"sqlite:{part}")
+        store = await open_store(f"sqlite:{part}", use="read")
         try:
             looked = await Fsck(store).look()
             generation = await present_generation(store)
@@ -56,4 +57,4 @@ def _copy(source: Path, target: Path, replace: bool) -> Path:
         raise StoreUnusable(f"there is no store at {source}", "nothing can be backed up", "name a store with --store")
     if target.exists() and not replace:
         raise Conflict(f"{target} is there already", "a backup never overwrites a file unasked", "name another file")
-    return files.copy(source, target)
+    return files.copy(source, target, SystemClock().wall())

@@ -10,6 +10,7 @@ from outlast.engine.forgetting import AT_ONCE
 from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
+from outlast.store.port import OnFile
 
 PAGE = 500
 PURGED_AT_ONCE = 20  # runs forgotten in one transaction: some 500 rows, for which a worker waits a few milliseconds
@@ -37,7 +38,16 @@ async def unfinished(ops: Operations) -> int:
 
 async def recover(ops: Operations) -> Recovered:
     """After a restore: see engine/restore.py. Raises Stale when somebody else recovers the store just now."""
-    return await restore.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
+    recovered = await restore.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
+    if isinstance(ops.store, OnFile):  # last: a recovery that is cut off leaves a file that nothing executes
+        await ops.store.adopt_file()
+    return recovered
+
+
+async def adopt_moved(ops: Operations) -> None:
+    """Make the file that a store was moved to its own. Raises Conflict, StoreUnusable: it was not moved."""
+    if isinstance(ops.store, OnFile):
+        await ops.store.adopt_file(moved=True)
 
 
 async def purge(ops: Operations, *, older_ms: int = KEPT) -> Purged:

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
@@ -11,23 +12,25 @@ from outlast.errors import Stale, StoreUnusable, no_store, to_install
 from outlast.runtime.clocks import SystemClock, new_id, process_id
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
-from outlast.store.sqlite import open_sqlite
+from outlast.store.sqlite import open_sqlite, read_sqlite
 
 SQLITE = "sqlite:"
 MEMORY = "memory:"
+Use = Literal["write", "read", "recover"]
 POSTGRES = ("postgresql://", "postgres://")
 
 
-async def open_store(url: str, *, clock: Clock | None = None, make: bool = True) -> Store:
+async def open_store(url: str, *, clock: Clock | None = None, make: bool = True, use: Use = "write") -> Store:
     """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH`,
     `postgresql://USER@HOST/DATABASE?schema=outlast`, or `memory:`.
 
     A plain path that ends in .db is a SQLite file too. A store that has no generation yet is given its first.
-    `make=False`: for who only reads, to whom a store that is not there yet is a mistyped name. Raises StoreUnusable
-    with one sentence that says why not.
+    `make=False`: a store that is not there yet is taken for a mistyped name. `use="read"`: nothing is written, so that
+    backups and copies are opened too, and stores on a full disk; commits are Rejected. `use="recover"`: a backup or a
+    copy is opened for writing, to be made a store. Raises StoreUnusable with one sentence that says why not.
     """
-    store = await _open(url, clock, make)
-    if await store.load(META, GENERATION) is None:
+    store = await _open(url, clock, make, use)
+    if use != "read" and await store.load(META, GENERATION) is None:
         first = Generation(1, new_id("g_"), (await store.now()).business)
         try:
             await store.commit(Commit((Put(META, first.row(), 0),), label="first generation"))
@@ -36,7 +39,7 @@ async def open_store(url: str, *, clock: Clock | None = None, make: bool = True)
     return store
 
 
-async def _open(url: str, clock: Clock | None, make: bool) -> Store:
+async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
     """The store itself."""
     time = clock or SystemClock()
     if url == MEMORY or url.startswith("memory://"):
@@ -50,9 +53,11 @@ async def _open(url: str, clock: Clock | None, make: bool) -> Store:
             "a store is named by sqlite:PATH, postgresql://… or memory:",
             "e.g. --store sqlite:outlast.db",
         )
-    if not make and not path.exists():
+    if (use == "read" or not make) and not path.exists():
         raise no_store(url)
-    return await open_sqlite(path, writer=process_id("writer"), clock=time)
+    if use == "read":
+        return await read_sqlite(path, clock=time)
+    return await open_sqlite(path, writer=process_id("writer"), clock=time, recovers=use == "recover")
 
 
 async def _open_postgres(url: str, clock: Clock | None, make: bool) -> Store:

@@ -5,8 +5,12 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from outlast.core.generation import FILE, StoreFile, store_file_of
+from outlast.core.rows import META, Meta
 from outlast.errors import StoreUnusable
+from outlast.store import sql
 from outlast.store.database import BUSY_MS, unusable
+from outlast.store.sql import DECODE, SQL
 from outlast.store.turn import MODE
 
 SOUND: Final = "ok"
@@ -19,7 +23,7 @@ def part_of(target: Path) -> Path:
     return target.with_name(target.name + PART)
 
 
-def copy(source: Path, target: Path) -> Path:
+def copy(source: Path, target: Path, at: int) -> Path:
     """Copy a store's file by SQLite's online backup, in one read transaction; writers are not kept waiting.
 
     Answers the copy, which stands beside `target` until `keep`. Raises StoreUnusable.
@@ -34,6 +38,7 @@ def copy(source: Path, target: Path) -> Path:
             read.execute("PRAGMA query_only = ON")
             read.backup(write)  # all pages in one step: one snapshot, however much is written meanwhile
             check(write, part)
+            mark(write, part, at)
         finally:
             write.close()
             read.close()
@@ -54,6 +59,26 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     said = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
     if said != [SOUND]:
         raise StoreUnusable(f"the copy {path} is damaged", "\n".join(said), "check the disk, and back up again")
+
+
+def mark(db: sqlite3.Connection, part: Path, at: int) -> None:
+    """Name the copy a backup taken at this wall time, which nothing executes until it is recovered.
+
+    Raises StoreUnusable, sqlite3.Error.
+    """
+    found = db.execute(SQL[META.name].select, FILE).fetchone()
+    row = None if found is None else DECODE[META.name](found)
+    assert row is None or isinstance(row, Meta)
+    named = store_file_of(row) or StoreFile(0, 0, "a store that no writer has named", "")
+    taken = named._replace(copied_at=named.copied_at or at)
+    if row is None:
+        db.execute(SQL[META.name].insert, taken.row(None))
+    else:
+        db.execute(SQL[META.name].update, sql.update_values(META, taken.row(row), row.version))
+    db.commit()
+    busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise StoreUnusable(f"the copy {part} is in use", "its mark was not written", "back up again")
 
 
 def keep(part: Path, target: Path) -> int:

@@ -1,12 +1,19 @@
 """A SQLite file: opened with the settings that make a commit durable, or refused with one clear sentence."""
 
+import ctypes
+import errno
 import os
+import shlex
+import socket
 import sqlite3
+import struct
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from outlast.core.generation import StoreFile, compare_files
 from outlast.core.points import point
-from outlast.errors import StoreUnusable
+from outlast.errors import StoreReplaced, StoreUnusable
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.turn import MODE, Turn
 
@@ -17,6 +24,15 @@ LOG_BYTES: Final = 16 * 1024 * 1024  # the size a busy writer's log is laid out 
 FULL: Final = 2
 OFF: Final = 0
 TYPES: Final = {"integer": "INTEGER", "blob": "BLOB", "clustered": ""}
+
+# Linux keeps the birth time behind statx, which Python reads from 3.15 on. Offsets: include/uapi/linux/stat.h.
+AT_FDCWD: Final = -100
+STATX_BTIME: Final = 0x800
+STATX_BYTES: Final = 256
+BTIME_AT: Final = 80
+
+# A disk that takes no write: full, read only, or failing. A command that only reads can do without it.
+UNWRITABLE: Final = frozenset({"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN"})
 
 # What is wrong, by SQLite's name of the error, and what to do about it.
 SENTENCES: Final = {
@@ -41,6 +57,8 @@ def error_name(error: sqlite3.Error) -> str:
 
 def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
     """The one sentence for an error met while opening."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreUnusable(f"the store {path} {SENTENCES['SQLITE_FULL'][0]}", str(error), SENTENCES["SQLITE_FULL"][1])
     if isinstance(error, OSError):
         return StoreUnusable(f"the store {path} cannot be opened", error.strerror or str(error),
                              "check the folder and the rights of this user")  # fmt: skip
@@ -48,25 +66,78 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
     return StoreUnusable(f"the store {path} {what}", str(error), fix)
 
 
+def copied(path: Path, named: StoreFile) -> StoreUnusable:
+    """Return the refusal of a file that is not the one its store was last written in."""
+    recover = f"outlast --store {shlex.quote(f'sqlite:{path}')} recover"
+    if named.copied_at:
+        return StoreUnusable(
+            f"the store {path} is a backup of {named.path}",
+            "what was done after the backup is not in it, and a worker would do it again",
+            f"{recover} --after-restore",
+            refusal="backup",
+        )
+    return StoreUnusable(
+        f"the store {path} is not in the file that was written last",
+        f"that was {named.path} on {named.host}: this file is a copy of it, a restored backup, or was moved between "
+        "disks\na worker on a copy would do again what was done in the other file",
+        f"{recover} --after-restore, if it is a copy or was restored; --moved, if the old file is gone",
+        refusal="copy",
+    )
+
+
+@cache
+def _statx() -> Any:
+    """Return the system's statx; None on a system without it."""
+    return getattr(ctypes.CDLL(None), "statx", None)
+
+
+def born(path: Path, at: os.stat_result) -> int:
+    """Return the birth time of a file in ns since the epoch; 0 if the file system does not keep it.
+
+    An inode number alone is used again as soon as its file is deleted: `rm` and `cp` often give the same one.
+    The file is not opened: closing it would drop the locks that SQLite holds on it in this process.
+    """
+    if seconds := getattr(at, "st_birthtime", 0):
+        return int(seconds * 1e9)
+    found = ctypes.create_string_buffer(STATX_BYTES)
+    statx = _statx()
+    if statx is None or statx(AT_FDCWD, os.fsencode(path), 0, STATX_BTIME, found):
+        return 0
+    if not struct.unpack_from("=I", found)[0] & STATX_BTIME:
+        return 0
+    whole, rest = struct.unpack_from("=qI", found, BTIME_AT)
+    return int(whole) * 1_000_000_000 + int(rest)
+
+
 class Database:
     """One file and the settings of every connection to it. Nothing is kept open but the lock."""
 
     connection: type[sqlite3.Connection] = sqlite3.Connection  # the tests' seam for a COMMIT that fails
 
-    def __init__(self, path: Path, *, synchronous: int = FULL) -> None:
+    def __init__(self, path: Path, *, synchronous: int = FULL, reads: bool = False) -> None:
+        """`reads`: nothing is written, neither to the file nor beside it. Raises StoreUnusable."""
         self.path = path
         self.synchronous = synchronous
-        self._prepare()
-        self.turn = Turn(path)
+        self.reads = reads
+        self.lost: StoreReplaced | None = None  # why nothing more may be written, once `check` has seen it
+        self._real = Path(os.path.realpath(path))  # SQLite keeps its log beside the file that a link leads to
+        self._held: tuple[tuple[str, int, int], ...] = ()  # of each open file: what its name ends in, device, inode
+        self._check_path()
+        if not reads:
+            self._prepare()
+        self.turn = Turn(self._real)
 
-    def _prepare(self) -> None:
-        """Make the file, or look at what is there. Raises StoreUnusable."""
+    def _check_path(self) -> None:
         path = self.path
         if not path.parent.is_dir():
             raise StoreUnusable(f"the folder {path.parent} does not exist", "the store's file would be in it",
                                 f"mkdir -p {path.parent}")  # fmt: skip
         if path.is_dir():
             raise StoreUnusable(f"the store {path} is a folder", "a store is one file", "name a file in it")
+
+    def _prepare(self) -> None:
+        """Make the file, or check that it can be written to. Raises StoreUnusable."""
+        path = self.path
         try:
             if not os.access(path.parent, os.W_OK):
                 raise PermissionError(13, "the folder is read only, and SQLite writes files beside the store's")
@@ -99,35 +170,140 @@ class Database:
         return db
 
     def reader(self) -> sqlite3.Connection:
-        """A connection that cannot write."""
+        """A connection that cannot write. Raises sqlite3.Error, StoreReplaced."""
+        if self.reads:
+            return self._reader_of_any_disk()
         db = self.connect()
         db.execute("PRAGMA query_only = ON")
         return db
 
-    def connect(self) -> sqlite3.Connection:
-        """A connection without settings; the tests' seam for a build of SQLite with other defaults."""
+    def _reader_of_any_disk(self) -> sqlite3.Connection:
+        """Open for reading on a disk that may be full or read only.
+
+        SQLite makes an index file (-shm) beside the store if no process has it open. If the disk takes none, then no
+        process of this machine writes. A file without a log is read as it is; one with a log is read under an
+        exclusive lock, with the index in memory.
+        """
+        first: sqlite3.Error | None = None
+        ways = [("mode=rw", "NORMAL"), ("mode=rw", "EXCLUSIVE")]
+        if not self.wal_bytes():
+            ways.insert(1, ("mode=ro&immutable=1", "NORMAL"))
+        for query, locking in ways:
+            db = self.connect(query)
+            try:
+                db.execute(f"PRAGMA locking_mode = {locking}")
+                db.execute("PRAGMA query_only = ON")
+                db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                return db
+            except sqlite3.Error as error:
+                db.close()
+                first = first or error
+                if error_name(first) not in UNWRITABLE:
+                    break
+        assert first is not None
+        raise first
+
+    def connect(self, query: str = "mode=rw") -> sqlite3.Connection:
+        """A connection without settings; the tests' seam for a build of SQLite with other defaults.
+
+        Raises sqlite3.Error; StoreReplaced if the name no longer leads to the file of the first connection.
+        """
         db = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_MS / 1000, isolation_level=None,
+            f"{self._real.as_uri()}?{query}", uri=True, timeout=BUSY_MS / 1000, isolation_level=None,
             check_same_thread=False, cached_statements=512, factory=self.connection,
         )  # fmt: skip
+        if not self._held:
+            self._hold("")
+        elif (lost := self.check()) is not None:
+            db.close()
+            raise lost
         db.execute("PRAGMA trusted_schema = OFF")
         return db
 
+    # --- which file it is ------------------------------------------------------------------
+    def found(self) -> StoreFile:
+        """Return the identity of the file that the path leads to. Raises StoreUnusable."""
+        try:
+            at = os.stat(self._real)
+        except OSError as error:
+            raise unusable(self.path, error) from error
+        return StoreFile(at.st_ino, born(self._real, at), str(self._real), socket.gethostname())
+
+    def is_at(self, named: StoreFile) -> bool:
+        """True if the file that the store names is still at its old path, on this machine."""
+        path = Path(named.path)
+        try:
+            at = os.stat(path)
+        except OSError:
+            return False
+        there = StoreFile(at.st_ino, born(path, at), named.path, named.host)
+        return path != self._real and compare_files(named, there) == "same"
+
+    def hold_log(self) -> None:
+        """Remember which log and which index are open; call it when the writing connection has opened them."""
+        self.release_log()
+        self._hold("-wal")
+        self._hold("-shm")
+
+    def release_log(self) -> None:
+        """Forget the log and the index: the last connection that is closed deletes both."""
+        self._held = tuple(each for each in self._held if not each[0])
+
+    def _hold(self, end: str) -> None:
+        try:
+            at = os.stat(f"{self._real}{end}")
+        except OSError:
+            return  # gone at once: the next check has nothing to compare, and the one after a commit has
+        self._held = (*self._held, (end, at.st_dev, at.st_ino))
+
+    def check(self) -> StoreReplaced | None:
+        """Return why the store that was opened is gone: file, log or index were deleted or replaced. None: it is not.
+
+        Compares names with what was opened, and opens nothing: closing a second descriptor of the file would drop
+        SQLite's locks. Once gone, always gone.
+        """
+        if self.lost is None:
+            for end, device, inode in self._held:
+                try:
+                    at = os.stat(f"{self._real}{end}")
+                except (FileNotFoundError, NotADirectoryError):
+                    self.lost = self._replaced(end, "was deleted")
+                    break
+                except OSError:
+                    continue  # a name that cannot be looked up proves nothing
+                if (at.st_dev, at.st_ino) != (device, inode):
+                    self.lost = self._replaced(end, "was replaced by another file")
+                    break
+        return self.lost
+
+    def _replaced(self, end: str, what: str) -> StoreReplaced:
+        return StoreReplaced(
+            f"{self._real}{end} {what} while this process had it open",
+            "what is written now would be in no file that a name leads to; what was acknowledged in the last second "
+            "may be lost",
+            "find out who did it; put the right file back, outlast fsck, and start again",
+        )
+
+    @property
+    def log_is_gone(self) -> bool:
+        """True if the store's file is there, and its log is not: this process can still copy the log into the file."""
+        ends = {end for end, *_ in self._held}
+        return "-wal" in ends and self._real.exists() and not os.path.lexists(f"{self._real}-wal")
+
     def migrate(self) -> None:
         """Bring the file to this version's schema, step by step, each in its own transaction. Raises StoreUnusable."""
-        with self.turn:
-            try:
+        try:
+            with self.turn:
                 db = self.writer()
-            except sqlite3.Error as error:
-                raise unusable(self.path, error) from error
-            try:
-                self._migrate(db)
-            except sqlite3.Error as error:
-                raise unusable(self.path, error) from error
-            finally:
-                db.close()
+                try:
+                    self._migrate(db)
+                finally:
+                    db.close()
+        except (sqlite3.Error, OSError) as error:
+            raise unusable(self.path, error) from error
 
-    def _migrate(self, db: sqlite3.Connection) -> None:
+    def schema(self, db: sqlite3.Connection) -> int:
+        """Return the schema of the file; 0 if it is empty. Raises StoreUnusable if it is not a store of ours."""
         found = int(db.execute("PRAGMA user_version").fetchone()[0])
         owner = int(db.execute("PRAGMA application_id").fetchone()[0])
         tables = int(db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
@@ -137,6 +313,10 @@ class Database:
         if found > SCHEMA:
             raise StoreUnusable(f"the store {self.path} was written by a newer version of Outlast",
                                 f"its schema is {found}, this version knows {SCHEMA}", "update Outlast")  # fmt: skip
+        return found
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        found = self.schema(db)
         for number, statements in enumerate(MIGRATIONS[found:], found + 1):
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -159,7 +339,7 @@ class Database:
         """
         size = self.wal_bytes()
         if self.synchronous == FULL and 0 < size < LOG_BYTES:
-            log = os.open(f"{self.path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+            log = os.open(f"{self._real}-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.pwrite(log, bytes(LOG_BYTES - size), size)
                 os.fsync(log)
@@ -171,7 +351,7 @@ class Database:
     def wal_bytes(self) -> int:
         """The size of the write-ahead log's file."""
         try:
-            return os.stat(f"{self.path}-wal").st_size
+            return os.stat(f"{self._real}-wal").st_size
         except FileNotFoundError:
             return 0
 

@@ -30,7 +30,7 @@ from outlast.core.rows import (
     Run,
     Wait,
 )
-from outlast.errors import Corrupt
+from outlast.errors import Corrupt, StoreReplaced
 from outlast.store.fair import NOTHING, Held
 
 R = TypeVar("R", bound=Row)
@@ -224,6 +224,25 @@ class Telling(Protocol):
     def on_moved(self, hear: "Moved") -> Callable[[], None]:
         """Call `hear` in the subscriber's event loop for each run of which a commit or a take of this very process has
         landed. Of other processes nothing is told. Answers the function that ends the subscription."""
+
+
+@runtime_checkable
+class OnFile(Protocol):
+    """Optional capability: a store in one file, which can be copied, moved, deleted or replaced."""
+
+    def lost(self) -> StoreReplaced | None:
+        """Compare the file's name with the file that was opened. Return why that one is gone; None if it is there."""
+
+    async def adopt_file(self, *, moved: bool = False) -> None:
+        """Make the present file the store's own, after a recovery or, if `moved`, without one.
+
+        Raises Conflict if the file was not moved but copied, StoreUnusable for a backup that is said to be moved.
+        """
+
+
+def lost(store: Store) -> StoreReplaced | None:
+    """Return why the file of a store is gone; None if it is there, or the store is in no file."""
+    return store.lost() if isinstance(store, OnFile) else None
 
 
 Moved = Callable[[str, str, int], None]

@@ -77,7 +77,7 @@ class Readers:
         with self._lock:
             if self._closed:
                 raise Unavailable("the store is closed")
-            if len(self._threads) < THREADS:
+            if len(self._threads) < (1 if self._database.reads else THREADS):
                 self._begin()
             if long:
                 self._queue.put(_Reads(loop, [_Read(read, answer)]))

@@ -3,18 +3,20 @@
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from outlast.core import points
 from outlast.core.commit import IDENTITY
 from outlast.core.deliveries import OUTLETS, tenants_of
+from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Kind, Row, Run, Writer
+from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Kind, Meta, Row, Run, Writer
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.cache import Cache
-from outlast.store.database import Database, error_name
+from outlast.store.database import Database, copied, error_name
 from outlast.store.fair import Ask, Fair
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.sql import DECODE, SQL
@@ -65,7 +67,8 @@ class Session:
     def db(self) -> sqlite3.Connection:
         """The connection, opened anew if the last one was given up. Raises StoreUnusable or sqlite3.Error."""
         if self._db is None:
-            self._db = self.database.writer()
+            self._db = self.database.reader() if self.database.reads else self.database.writer()
+            self.database.hold_log()
             self._seen = -1
         return self._db
 
@@ -139,7 +142,12 @@ class Session:
         return answer
 
     def begin(self, *, optimistic: bool = False) -> Batch:
-        """Open the transaction, learn whether anybody else has written, and read the store's time under the lock."""
+        """Open the transaction, learn whether anybody else has written, and read the store's time under the lock.
+
+        Raises StoreReplaced once a check has found that the opened file is gone.
+        """
+        if self.database.lost is not None:
+            raise self.database.lost
         self.db.execute("BEGIN IMMEDIATE")
         self.look()
         now = self.mapping.at(self.ticker.real())
@@ -299,19 +307,29 @@ class Session:
         self.written += PAGES_PER_BATCH + PAGES_PER_ROW * rows
 
     def drop(self) -> None:
-        """Give the connection up; what it had open is rolled back."""
-        if self._db is not None:
+        """Give the connection up; what it had open is rolled back.
+
+        The connection to a file that was replaced stays open: to close the last one would delete the log by its name,
+        which may be the log of the file that is there now.
+        """
+        if self._db is not None and self.database.check() is None:
             self._db.close()
             self._db = None
+            self.database.release_log()
         self._cache.clear()
         self._seen = -1
 
     # --- the writer's own row, the log ---------------------------------------------------
-    def register(self) -> None:
-        """Insert this writer's row. Raises sqlite3.IntegrityError when the id was used before."""
+    def register(self, *, recovers: bool = False) -> None:
+        """Insert this writer's row, if the store is in its own file or `recovers`.
+
+        Raises sqlite3.IntegrityError when the id was used before, StoreUnusable for a backup or a copy.
+        """
         with self.database.turn:
             batch = self.begin()
             try:
+                if not recovers:
+                    self.name_file()
                 row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, batch.now.business)
                 self.db.execute(SQL[WRITER.name].insert, row)
                 self.db.execute("COMMIT")
@@ -331,6 +349,33 @@ class Session:
                     self.db.execute("COMMIT")
             finally:
                 self._roll_back()
+
+    def name_file(self, *, adopt: bool = False) -> None:
+        """Name the file that the store is in, within a transaction. `adopt`: it may be another than the one named.
+
+        Raises StoreUnusable for a backup or a copy that is not adopted.
+        """
+        row = self.read(META, FILE)
+        assert row is None or isinstance(row, Meta)
+        named, found = store_file_of(row), self.database.found()
+        verdict = compare_files(named, found)
+        if named is not None and verdict in ("copy", "backup") and not adopt:
+            raise copied(self.database.path, named)
+        if row is None:
+            self.db.execute(SQL[META.name].insert, found.row(None))
+        elif verdict != "same":
+            values = sql.update_values(META, found.row(row), row.version)
+            self.db.execute(SQL[META.name].update, values)
+        self._cache.clear()
+
+    def check_file(self) -> None:
+        """Compare the file and its log with those that were opened; after a difference nothing is written any more.
+
+        A log that was deleted is copied into the file first, unless another process has begun a new one.
+        """
+        if self.database.lost is None and self.database.check() is not None and self.database.log_is_gone:
+            with suppress(sqlite3.Error, OSError), self.database.turn:
+                self.db.execute("PRAGMA wal_checkpoint(FULL)")
 
     def checkpoint(self, mode: str) -> None:
         """Copy the write-ahead log into the database (PASSIVE waits for nobody, TRUNCATE for the last reader)."""

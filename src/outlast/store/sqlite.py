@@ -8,18 +8,21 @@ from pathlib import Path
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
+from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.outgoing import Cursor
-from outlast.core.rows import STORE, Key, Kind, Row, Run
-from outlast.errors import OutlastError, StoreUnusable
+from outlast.core.rows import META, STORE, Key, Kind, Row, Run
+from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import chores, sql
 from outlast.store.aside import aside
-from outlast.store.database import FULL, OFF, Database, unusable
+from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.desk import Desk
+from outlast.store.judging import refuse
+from outlast.store.migrations import SCHEMA
 from outlast.store.port import Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
 from outlast.store.session import Session
 from outlast.store.ticker import Ticker
-from outlast.store.tickets import Ticket
+from outlast.store.tickets import Ticket, deliver
 from outlast.store.wakes import Wakes
 from outlast.store.writer import Writer
 
@@ -29,7 +32,8 @@ class SqliteStore(Desk):
 
     not_inherited = "SQLite's locks do not pass to a child"
 
-    def __init__(self, database: Database, writer: str, clock: Clock) -> None:
+    def __init__(self, database: Database, writer: str, clock: Clock, *, recovers: bool = False) -> None:
+        """`recovers`: a backup or a copy is opened too, to be made a store. Raises StoreUnusable."""
         super().__init__()
         self.url = f"sqlite:{database.path}"
         self.writer = writer
@@ -37,22 +41,46 @@ class SqliteStore(Desk):
         self._ticker = Ticker(clock)
         self._wakes = Wakes()
         self._session = Session(database, writer, self._ticker)
-        self._register(writer)
+        self._facts: dict[str, str | int] = {}  # where nothing is written: as they were at the opening
+        if database.reads:
+            self._look()
+        else:
+            self._register(writer, recovers=recovers)
         self._readers = Readers(database, self._ticker)
-        self._thread = Writer(self._session, self._wakes)
+        self._thread = Writer(self._session, self._wakes, clock)
 
-    def _register(self, writer: str) -> None:
+    def _look(self) -> None:
+        """Read what a registration would have read, over one connection: on a full disk there may be no second one."""
         try:
-            self._session.register()
+            self._session.look()
+            self._facts = self._database.facts(self._session.db)
+        except sqlite3.Error as error:
+            raise unusable(self._database.path, error) from error
+        finally:
+            self._session.drop()
+
+    def _register(self, writer: str, *, recovers: bool) -> None:
+        try:
+            self._session.register(recovers=recovers)
+        except StoreUnusable:
+            self._session.drop()
+            raise
         except sqlite3.IntegrityError as error:
             raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start") from error
         except sqlite3.Error as error:
             raise unusable(self._database.path, error) from error
 
     def _send(self, tickets: list[Ticket]) -> None:
+        if self._database.reads:
+            refuse(tickets, Rejected("the store was opened for reading"))
+            deliver(tickets)
+            return
         self._thread.submit(tickets)
 
     def _send_first(self, ticket: Ticket) -> None:
+        if self._database.reads:
+            self._send([ticket])
+            return
         self._thread.submit_first(ticket)
 
     def _hasten(self) -> None:
@@ -165,6 +193,8 @@ class SqliteStore(Desk):
 
     def facts(self) -> dict[str, str | int]:
         """See the port. Reads the settings back from a connection opened as the writer's is."""
+        if self._database.reads:
+            return {**self._facts, "wal_bytes": self._database.wal_bytes()}
         db = self._database.writer()
         try:
             return self._database.facts(db)
@@ -179,6 +209,24 @@ class SqliteStore(Desk):
         self._thread.look()
         return end
 
+    def lost(self) -> StoreReplaced | None:
+        """See `OnFile`."""
+        return self._database.check()
+
+    async def adopt_file(self, *, moved: bool = False) -> None:
+        """See `OnFile`."""
+        named = store_file_of(await self.load(META, FILE))
+        verdict = compare_files(named, self._database.found())
+        if moved and named is not None and verdict == "backup":
+            raise copied(self._database.path, named)
+        if moved and named is not None and verdict == "copy" and self._database.is_at(named):
+            raise Conflict(
+                f"the store {self._database.path} was not moved",
+                f"the file that was written last is still at {named.path}: this one is a copy of it",
+                "use that one; or make this one a store: outlast recover --after-restore",
+            )
+        await self._alone(lambda s: s.alone(lambda s, _: s.name_file(adopt=True), "name the file"), "name the file")
+
     async def migrate(self) -> None:
         """See the port. Opening has done it; a second time changes nothing."""
         await aside(self._database.migrate)
@@ -191,32 +239,68 @@ class SqliteStore(Desk):
 
     def _close(self) -> None:
         self._hand_over_all()
+        if self._database.check() is not None:
+            return  # threads and connections are left to the end of the process: see Session.drop
         self._thread.close()
         self._readers.close()
-        try:
-            self._session.resign()
-            self._session.checkpoint("PASSIVE")  # waits for no reader: a frozen one must not stall the other writers
-        except (sqlite3.Error, OutlastError):
-            pass  # everything acknowledged is in the log; the next one to open the file finds it there
+        if not self._database.reads:
+            try:
+                self._session.resign()
+                self._session.checkpoint("PASSIVE")  # waits for no reader: a frozen one must not stall other writers
+            except (sqlite3.Error, OutlastError):
+                pass  # everything acknowledged is in the log; the next one to open the file finds it there
         self._session.drop()
         self._database.turn.close()
 
 
-async def open_sqlite(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
-    """Open, make or migrate the store in a file. Raises StoreUnusable with one clear sentence."""
-    return await aside(partial(_open, Path(path), writer, clock, FULL))
+async def open_sqlite(path: str | Path, *, writer: str, clock: Clock, recovers: bool = False) -> SqliteStore:
+    """Open, make or migrate the store in a file. `recovers`: a backup or a copy is opened too.
+
+    Raises StoreUnusable with one clear sentence.
+    """
+    return await aside(partial(_open, Path(path), writer, clock, FULL, recovers=recovers))
+
+
+async def read_sqlite(path: str | Path, *, clock: Clock) -> SqliteStore:
+    """Open the store in a file and write nothing, whatever file it is in and whether or not the disk takes a write.
+
+    A file of an older schema is migrated first. Every commit is Rejected. Raises StoreUnusable.
+    """
+    return await aside(partial(_read, Path(path), clock))
 
 
 async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
-    """For tests that kill processes only: commits survive a kill, not a power cut. No URL leads here."""
-    return await aside(partial(_open, Path(path), writer, clock, OFF))
+    """For tests that kill processes only: commits survive a kill, not a power cut. No URL leads here.
+
+    A copy is opened like its original: such a test plays one state on from many copies.
+    """
+    return await aside(partial(_open, Path(path), writer, clock, OFF, recovers=True))
 
 
-def _open(path: Path, writer: str, clock: Clock, synchronous: int) -> SqliteStore:
+def _read(path: Path, clock: Clock) -> SqliteStore:
+    database = Database(path, reads=True)
+    try:
+        db = database.reader()
+        try:
+            present = database.schema(db) == SCHEMA
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise unusable(path, error) from error
+    if not present:
+        older = Database(path)
+        try:
+            older.migrate()
+        finally:
+            older.turn.close()
+    return SqliteStore(database, "", clock)
+
+
+def _open(path: Path, writer: str, clock: Clock, synchronous: int, *, recovers: bool = False) -> SqliteStore:
     database = Database(path, synchronous=synchronous)
     try:
         database.migrate()
-        return SqliteStore(database, writer, clock)
+        return SqliteStore(database, writer, clock, recovers=recovers)
     except BaseException:  # whatever it was, the lock is let go of and it is told
         database.turn.close()
         raise

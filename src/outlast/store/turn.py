@@ -26,13 +26,15 @@ class Turn:
     def __init__(self, database: Path, *, patience_ms: int = TURN_PATIENCE) -> None:
         """`patience_ms`: of a wait of which nothing is said; it may last twice as long."""
         self._database = database
-        self._lock = os.open(f"{database}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+        self._lock = -1  # opened by the first turn: a process that only reads writes nothing beside the file
         self._patience_s = patience_ms / SECOND
         self._guard = threading.Lock()
         self._wait: _Wait | None = None  # the one under way
         self._watched = False
 
     def __enter__(self) -> None:
+        if self._lock < 0:
+            self._lock = os.open(f"{self._database}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -45,7 +47,9 @@ class Turn:
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _await(self) -> None:
         with self._guard:

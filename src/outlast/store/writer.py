@@ -6,7 +6,8 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from outlast.core.budget import CHANGE_POLL, SECOND
+from outlast.core.budget import CHANGE_POLL, FILE_CHECK, SECOND
+from outlast.core.clock import Clock
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.judging import refuse
 from outlast.store.session import Session
@@ -23,7 +24,9 @@ FULL_PAGES: Final = 3_500  # … and a busy one
 class Writer:
     """A queue, and the daemon thread that empties it. Everything submitted is answered, whatever happens."""
 
-    def __init__(self, session: Session, wakes: Wakes) -> None:
+    def __init__(self, session: Session, wakes: Wakes, clock: Clock) -> None:
+        self._clock = clock
+        self._check_at = 0  # monotonic; when the file is looked at again
         self._session = session
         self._wakes = wakes
         self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()  # None: look at what is urgent, or at closing
@@ -68,12 +71,19 @@ class Writer:
         ended = False
         while not ended:
             tickets, ended = self._gather()
+            self._check_file()
             self._land_urgent()
             if tickets:
                 self._land(tickets)
             elif not ended:
                 self._when_idle()
         self._land_urgent()
+
+    def _check_file(self) -> None:
+        now = self._clock.mono()
+        if now >= self._check_at:
+            self._check_at = now + FILE_CHECK
+            self._session.check_file()
 
     def _gather(self) -> tuple[list[Ticket], bool]:
         """What to land next, and whether that is the last of all."""

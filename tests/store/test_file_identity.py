@@ -1,0 +1,266 @@
+"""Whether a store is still in the file that it was: backups, copies, moves, and files that go while they are open."""
+
+import asyncio
+import functools
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import pytest
+
+from outlast.core.generation import FILE, StoreFile, compare_files, store_file_of
+from outlast.core.rows import META, RUN
+from outlast.errors import Conflict, Rejected, StoreReplaced, StoreUnusable
+from outlast.runtime.open import Use, open_store
+from outlast.store import backup
+from outlast.store.sqlite import SqliteStore
+from outlast.testing.conformance.subject import run_row, start
+
+P = ParamSpec("P")
+HERE = StoreFile(7, 70, "/data/a.db", "host")
+
+
+# --- the decision ----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (HERE, "same"),
+        (HERE._replace(path="/data/b.db"), "renamed"),  # mv, a renamed folder, a bind mount
+        (HERE._replace(host="another-container"), "renamed"),
+        (HERE._replace(born=0), "renamed"),  # a kernel or a mount that does not tell
+        (HERE._replace(inode=0), "renamed"),
+        (HERE._replace(inode=8), "copy"),
+        (HERE._replace(born=71), "copy"),  # rm, then cp: the inode number is used again
+        (HERE._replace(inode=8, path="/data/b.db"), "copy"),
+    ],
+)
+def test_a_name_may_change_and_a_file_may_not(found: StoreFile, verdict: str) -> None:
+    assert compare_files(HERE, found) == verdict
+
+
+def test_a_backup_is_a_backup_wherever_it_is() -> None:
+    assert compare_files(HERE._replace(copied_at=1), HERE) == "backup"
+    assert compare_files(None, HERE) == "renamed"
+    assert store_file_of(HERE.row(None)) == HERE and store_file_of(None) is None
+
+
+def live(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test in a loop of its own."""
+
+    @functools.wraps(test)
+    def in_loop(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return in_loop
+
+
+# --- files --------------------------------------------------------------------------------------------
+@asynccontextmanager
+async def at(path: Path, use: Use = "write") -> AsyncIterator[SqliteStore]:
+    store = await open_store(f"sqlite:{path}", use=use)
+    assert isinstance(store, SqliteStore)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """A store with one run."""
+    path = tmp_path / "outlast.db"
+
+    async def make() -> None:
+        async with at(path) as store:
+            await store.commit(start(run_row()))
+
+    asyncio.run(make())
+    return path
+
+
+async def opens(path: Path) -> None:
+    async with at(path):
+        pass
+
+
+async def refused(path: Path) -> StoreUnusable:
+    with pytest.raises(StoreUnusable) as caught:
+        await opens(path)
+    async with at(path, "read") as store:
+        assert await store.rows(RUN, ()), "a command that reads works on it"
+        with pytest.raises(Rejected, match="opened for reading"):
+            await store.commit(start(run_row("run-2")))
+    return caught.value
+
+
+@pytest.mark.req("EFF-2")
+@live
+async def test_a_copy_served_beside_the_first_is_refused(original: Path) -> None:
+    copy = original.with_name("copy.db")
+    shutil.copy2(original, copy)
+    error = await refused(copy)
+    assert (error.refusal, error.why.count(f"{original}")) == ("copy", 1)
+    assert "recover --after-restore" in error.fix and "--moved" in error.fix
+    await opens(original)
+
+
+@pytest.mark.req("EFF-2")
+@live
+async def test_a_copy_put_back_under_the_old_name_is_refused(original: Path) -> None:
+    """A restore from a plain copy; ext4 gives the new file the inode number of the one that was deleted."""
+    copy = original.with_name("copy.db")
+    shutil.copy(original, copy)
+    os.unlink(original)
+    shutil.copy(copy, original)
+    assert (await refused(original)).refusal == "copy"
+    os.replace(copy, original)  # a new file under the old name, at once
+    assert (await refused(original)).refusal == "copy"
+
+
+@live
+async def test_a_move_or_a_rename_is_not_refused(original: Path, tmp_path: Path) -> None:
+    os.rename(original, tmp_path / "renamed.db")
+    await opens(tmp_path / "renamed.db")
+    os.mkdir(tmp_path / "folder")
+    os.rename(tmp_path / "renamed.db", tmp_path / "folder" / "outlast.db")
+    os.rename(tmp_path / "folder", tmp_path / "renamed folder")
+    inside = tmp_path / "renamed folder" / "outlast.db"
+    await opens(inside)
+    os.symlink(inside, tmp_path / "link.db")
+    await opens(tmp_path / "link.db")
+    async with at(tmp_path / "link.db") as store:
+        named = store_file_of(await store.load(META, FILE))
+        assert named is not None and named.path == f"{inside}"
+    assert sorted(os.listdir(tmp_path)) == ["link.db", "outlast.db.lock", "renamed folder", "renamed.db.lock"]
+
+
+@live
+async def test_a_container_that_is_made_again_is_not_refused(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host name each time, the same file on the volume."""
+    for name in ("web-1", "web-2"):
+        monkeypatch.setattr("socket.gethostname", lambda name=name: name)
+        async with at(original) as store:
+            named = store_file_of(await store.load(META, FILE))
+            assert named is not None and named.host == name
+
+
+@live
+async def test_a_store_of_the_version_before_is_named_at_its_first_opening(original: Path) -> None:
+    db = sqlite3.connect(original)
+    db.execute("DELETE FROM meta WHERE key = 'file'")
+    db.commit()
+    db.close()
+    await opens(original)
+    shutil.copy(original, original.with_name("copy.db"))
+    await refused(original.with_name("copy.db"))
+
+
+@pytest.mark.req("EFF-2")
+@live
+async def test_a_backup_is_marked_and_a_recovery_makes_it_a_store(original: Path) -> None:
+    copy = original.with_name("copy.db")
+    backup.keep(backup.copy(original, copy, 1), copy)
+    async with at(copy, "read") as store:
+        assert await store.rows(RUN, ())
+    there = [name for name in os.listdir(original.parent) if name.startswith("copy")]
+    assert there == ["copy.db"], "reading leaves nothing beside it"
+    error = await refused(copy)
+    assert error.refusal == "backup" and error.fix.startswith(f"outlast --store sqlite:{copy} recover --after-restore")
+    shutil.copy(copy, original.with_name("again.db"))
+    assert (await refused(original.with_name("again.db"))).refusal == "backup"
+    async with at(copy, "recover") as store:
+        with pytest.raises(StoreUnusable, match="is a backup"):
+            await store.adopt_file(moved=True)
+        await refused(copy)  # a recovery that is cut off changes nothing of this
+        await store.adopt_file()
+    await opens(copy)
+    await opens(original)
+
+
+@live
+async def test_a_store_that_was_moved_between_disks_goes_on_and_a_copy_does_not(original: Path) -> None:
+    copy = original.with_name("copy.db")
+    shutil.copy(original, copy)
+    async with at(copy, "recover") as store:
+        with pytest.raises(Conflict, match="was not moved"):
+            await store.adopt_file(moved=True)
+        os.unlink(original)
+        await store.adopt_file(moved=True)
+    await opens(copy)
+
+
+# --- files that go while they are open ------------------------------------------------------------------
+async def gone(store: SqliteStore, says: str) -> StoreReplaced:
+    """Nothing is acknowledged any more once a second has passed."""
+    error = store.lost()
+    assert error is not None and says in error.what, error
+    with pytest.raises(StoreReplaced):
+        await store.commit(start(run_row("run-9")))
+    return error
+
+
+@pytest.mark.req("RUN-3")
+@live
+async def test_nothing_is_acknowledged_into_a_file_that_was_deleted(original: Path) -> None:
+    async with at(original) as store:
+        assert store.lost() is None
+        os.unlink(original)
+        await gone(store, f"{original} was deleted")
+
+
+@pytest.mark.req("RUN-3")
+@live
+async def test_nothing_is_acknowledged_into_a_file_that_was_replaced(original: Path) -> None:
+    """And the log of the file that is there now is left alone, though SQLite deletes a log by its name."""
+    other = original.with_name("other.db")
+    shutil.copy(original, other)
+    async with at(original) as store:
+        await store.load(META, FILE)
+        os.replace(other, original)
+        log = original.with_name("outlast.db-wal")
+        os.unlink(log)
+        log.write_bytes(b"of another process")
+        await gone(store, f"{original} was replaced")
+    assert log.read_bytes() == b"of another process"
+
+
+@pytest.mark.req("RUN-3", "CKP-1")
+@pytest.mark.parametrize("ends", [("-wal",), ("-wal", "-shm")])
+@live
+async def test_a_log_that_was_deleted_is_noticed_and_its_commits_are_saved(original: Path, ends: tuple[str]) -> None:
+    async with at(original) as store:
+        await store.commit(start(run_row("run-2")))
+        for end in ends:
+            os.unlink(f"{original}{end}")
+        store._thread._check_at = 0  # a second has passed
+        with pytest.raises(StoreReplaced, match="-wal was deleted"):
+            await store.commit(start(run_row("run-3")))
+    async with at(original) as store:
+        assert [row[1] for row in await store.rows(RUN, ())] == ["run-1", "run-2"]
+
+
+@pytest.mark.req("RUN-3")
+@live
+async def test_the_writer_itself_looks_each_second(original: Path) -> None:
+    """Without anybody's asking: a commit later than a second after the deletion is refused."""
+    async with at(original) as store:
+        await store.commit(start(run_row("run-2")))
+        os.unlink(original)
+        deadline = time.monotonic() + 30
+        n = 2
+        while await landed(store, f"run-{(n := n + 1)}"):
+            assert time.monotonic() < deadline, "it goes on acknowledging"
+            await asyncio.sleep(0.05)
+
+
+async def landed(store: SqliteStore, run: str) -> bool:
+    try:
+        await store.commit(start(run_row(run)))
+    except StoreReplaced:
+        return False
+    return True
