@@ -130,6 +130,65 @@ def test_a_planted_bug_is_named(pytester: pytest.Pytester, planted: tuple[str, s
     assert "1 failed" in said and sentence in said and summary(said)["killed"] == 1, said
 
 
+OWN_IDS = (
+    ORDER.replace(
+        'on_doubt=repeat(window=DAY), undo=NoUndo("a refund is another workflow"))',
+        'undo=NoUndo("a refund is another workflow"))',
+    )
+    .replace(
+        """@orders.node""",
+        """bank.route("/charges", duplicates="act", reply=lambda r: {"id": "ch-" + json.loads(r.body)["order"]}ASKED)
+
+
+@charge.reconcile
+async def find_charge(order: str):
+    async with httpx.AsyncClient(base_url=bank.url, timeout=5) as http:
+        answer = await http.get(f"/charges/ch-{order}")
+        return Found(answer.json()["id"]) if answer.status_code == 200 else NotFound()
+
+
+@orders.node""",
+    )
+    .replace("\nimport time\n", "\nimport json\nimport time\n")
+)
+BY_ID = ", asked=lambda r, answers: next((a for a in answers if r.path.endswith(a['id'])), None)"
+
+
+CLIENT = """
+import os
+
+import httpx
+
+client = httpx.Client(base_url=os.environ["BANK_URL"])
+"""
+STARTED = 'World(env="BANK_URL").start()\nfrom bank_client import client\n'
+
+
+@pytest.mark.req("TEST-1", "EFF-3")
+def test_a_client_made_at_import_reaches_the_world_which_is_asked_by_its_own_ids(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(bank_client=CLIENT)
+    text = OWN_IDS.replace("ASKED", BY_ID).replace('World(env="BANK_URL")\n', STARTED)
+    text = text.replace("await http.post(", "client.post(")
+    said = run(pytester, text, "--crash-cell=r1 call charge/o-1 call:inside")
+    told = summary(said)
+    assert "1 passed" in said and (told["killed"], told["equal"], told["uncertain"]) == (1, 1, 0), said
+
+
+@pytest.mark.req("TEST-1")
+def test_a_client_of_another_address_is_named(pytester: pytest.Pytester) -> None:
+    said = run(pytester, ORDER.replace("base_url=bank.url", 'base_url="http://127.0.0.1:9"'))
+    assert "no request has reached the world, which listens at http://127.0.0.1:" in said, said
+    assert "BANK_URL says so" in said and "from their first import on" in said
+
+
+@pytest.mark.req("TEST-1", "EFF-3")
+def test_a_reconcile_that_breaks_is_blamed_and_not_the_workflow(pytester: pytest.Pytester) -> None:
+    text = OWN_IDS.replace("ASKED", BY_ID).replace('Found(answer.json()["id"])', 'Found(answer.json()["number"])')
+    said = run(pytester, text, "--crash-cell=r1 call charge/o-1 call:inside")
+    assert "1 failed" in said and "charge/o-1 is uncertain, although its receiver can be asked and the world's" in said
+    assert "correct charge.reconcile (reconcile of charge failed: KeyError: 'number'" in said, said
+
+
 @pytest.mark.req("TEST-1")
 def test_a_cell_that_is_not_there_is_said_so(pytester: pytest.Pytester) -> None:
     said = run(pytester, ORDER, "--crash-cell=r1 record charge/o-2 store.batch:inside")

@@ -1,8 +1,10 @@
 """Each way a receiver of the world can be hostile, over real HTTP, and what its record says of it."""
 
 import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -26,11 +28,68 @@ def test_it_dedupes_can_be_asked_and_writes_before_it_answers(world: World, http
     assert first.json() == again.json() and (world.executed("k-1"), world.attempts("k-1")) == (1, 2)
     assert http.get("/charges/k-1").json() == first.json() == http.get("/charges", params={"key": "k-1"}).json()
     assert http.get("/charges/k-2").status_code == 404
+    slashed = post(http, "/charges", key="t:r:1:charge/o-1")
+    assert http.get(f"/charges/{quote('t:r:1:charge/o-1', safe='')}").json() == slashed.json()
     attempt, executed = world.entries[:2]
     assert (attempt.kind, executed.kind, executed.answer) == ("attempt", "executed", first.json())
     assert executed.sha256 == hashlib.sha256(b"{}").hexdigest() and executed.at >= attempt.at > 0
     assert len(world.record.path.read_text().splitlines()) == len(world.entries)
     world.assert_effects_once()
+
+
+def test_it_is_asked_by_ids_of_its_own(world: World, http: httpx.Client) -> None:
+    world.route(
+        "/charges",
+        reply=lambda request: {"id": f"ch_{request.key}"},
+        asked=lambda request, answers: next((a for a in answers if request.path.endswith(a["id"])), None),
+    )
+    assert post(http, "/charges").json() == {"id": "ch_k-1"}
+    post(http, "/other", key="k-9")
+    assert http.get("/charges/ch_k-1").json() == {"id": "ch_k-1"}
+    assert http.get("/charges/k-1").status_code == 404, "no longer by the key, which this receiver does not keep"
+    assert [e.status for e in world.record.of("asked")] == [200, 404]
+
+
+def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(world: World, http: httpx.Client) -> None:
+    """The kit blamed repeat(), which the activity does not declare."""
+    world.route("/", duplicates="act")
+    for path, key in (("/charges", "t:r:1:charge/o-1"), ("/mails", "t:r:1:mail/o-1"), ("/slips", "t:r:1:slip/o-1")):
+        post(http, path, key)
+        if path == "/charges":
+            http.get("/charges/ch-1")
+        http.get(path, params={"key": key})
+        post(http, path, key)
+    by_id, unasked, mute = world.record.repeated(asks={"mail/o-1": "send", "charge/o-1": "charge"})
+    assert "GET /charges/ch-1 asked for it and was answered 404" in by_id and 'route("/charges", asked=…)' in by_id
+    assert "send.reconcile said that it did not happen, although the receiver" in unasked
+    assert "so repeat() is not true of it" in mute, "no reconcile is declared"
+
+
+def test_a_started_world_has_its_address_in_the_environment_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that makes its client when it is imported reads the variable before any test begins."""
+    monkeypatch.delenv("SHOP_AT", raising=False)
+    ended = list[Callable[[], None]]()
+    monkeypatch.setattr("atexit.register", ended.append)
+    shop = World(env="SHOP_AT")
+    with pytest.raises(InvalidInput, match=r'World\(env="SHOP_AT"\)\.start\(\) before a module makes its client'):
+        _ = shop.url
+    assert shop.start() is shop and os.environ["SHOP_AT"] == shop.url == shop.start().url
+    with shop, httpx.Client(base_url=os.environ["SHOP_AT"]) as http:
+        post(http, "/charges")
+    assert os.environ["SHOP_AT"] == shop.url and shop.executed("k-1") == 1, "a block does not end it"
+    (end,) = ended
+    end()
+    assert "SHOP_AT" not in os.environ and not shop.record.path.exists()
+
+
+def test_a_process_under_test_keeps_the_world_that_judges_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with World(env="SHOP_AT") as judge:
+        for name, value in judge.told().items():
+            monkeypatch.setenv(name, value)
+        assert World(env="SHOP_AT").start().url == judge.url
+        other = World(env="OTHER_AT")
+        with other.start():
+            assert other.url != judge.url, "another world of the same module is its own"
 
 
 def test_a_key_with_another_body_is_refused(world: World, http: httpx.Client) -> None:

@@ -250,4 +250,4 @@ def dice(*seed: object) -> Callable[[list[Place]], list[Place]]:
 def _only_where_it_may(teller: Teller, told: Reference) -> None:
     allowed = told.doubts
     if wrong := [key for key in teller.resolved if key not in allowed and not teller.story.may_doubt(key)]:
-        raise Broken(f"uncertain, though the receiver dedupes or could be asked: {wrong}")
+        raise Broken("\n".join(f"{key} is uncertain, although {teller.story.blame(key)}" for key in wrong))

@@ -157,7 +157,7 @@ class _Campaign:
         began = CLOCK.mono()
         with ExitStack() as stack:
             teller = self._teller(stack)
-            told = reference(teller, self.folder / "told")
+            told = self._told(teller)
             self._judge(told.last, look(told.last.db), "", told.doubts)
             _same_again(told, reference(teller, self.folder / "again"))
             self._report.tally.listed = len(told.places)
@@ -176,6 +176,18 @@ class _Campaign:
             raise self._errors[0]
         self._report.seconds = (CLOCK.mono() - began) / 1000
         return self._report
+
+    def _told(self, teller: Teller) -> Reference:
+        try:
+            return reference(teller, self.folder / "told")
+        except Broken as broken:
+            world = teller.story.watch
+            if not isinstance(world, World) or world.entries:
+                raise
+            raise Broken(
+                f"{broken}\nno request has reached the world, which listens at {world.url}; {world.env} says so in the "
+                "processes under test, from their first import on: make the client of that address"
+            ) from None
 
     def _chosen(self, teller: Teller, told: Reference, only: str) -> list[Place]:
         if not only:
@@ -238,29 +250,42 @@ class _Campaign:
     # --- the story ----------------------------------------------------------------------------------
     def _teller(self, stack: ExitStack) -> Teller:
         asked = self.asked
-        forking = stack.enter_context(forker(self.code))
         world = asked.world.twin() if asked.world is not None else None
         if world is not None:
-            world.start(self.folder / f"world-{id(world)}")
+            world.listen(self.folder / f"world-{id(world)}")
             stack.callback(world.stop)
+        forking = stack.enter_context(forker(self.code, world.told() if world is not None else {}))
         modes = {name: activity.mode for name, activity in asked.workflow.activities.items()}
-        of: dict[str, str] = {}
+        of: dict[str, tuple[str, str]] = {}  # the activity of each uncertain effect, and why it is uncertain
 
         def answer(state: State, effect: dict[str, Any]) -> Any:
-            of[effect["key"]] = effect["activity"]
+            why = json.loads(effect["error"])["detail"] if effect["error"] else ""
+            of[effect["key"]] = effect["activity"], why
             return _settle(teller, world, state, effect)
 
         def may_doubt(key: str) -> bool:
-            mode = modes.get(of.get(key, ""), "ask")
+            mode = modes.get(of.get(key, ("", ""))[0], "ask")
             return mode == "ask" or (mode == "reconcile" and world is not None and _cannot_be_asked(world.record))
+
+        def blame(key: str) -> str:
+            name, why = of[key]
+            if modes.get(name) != "reconcile":
+                return "its receiver dedupes by key"
+            has = " and the world's record has the act" if world is not None and world.record.executed(key) else ""
+            return f"its receiver can be asked{has}: correct {name}.reconcile ({why})"
+
+        def wrong(state: State, told: Mapping[str, int]) -> list[str]:
+            asks = {e["key"]: e["activity"] for e in look(state.db).effects if modes.get(e["activity"]) == "reconcile"}
+            return Record(state.world).against(Counter(told), asks)
 
         story = Story(
             name=asked.workflow.name,
             input=asked.given,
             executed=lambda state: Record(state.world).counts(),
-            wrong=lambda state, told: Record(state.world).against(Counter(told)),
+            wrong=wrong,
             answer=answer,
             may_doubt=may_doubt,
+            blame=blame,
             decide=asked.decide,
             env=lambda state: {world.env: world.url} if world is not None else {},
             enter=lambda state: world.enter(state.world) if world is not None else None,

@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from outlast.errors import InvalidInput
@@ -16,11 +17,14 @@ from outlast.testing.places import Broken
 class Forker:
     """A process that has imported the code under test, and forks a child for each life."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, env: Mapping[str, str]) -> None:
         if not hasattr(os, "fork"):
             raise InvalidInput("crash tests need os.fork", "this system has none", "run them on Linux or macOS")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "outlast.testing.zygote"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "outlast.testing.zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **env},
         )
         self._say(code.plain())
         answer = self._hear()
@@ -64,9 +68,9 @@ class Forker:
 
 
 @contextmanager
-def forker(code: Code) -> Iterator[Forker]:
-    """A forker that ends with the block."""
-    one = Forker(code)
+def forker(code: Code, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Forker]:
+    """A forker that ends with the block. `env`: variables that the code finds when it is imported."""
+    one = Forker(code, env)
     try:
         yield one
     finally:

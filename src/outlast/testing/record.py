@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Kind = Literal["attempt", "executed", "asked"]
+MISSING: Final = 404
 
 
 @dataclass(frozen=True)
@@ -86,18 +87,38 @@ class Record:
         if found := self.repeated():
             raise AssertionError("\n".join(found))
 
-    def repeated(self, told: Mapping[str, int] = MappingProxyType({})) -> list[str]:
-        """A sentence for each thing that was done more than once, and more often than `told`."""
+    def repeated(
+        self, told: Mapping[str, int] = MappingProxyType({}), asks: Mapping[str, str] = MappingProxyType({})
+    ) -> list[str]:
+        """A sentence for each thing that was done more than once, and more often than `told`.
+
+        `asks`: the activities that have a reconcile, by the keys of their effects.
+        """
         found = []
         for identity, n in self.counts().items():
             if n > max(1, told.get(identity, 0)):
                 first = next(e for e in self.entries if e.kind == "executed" and e.identity == identity)
-                found.append(f"{first.title} was executed {n} times. {_why(first)}")
+                why = self._of_reconcile(first, asks) or _why(first)
+                found.append(f"{first.title} was executed {n} times. {why}")
         return found
 
-    def against(self, told: Mapping[str, int]) -> list[str]:
+    def _of_reconcile(self, first: Entry, asks: Mapping[str, str]) -> str:
+        """Return why the question for this act did not find it; '' if there was none, and no reconcile to ask it."""
+        path = first.route.partition(" ")[2]
+        for each in self.of("asked"):
+            mine = each.key == first.key if each.key in {e.key for e in self.of("executed")} else True
+            if mine and each.n > first.n and each.status == MISSING and each.route.partition(" ")[2].startswith(path):
+                return (
+                    f"{each.route} asked for it and was answered {MISSING}, although this record has the act: "
+                    "reconcile asks by something else than the Idempotency-Key. Correct it, or let the receiver know "
+                    f'the question: route("{path}", asked=…)'
+                )
+        name = next((name for key, name in asks.items() if first.key.endswith(f":{key}")), "")
+        return f"{name}.reconcile said that it did not happen, although the receiver has it: correct it" if name else ""
+
+    def against(self, told: Mapping[str, int], asks: Mapping[str, str] = MappingProxyType({})) -> list[str]:
         """What this record says, given what the world did when nobody was killed: a sentence each."""
-        found = self.repeated(told)
+        found = self.repeated(told, asks)
         ours, theirs = by_route(self.counts()), by_route(told)
         for route in sorted({*ours, *theirs}):
             if found and any(route in sentence for sentence in found):

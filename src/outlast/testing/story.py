@@ -50,6 +50,8 @@ class Story:
     """What the receiver answered for an uncertain effect, as (response,); None: it never acted."""
     may_doubt: Callable[[str], bool]
     """May the outcome of an effect of this key be unknowable after a death?"""
+    blame: Callable[[str], str] = lambda key: "its receiver dedupes or can be asked"
+    """Why the outcome of an effect of this key ought to be known."""
     decide: Decide = nobody
     signals: Callable[[Look, State], list[Signal]] | None = None
     """Signals by name, payload and id that have come by now; None: what `decide` says."""

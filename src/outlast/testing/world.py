@@ -4,6 +4,7 @@ It lives outside the processes under test (in a thread of the test's own), so it
 """
 
 import asyncio
+import atexit
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import signal
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from outlast.testing.receiver import Hangup, Receiver, Reply, Request
 from outlast.testing.record import Entry, Record
 
 WAIT_S: Final = 20
+JUDGED: Final = "OUTLAST_WORLD_JUDGED"  # in the environment of a process under test: the variable of its world
 Duplicates = Literal["answer", "act", "conflict"]
 CLOCK: Final = SystemClock()
 
@@ -41,10 +43,13 @@ class Route:
     remembers: timedelta | None = None
     askable: bool = True
     reply: Callable[[Request], Any] | None = None
+    asked: Callable[[Request, Sequence[Any]], Any] | None = None
 
 
 class World:
     """Receivers at `url`. Use it as `with World() as bank:`, or give it to `every_crash`.
+
+    A module that makes its client when it is imported needs the address by then: call `start()` before the import.
 
     Without a word about them, receivers act, answer `{"id": …}`, dedupe by `Idempotency-Key` for ever, and can be
     asked: GET with that key as header, as `?key=` or as the last part of the path answers what was answered, or 404.
@@ -58,6 +63,7 @@ class World:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._receiver: Receiver | None = None
         self._before: str | None = None
+        self._kept = False  # it was started, and listens until the process ends
         self._thread: threading.Thread | None = None
         self._born = threading.Event()
         self._pid = 0
@@ -79,14 +85,17 @@ class World:
         remembers: timedelta | None = None,
         askable: bool = True,
         reply: Callable[[Request], Any] | None = None,
+        asked: Callable[[Request, Sequence[Any]], Any] | None = None,
     ) -> "World":
         """The receiver at paths that begin so. The n-th attempt under one key is taken as the n-th of `script` says,
         later ones are answered. `key`: only for activity keys that end so.
 
         `duplicates`: a key that was acted upon comes again: answer as before, act once more, or 409. `remembers`:
         how long keys are known (default: for ever). `askable=False`: GET answers 405. `reply` makes the answer.
+        `asked` answers a GET from the request and all answers given at this path (None: 404), for a receiver that is
+        asked by an id of its own.
         """
-        self._routes.insert(0, Route(path, script, key, duplicates, remembers, askable, reply))
+        self._routes.insert(0, Route(path, script, key, duplicates, remembers, askable, reply, asked))
         return self
 
     def _route(self, path: str, key: str) -> Route:
@@ -100,14 +109,19 @@ class World:
         here = self._receiver.url if self._receiver is not None else os.environ.get(self.env, "")
         if not here:
             raise InvalidInput(
-                "this world does not run", f"{self.env} is not set", "with World() as world: …, or every_crash(world=…)"
+                "this world does not run",
+                f"{self.env} is not set",
+                f'with World() as world: …, or World(env="{self.env}").start() before a module makes its client',
             )
         return here
 
     def __enter__(self) -> Self:
+        return self if self._kept else self._open()
+
+    def _open(self) -> Self:
         handle, path = tempfile.mkstemp(prefix="outlast-world-")
         os.close(handle)
-        self.start(Path(path))
+        self.listen(Path(path))
         self._before = os.environ.get(self.env)
         os.environ[self.env] = self.url
         return self
@@ -115,6 +129,10 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._kept:
+            self._end()
+
+    def _end(self) -> None:
         if self._before is None:
             os.environ.pop(self.env, None)
         else:
@@ -122,9 +140,20 @@ class World:
         self.stop()
         self.record.path.unlink(missing_ok=True)
 
-    def start(self, record: Path) -> None:
+    def start(self) -> Self:
+        """Listen until this process ends, with the address in the environment from now on.
+
+        In a process that `every_crash` made, the variable holds the address of the world that judges it already.
+        """
+        if os.environ.get(JUDGED) != self.env and not self._kept:
+            self._open()
+            self._kept = True
+            atexit.register(self._end)
+        return self
+
+    def listen(self, record: Path) -> None:
         """Listen, on this record."""
-        assert self._thread is None, "a world is started once"
+        assert self._thread is None, "a world listens once"
         self.record = Record(record)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-world", daemon=True)
@@ -141,6 +170,10 @@ class World:
         self._thread.join(WAIT_S)
         self._loop.close()
         self._thread = self._receiver = self._loop = None
+
+    def told(self) -> dict[str, str]:
+        """Return the environment of a process that it judges, from the first import on."""
+        return {self.env: self.url, JUDGED: self.env}
 
     def twin(self) -> "World":
         """Another world of the same kind, with a record of its own."""
@@ -263,12 +296,18 @@ class World:
 
     def _ask(self, request: Request) -> Reply:
         route = self._route(request.path, request.key)
-        key = request.key or next(iter(request.query.get("key", [])), "") or request.path.rpartition("/")[2]
-        found = [e for e in self.record.of("executed") if key and e.key == key]
-        status = 405 if not route.askable else 200 if found else 404
+        done = self.record.of("executed")
+        named = request.key or next(iter(request.query.get("key", [])), "")
+        ours = next((e.key for e in done if e.key and request.path.endswith(f"/{e.key}")), "")  # a key may hold a slash
+        key = named or ours or request.path.rpartition("/")[2]
+        if route.asked is not None:
+            found = route.asked(request, [e.answer for e in done if e.route.partition(" ")[2].startswith(route.path)])
+        else:
+            found = next((e.answer for e in done if key and e.key == key), None)
+        status = 405 if not route.askable else 404 if found is None else 200
         self.record.add("asked", request.route, key, "", self._clock(), status)
         self._reached("call:asked", _label(request))
-        return Reply(status, json.dumps(found[0].answer if status == 200 else {"error": "not found"}).encode())
+        return Reply(status, json.dumps(found if status == 200 else {"error": "not found"}).encode())
 
     def _recalled(self, request: Request, digest: str) -> Reply:
         done = [e for e in self.record.of("executed") if e.route == request.route]
