@@ -248,6 +248,15 @@ class StoreReplaced(Unavailable):
     code = "OUT-506"
 
 
+def restored() -> StoreReplaced:
+    """Return the error of a process that finds another generation of the store than it began with."""
+    return StoreReplaced(
+        "the store was restored, or is another one",
+        "its generation is not the one that this process began with; its runs are safe",
+        "look at what was restored, then start this process again",
+    )
+
+
 class Uncertain(StoreError):
     """The store's answer was lost. Perhaps it was written; the batch's receipt decides before anything else."""
 

@@ -1,6 +1,7 @@
 """`outlast worker` as a real process: what it says, how it stops, and what another one does when it dies."""
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 
 from tests.cli.conftest import MODULE, PATIENCE_S, SHORT_OPTIONS, Terminal, eventually
 from tests.frozen import freeze
+
+SOON_S = 15.0
+"""Below the grace of a worker that waits for its calls (25 s)."""
 
 
 def calls(outlast: Terminal) -> Callable[[], list[str]]:
@@ -184,3 +188,30 @@ def test_an_authors_exception_in_the_log_does_nothing_to_a_terminal(outlast: Ter
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert "\x1b" not in err and "\\x1b[2J" in err
+
+
+@pytest.mark.req("RUN-3")
+@pytest.mark.parametrize("end", ["", "-wal"])
+def test_every_process_ends_when_its_store_is_deleted(outlast: Terminal, end: str) -> None:
+    """Within two seconds, with exit code 4 and one sentence; a call under way is not waited for."""
+    outlast.start()
+    processes = [outlast.worker(REFUND_SLOW="1", REFUND_LOG=str(outlast.folder / "calls"))]
+    if not end:
+        processes += [
+            outlast.spawn("dispatcher"),
+            outlast.spawn("serve", "--port", "0", "--no-worker"),
+            outlast.spawn("serve", "--port", "0", "--processes", "2", "--no-dispatcher"),
+        ]
+    for process in processes[1:]:
+        assert process.stdout is not None and process.stdout.readline()
+    eventually(calls(outlast))
+    Path(f"{outlast.folder / 'refunds.db'}{end}").unlink()
+    began = time.monotonic()
+    for process in processes:
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 4 and err.count("OUT-506  ") == 1, (process.args, process.returncode, err)
+        assert f"refunds.db{end} was deleted" in err and "tart" in err and "Traceback" not in err, err
+        assert "cannot" not in err and "answers again" not in err, err
+    assert time.monotonic() - began < SOON_S
+    if end:  # the log's commits were copied into the file
+        assert outlast("fsck", "--chain").code == 0 and outlast.see()["effects"]

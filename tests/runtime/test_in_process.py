@@ -264,7 +264,8 @@ def test_it_serves_once_it_is_entered_and_a_worker_of_a_command_before_it_says_s
             await process.open()
             assert await runtime.operations.serving() == {"claim@1"}
             process.drain()
-            assert await process.run() and not await runtime.operations.serving()
+            await process.run()
+            assert not await runtime.operations.serving()
 
     asyncio.run(go())
 

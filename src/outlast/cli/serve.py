@@ -24,11 +24,11 @@ from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.budget import Liveness
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import InvalidInput, to_install
+from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.runtime.serve import Serving, eyes, worker_of
+from outlast.runtime.serve import FileWatch, Serving, eyes, worker_of
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.webhooks import dispatching, reach_of
 from outlast.telemetry import Counters
@@ -153,7 +153,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         house = House(bound.store, who, tuple(served), reach=reach_of(said))
-        parts: list[Part] = []
+        parts: list[Part] = [FileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:
             serving = _worker(bound, house, served, live, form)
@@ -176,16 +176,20 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
             await serving.open()
         async with metrics_at(form.metrics_port, bound.store, house.counters) as metrics:
             banner = partial(_banner, settings, form, url, bound, served, auth.any, serving, metrics)
-            answers = await process.run(tell_ready if form.one_of_several else banner)
+            gone: StoreReplaced | None = None
+            try:
+                await process.run(tell_ready if form.one_of_several else banner)
+            except StoreReplaced as error:
+                gone = error
     if form.one_of_several:
-        return OK
+        return OK if gone is None else CONFLICT  # the process that has begun this one says why
     again = f"{form.again}{settings.where()}"
+    if gone is not None:
+        click.echo(inert(f"{gone}\nStart it again: {again}", lines=True), err=True)
+        return CONFLICT
     if isinstance(process, Several) and process.failed is not None:
         click.echo(inert(f"A process that answers HTTP has ended, and all with it. Start anew: {again}"), err=True)
         return OUR_FAULT
-    if serving is not None and answers and answers[0] is False:
-        click.echo(inert(f"The store was restored, or is another one. Start anew: {again}"), err=True)
-        return CONFLICT
     click.echo(inert(stopped(bound.store.url, again)), err=True)
     return OK
 

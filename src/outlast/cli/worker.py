@@ -22,7 +22,7 @@ from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow
 from outlast.runtime.lag import nobody_sends
 from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
@@ -95,15 +95,19 @@ async def _serve(
             with suppress(StoreError):  # the store went away since; the worker waits for it
                 if await nobody_sends(bound.store):
                     _say("webhooks are told nothing yet: no dispatcher is alive → outlast dispatcher")
-            same_store = await serving.run(_replaced)
+            gone: StoreReplaced | None = None
+            try:
+                await serving.run(_replaced)
+            except StoreReplaced as error:
+                gone = error
         for each in counters:
             if counted := counted_text(each):
                 _say(counted)
         again = f"outlast worker {module}{settings.where()}"
-        if same_store:
+        if gone is None:
             _say(stopped(bound.store.url, again))
             return OK
-    _say(f"The store was restored, or is another one. Its runs are safe; start this worker again: {again}")
+    click.echo(inert(f"{gone}\nStart this worker again: {again}", lines=True), err=True)
     return CONFLICT
 
 

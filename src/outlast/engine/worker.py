@@ -9,6 +9,7 @@ from typing import Any
 from outlast.core.budget import (
     CHANGE_POLL,
     DEATHS_THEN_ALONE,
+    FILE_CHECK,
     IDLE_LOOK,
     KEPT_LOOK,
     SECOND,
@@ -40,9 +41,9 @@ from outlast.engine.pool import DaemonPool
 from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
 from outlast.engine.walk import Surroundings
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
-from outlast.store.port import Store
+from outlast.store.port import OnFile, Store
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.outage import Outage
 
@@ -127,7 +128,7 @@ class WorkerProcess:
         self._taking = 0
         self.generation: Row | None = None  # of the store, as it was when this worker began
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
-        self.estranged = False  # its store was restored, or is another one: this process must not go on
+        self.estranged: StoreReplaced | None = None  # its store is gone: this process must not go on
 
     def _surroundings(self, chance: Callable[[], float]) -> Surroundings:
         """What the walks of this worker share."""
@@ -160,7 +161,7 @@ class WorkerProcess:
         await self.open()
         await self._learn_holds()
         unsubscribe = self._store.on_change(self._wake.set)
-        work = (self._show_code(), self._keep_house(), self._others.watch())
+        work = (self._show_code(), self._keep_house(), self._others.watch(), self._watch_file())
         chores = [asyncio.create_task(chore) for chore in work]
         try:
             while not self._draining:
@@ -200,11 +201,19 @@ class WorkerProcess:
         self._lease.lost = True
         self.drain()  # what it still walks learns at its next commit; answers that come too late become evidence
 
+    def _estrange(self, gone: StoreReplaced) -> None:
+        log.error("worker %s stops: %s", self.id, gone.what)
+        self.estranged = gone
+        self._lease.lost = True
+        self.drain()
+
     async def _settle(self) -> None:
         """Wait for the walks to give their runs back; what outlasts the grace is taken by others after we close."""
         tasks = list(self._holders.values())
         if tasks:
-            await asyncio.wait(tasks, timeout=self.live.drain_grace / SECOND)
+            gone = isinstance(self._store, OnFile) and self._store.lost() is not None
+            # Into a file that is gone no answer can be written: it is not waited for.
+            await asyncio.wait(tasks, timeout=0 if gone else self.live.drain_grace / SECOND)
         for task in self._holders.values():
             task.cancel()
         if self._lonely is not None:  # never begun: no death of ours is its doing
@@ -358,10 +367,7 @@ class WorkerProcess:
                     self._on_lost()
                     return
                 if await self._store.load(META, GENERATION) != self.generation:
-                    log.error("the store of worker %s was restored, or is another one: it stops", self.id)
-                    self.estranged = True
-                    self._lease.lost = True
-                    self.drain()
+                    self._estrange(restored())
                     return
                 await self._holds.refresh()
                 await self._compare()
@@ -373,6 +379,13 @@ class WorkerProcess:
                 self._outage.over()
             except StoreError as error:
                 self._outage.met("cannot reach its store", error)
+
+    async def _watch_file(self) -> None:
+        """Each second: stop when the file of the store was deleted or replaced."""
+        if isinstance(self._store, OnFile):
+            while (gone := self._store.lost()) is None:
+                await self._clock.sleep(FILE_CHECK)
+            self._estrange(gone)
 
     def _beat(self) -> bool:
         """In the loop, for virtual clocks; False when the row was closed by another."""

@@ -15,12 +15,12 @@ from outlast.core.commit import Commit, Put
 from outlast.core.deliveries import OUTLETS, SENDER, is_active, tenants_of
 from outlast.core.machine import SWEPT
 from outlast.core.rows import META
-from outlast.errors import Corrupt, Stale, StoreError
+from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import finding, subscriptions
 from outlast.outbox.lane import Lane
 from outlast.outbox.post import Poster
 from outlast.outbox.tools import Tools
-from outlast.store.port import Store
+from outlast.store.port import Store, lost
 from outlast.telemetry import Counters
 from outlast.telemetry.outage import Outage
 
@@ -64,7 +64,7 @@ class Dispatcher:
             lane.wake()
 
     async def run(self) -> None:
-        """Serve until drained. A store that is away is asked until it answers."""
+        """Serve until drained. A store that is away is asked until it answers. Raises StoreReplaced: it is gone."""
         end = self._store.on_change(self._changed.set)
         try:
             while not self._stopping:
@@ -72,6 +72,8 @@ class Dispatcher:
                 try:
                     pause = await self._look()
                     self._outage.over()
+                except StoreReplaced:
+                    raise
                 except Stale:
                     pause = BREATH  # others were faster
                 except (StoreError, Corrupt) as error:
@@ -96,7 +98,9 @@ class Dispatcher:
             pass
 
     async def _look(self) -> int:
-        """One round over all tenants. Answers after how many ms to look again."""
+        """One round over all tenants. Answers after how many ms to look again. Raises StoreError."""
+        if (gone := lost(self._store)) is not None:
+            raise gone
         tenants = sorted(tenants_of(await self._store.load(META, OUTLETS)))
         now, damaged = self._tools.clock.mono(), list[Corrupt]()
         if now >= self._look_at:

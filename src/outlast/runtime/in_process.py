@@ -56,6 +56,8 @@ class InProcessRuntime:
         self._worker.drain()
         if self._serving is not None:
             await self._serving
+        if self._worker.estranged is not None and error is None:
+            raise self._worker.estranged
 
     async def start(
         self,
@@ -89,9 +91,11 @@ class InProcessRuntime:
         return await state_of(self.operations, workflow_id)
 
     async def finished(self, workflow_id: str) -> WorkflowState:
-        """Wait until the run has ended or needs a person. Raises NotFound."""
+        """Wait until the run has ended or needs a person. Raises NotFound; StoreReplaced if the store is gone."""
 
         async def ended() -> bool | None:
+            if self._worker.estranged is not None:
+                raise self._worker.estranged
             run = await self.operations.run(workflow_id)
             return True if is_over(run) or run.attention else None
 

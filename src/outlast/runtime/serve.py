@@ -1,5 +1,6 @@
 """The workers of this process, put together: the engine's, with the system's clock and dice."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -7,16 +8,16 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from outlast.core.budget import STORE_RETRY, Liveness
+from outlast.core.budget import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.clock import Clock
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META
 from outlast.engine.notices import Notifier
 from outlast.engine.worker import WorkerProcess, budget_of
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, chance, process_id
-from outlast.store.port import Store
+from outlast.store.port import Store, lost
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.logs import Journal
 from outlast.telemetry.outage import Outage
@@ -95,11 +96,12 @@ class Serving:
         """Be seen as a worker by others, before `run`. Raises StoreError if the store cannot be reached."""
         await self.worker.open()
 
-    async def run(self, again: Callable[[WorkerProcess, WorkerProcess], None] = lambda old, new: None) -> bool:
-        """Serve until drained: True. False: the store was restored, or is another one; this process must not go on.
+    async def run(self, again: Callable[[WorkerProcess, WorkerProcess], None] = lambda old, new: None) -> None:
+        """Serve until drained.
 
-        `again` is told of each worker that was replaced, and of its successor. Raises StoreError if the store cannot
-        be reached at the start, unless `open` reached it before.
+        `again` is told of each worker that was replaced and of its successor. Raises StoreReplaced if the store is gone
+        and this process must not go on; StoreError if the store cannot be reached at the start, unless `open` reached
+        it before.
         """
         await self.worker.run()
         generation = self.worker.generation
@@ -108,7 +110,7 @@ class Serving:
             while not self._stopping:  # a store that is away again is asked until it answers
                 try:
                     if await self._store.load(META, GENERATION) != generation:
-                        return False
+                        raise restored()
                     if self._told():  # while the store was asked: a new worker would never hear of it
                         break
                     self.worker = self._make()
@@ -116,13 +118,37 @@ class Serving:
                     again(before, self.worker)
                     await self.worker.run()
                     break
+                except StoreReplaced:
+                    raise
                 except StoreError as error:
                     outage.met("cannot begin anew", error)
                     await self._clock.sleep(STORE_RETRY)
-        return not self.worker.estranged
+        if self.worker.estranged is not None:
+            raise self.worker.estranged
 
     def _told(self) -> bool:
         return self._stopping  # read anew after every await, which a type checker cannot know
+
+
+class FileWatch:
+    """A part of a service: ends it when the store's file is gone."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._drained = asyncio.Event()
+
+    def drain(self) -> None:
+        """Return from `run`."""
+        self._drained.set()
+
+    async def run(self) -> None:
+        """Look each second until drained, and once after that. Raises StoreReplaced."""
+        while (gone := lost(self._store)) is None and not self._drained.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FILE_CHECK / SECOND):
+                    await self._drained.wait()
+        if gone is not None:
+            raise gone
 
 
 def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, Any]:

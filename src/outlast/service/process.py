@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import uvicorn
 
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreReplaced
 from outlast.service.app import create
 from outlast.service.house import House
 from outlast.service.protocol import bounded
@@ -89,7 +89,7 @@ async def until_one_ends(first: "asyncio.Task[None]", parts: Sequence[Part], sto
     results = await asyncio.gather(*running, return_exceptions=True)
     await first
     for each in results:
-        if isinstance(each, StoreError):
+        if isinstance(each, StoreError) and not isinstance(each, StoreReplaced):
             log.error("a part of this process ended: %s", each.what)
         if isinstance(each, BaseException):
             raise each

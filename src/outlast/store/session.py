@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import Event
 from typing import Final, TypeVar
 
 from outlast.core import points
@@ -62,6 +63,7 @@ class Session:
         self._seen = -1  # data_version when the cache was last known to be true
         self._batches = 0
         self._laid_out = False
+        self.saved = Event()  # the file is gone, and what could be saved of its log was saved
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -373,9 +375,12 @@ class Session:
 
         A log that was deleted is copied into the file first, unless another process has begun a new one.
         """
-        if self.database.lost is None and self.database.check() is not None and self.database.log_is_gone:
+        if self.database.check() is None or self.saved.is_set():
+            return
+        if self.database.log_is_gone and not self.database.reads:
             with suppress(sqlite3.Error, OSError), self.database.turn:
                 self.db.execute("PRAGMA wal_checkpoint(FULL)")
+        self.saved.set()
 
     def checkpoint(self, mode: str) -> None:
         """Copy the write-ahead log into the database (PASSIVE waits for nobody, TRUNCATE for the last reader)."""

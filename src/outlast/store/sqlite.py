@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
@@ -25,6 +26,8 @@ from outlast.store.ticker import Ticker
 from outlast.store.tickets import Ticket, deliver
 from outlast.store.wakes import Wakes
 from outlast.store.writer import Writer
+
+SAVED_S: Final = 10.0  # below it a log that was deleted is saved, whatever its size
 
 
 class SqliteStore(Desk):
@@ -240,6 +243,8 @@ class SqliteStore(Desk):
     def _close(self) -> None:
         self._hand_over_all()
         if self._database.check() is not None:
+            self._thread.look()
+            self._session.saved.wait(SAVED_S)
             return  # threads and connections are left to the end of the process: see Session.drop
         self._thread.close()
         self._readers.close()

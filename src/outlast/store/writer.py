@@ -81,7 +81,7 @@ class Writer:
 
     def _check_file(self) -> None:
         now = self._clock.mono()
-        if now >= self._check_at:
+        if now >= self._check_at or self._session.database.lost is not None:
             self._check_at = now + FILE_CHECK
             self._session.check_file()
 

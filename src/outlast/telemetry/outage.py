@@ -5,7 +5,7 @@ from threading import Lock
 
 from outlast.core.budget import SECOND
 from outlast.core.clock import Clock
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, StoreReplaced
 
 log = logging.getLogger("outlast.store")
 
@@ -21,7 +21,12 @@ class Outage:
         self._lock = Lock()
 
     def met(self, what: str, error: OutlastError) -> None:
-        """Something could not be done because of the store; the first to say so is heard."""
+        """Something could not be done because of the store; the first to say so is heard.
+
+        Of a store that is gone nothing is said here: the process ends with that.
+        """
+        if isinstance(error, StoreReplaced):
+            return
         with self._lock:
             if self._since is not None:
                 return
