@@ -199,6 +199,8 @@ class Wire:
         if self.dead:
             raise Unavailable("dead")
         self._fire(self._before, commit.label)
+        if self._hit(self.away, commit.label):
+            raise Unavailable("the store is away")
         return self._inner.urgent_sync(commit)
 
     async def _turn(self) -> None:

@@ -4,7 +4,7 @@ All but `testify` are fenced by the holder's epoch and visit (S-15): a holder th
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Instant, Put, When
@@ -141,6 +141,11 @@ TOO_LATE = "too_late"
 """The code of an attempt that our own check at the last instant kept from being sent."""
 
 
+def too_late(why: str, now: Instant) -> str:
+    """The `error` of an attempt that was kept back."""
+    return json.dumps({"code": TOO_LATE, "detail": why, "until": now.real})
+
+
 def was_cut(effect: Effect) -> bool:
     """Did the latest attempt of an open effect come to no end of its own: a death, or our own check kept it back?"""
     return effect.status is EffectStatus.INTENDED and (not effect.error or json.loads(effect.error)["code"] == TOO_LATE)
@@ -230,6 +235,25 @@ def defer(
 def deferred_until(effect: Effect) -> int:
     """The real instant before which a deferred effect is not attempted again; 0 when nothing was deferred."""
     return int(json.loads(effect.error).get("until", 0)) if effect.error else 0
+
+
+NOT_SENT: Final = "not_sent"
+"""The `status` of evidence that an attempt was never sent, and never will be."""
+
+
+def testify_unsent(effect: Effect, error: str, now: Instant) -> Commit:
+    """Keep the proof of a replaced holder that the latest attempt of this row, and each before it, did nothing."""
+    return testify(effect, {"status": NOT_SENT, "error": error, "attempt": effect.attempts}, now)
+
+
+def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
+    """True if the holder that intended the latest attempt of an open effect has proven that it was not sent."""
+    for row in evidence:
+        if (row.visit, row.key, row.epoch) == (effect.visit, effect.key, effect.epoch):
+            said = json.loads(row.answer)
+            if said["status"] == NOT_SENT and said["attempt"] == effect.attempts:
+                return True
+    return False
 
 
 def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:

@@ -81,11 +81,16 @@ async def reconcile(
 
 
 async def late_answers(walk: Walk, effect: Effect) -> tuple[LateAnswer, ...]:
-    """The evidence of an effect, read anew: it may have come after this holder read its rows."""
+    """The evidence of an effect as its reconcile is given it."""
+    return tuple(_late_answer(row) for row in await evidence_of(walk, effect))
+
+
+async def evidence_of(walk: Walk, effect: Effect) -> tuple[Evidence, ...]:
+    """Read the evidence of an effect: it may have come after this holder read its rows."""
     rows = await walk.ledger.store.rows(
         EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)
     )
-    return tuple(_late_answer(row) for row in rows if isinstance(row, Evidence))
+    return tuple(row for row in rows if isinstance(row, Evidence))
 
 
 def _late_answer(row: Evidence) -> LateAnswer:

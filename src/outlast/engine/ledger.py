@@ -14,7 +14,22 @@ from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
 from outlast.core.moves import Told, fence, told_key
-from outlast.core.rows import NOTE, RUN, Approval, Effect, Event, Evidence, Memo, Note, Run, Usage, Value, Wait
+from outlast.core.rows import (
+    EFFECT,
+    NOTE,
+    RUN,
+    Approval,
+    Effect,
+    Event,
+    Evidence,
+    Memo,
+    Note,
+    Run,
+    Usage,
+    Value,
+    Wait,
+    key_of,
+)
 from outlast.core.sharing import settled_shared
 from outlast.engine.state import Diet, in_groups
 from outlast.engine.telling import tell_waiting
@@ -62,6 +77,9 @@ class Ledger:
         self._ahead_ms = rows.now.real - clock.boot()  # of the store's clock: the greatest difference heard (0040)
         self._unseen: dict[int, Callable[[], None]] = {}  # what to tell once a commit that nobody awaits has landed
         self._entry: asyncio.Future[Done] | None = None  # of the latest advance
+        self.unsent: dict[EffectKey, Effect | None] = {}
+        """Intents whose call has not begun: who takes one out may call, or may prove that nobody did. None: an earlier
+        attempt may have happened, so there is nothing to prove."""
         self._telling: set[asyncio.Task[None]] = set()
         self.commits = 0  # how many this holder has made: a walk that makes none comes to the same each time
         self.claimed_visit = rows.run.visit  # where the run stood when it was taken
@@ -101,10 +119,14 @@ class Ledger:
 
     async def abandon(self) -> None:
         """The run is no longer ours: wait for what was submitted; answers that came too late become evidence."""
+        unsent, self.unsent = self.unsent, {}
         try:
             await self.settled()
         except (Lost, Moved):
             pass  # that is why we are here
+        for effect in unsent.values():
+            if effect is not None:
+                await self._testify_unsent(effect, moves.too_late("its holder was replaced before it called", self.now))
 
     def next_ordinal(self) -> int:
         """The number of a new effect; undo goes by falling ordinal (S-19)."""
@@ -294,7 +316,9 @@ class Ledger:
         """Keep late answers, unfenced, for reconcilers and people (S-10)."""
         for commit in commits:
             row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
-            if isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
+            if isinstance(row, Effect) and row.error and not row.settled_at and not row.quiet_until:
+                await self._testify_unsent(row, row.error)
+            elif isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
                 answer: dict[str, object] = {"status": row.status.value, "error": row.error}
                 if row.response is not None:
                     answer["response"] = row.response.decode()
@@ -302,6 +326,15 @@ class Ledger:
                     await self.store.commit(moves.testify(row, answer, self.now))
                 except StoreError:
                     pass  # the same evidence stands there already, or the store is away: the effect stays open
+
+    async def _testify_unsent(self, effect: Effect, error: str) -> None:
+        """Keep the proof that an attempt was not sent, where its intent has landed and nobody has made another."""
+        try:
+            row = await self.store.load(EFFECT, key_of(EFFECT, effect))
+            if isinstance(row, Effect) and (row.epoch, row.attempts) == (effect.epoch, effect.attempts):
+                await self.store.commit(moves.testify_unsent(effect, error, self.now))
+        except StoreError:
+            pass  # as above
 
     def _learn(self, done: Done) -> None:
         self._hear(done.now)

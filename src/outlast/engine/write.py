@@ -15,7 +15,7 @@ from outlast.core.rows import Effect, Hold
 from outlast.engine.breaker import key_of_provider, paused
 from outlast.engine.guard import permit, read
 from outlast.engine.holds import BREAKER
-from outlast.engine.inquiry import attempt_of, durations, millis, reconcile
+from outlast.engine.inquiry import attempt_of, durations, evidence_of, millis, reconcile
 from outlast.engine.ledger import EffectKey, Lost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
@@ -66,7 +66,7 @@ class Write:
         if self._may_be_lost(effect):
             effect = await self._intend()  # and then as if a predecessor had: its call may have been made
         if effect is not None and effect.status is EffectStatus.INTENDED:
-            settled = await self.settle_open(effect)
+            settled = await self.settle_open(await self._as_known(effect))
             if settled is not Next.CALL:
                 return settled
         while True:
@@ -75,6 +75,18 @@ class Write:
             result = await self._after(effect, outcome)
             if result is not Next.CALL:
                 return result
+
+    async def _as_known(self, effect: Effect) -> Effect:
+        """An open effect, marked as not sent if the holder that intended it knows so: this one, or one replaced."""
+        if self.ledger.unsent.pop(self.ident, None) == effect:
+            why = "the store's answer to its intent came too late or was lost"
+        elif effect.epoch != self.ledger.run.epoch and moves.is_unsent(effect, await evidence_of(self.walk, effect)):
+            why = "the worker that intended it was replaced before it called"
+        else:
+            return effect
+        run, now = self.ledger.run, self.ledger.now
+        self.ledger.submit(moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=False, now=now))
+        return self.ledger.effects[self.ident]
 
     def _may_be_lost(self, effect: Effect | None) -> bool:
         """May it have been made in time that a restore has lost? The ledger would not know (I42)."""
@@ -149,9 +161,11 @@ class Write:
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
         ledger = self.ledger
         commit = self._prepared(previous, allowed)
+        effect = moves.intended(commit)
+        lost = ledger.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
+        ledger.unsent[self.ident] = None if lost or self._perhaps_done else effect
         submitted = read(self.walk.around.clock)
         done = await ledger.land(commit)
-        effect = moves.intended(commit)
         self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
         if ledger.mail_moved:
             await self._heed_cancel(effect)
@@ -251,6 +265,9 @@ class Write:
 
     async def _make(self, effect: Effect) -> Outcome:
         """The call itself."""
+        if self.ident not in self.ledger.unsent:  # it was given up, and that it was not sent may be on record
+            return Unsent(moves.TOO_LATE, "its run is no longer held here")
+        del self.ledger.unsent[self.ident]
         attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
         return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit))
 
@@ -269,13 +286,16 @@ class Write:
         return await self._perhaps(effect, outcome)
 
     def _kept_back(self, effect: Effect, why: str) -> Any:
-        """Our own check kept it from being sent: intend anew, unless this worker may hold nothing any more."""
-        if not self.walk.around.lease.holds(self.walk.around.clock):
-            self.walk.break_off(Lost())
-            raise Unresolved
+        """Our own check kept it from being sent: intend again, unless this worker may hold nothing any more.
+
+        The successor reads that it was not sent: in its row, or as evidence where the run was taken already.
+        """
         run, happened = self.ledger.run, self._perhaps_done
         deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.ledger.now)
         self.ledger.submit(deferred)
+        if not self.walk.around.lease.holds(self.walk.around.clock):
+            self.walk.break_off(Lost())
+            raise Unresolved
         return Next.CALL
 
     def _record(self, effect: Effect, value: Any) -> Any:

@@ -21,7 +21,7 @@ class LateAnswer:
     epoch: int
     """Of the claim that made the call: a higher one came later."""
     status: str
-    """What that worker would have recorded: `done`, `refused` or `uncertain`."""
+    """What that worker would have recorded: `done`, `refused` or `uncertain`; `not_sent`: it did not call."""
     response: Any
     """As plain JSON data; None where there was none."""
     code: str

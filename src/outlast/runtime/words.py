@@ -6,6 +6,7 @@ from typing import Any
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
+from outlast.core.ledger import NOT_SENT
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus
 from outlast.core.overlay import WaitingFor, attention_of, waiting_of
 from outlast.core.people import REOPENED
@@ -103,6 +104,8 @@ def effect_words(effect: Effect, code: str) -> str:
 
 def late_words(view: Mapping[str, Any]) -> str:
     """What a replaced worker was told, of an evidence view."""
+    if view["status"] == NOT_SENT:
+        return f"a replaced worker did not send it: {view['detail']} (epoch {view['epoch']})"
     said = view["code"] and f" {view['code']}: {view['detail']}"
     answer = json.dumps(view["response"], ensure_ascii=False)[:LATE_CHARS] if view["response"] is not None else ""
     return f"a replaced worker later got: {view['status']}{said or (answer and ' ' + answer)} (epoch {view['epoch']})"
