@@ -1,12 +1,16 @@
 """`outlast runs`: what each run waits for, and what an operator does about it."""
 
 import json
+import re
 import signal
 from typing import Any
 
 import pytest
 
 from outlast.cli.event_data import told
+from outlast.cli.run_page import rounds, way
+from outlast.cli.screen import Screen
+from outlast.cli.settings import Settings
 from outlast.core.rows import Run, is_over
 from outlast.store.turn import Turn
 from tests.cli.conftest import PATIENCE_S, Terminal, eventually, waits_for
@@ -359,3 +363,99 @@ def test_ctrl_c_ends_a_command_that_waits_for_its_turn_to_write(outlast: Termina
         _, err = process.communicate(timeout=PATIENCE_S)
     turn.close()
     assert process.returncode == 130 and "Stopped. What was acknowledged is safe" in err and "Traceback" not in err
+
+
+LOOP = """
+from typing import Literal
+
+from pydantic import BaseModel
+
+from outlast import Context, Workflow
+
+
+class Poll(BaseModel):
+    times: int
+    n: int = 0
+
+
+polls = Workflow("poll", state=Poll)
+
+
+@polls.node(start=True, max_visits=100)
+async def poll(ctx: Context[Poll]) -> Literal["poll", "think"]:
+    ctx.state.n += 1
+    return "poll" if ctx.state.n < ctx.state.times else "think"
+
+
+@polls.node(max_visits=100)
+async def think(ctx: Context[Poll]) -> Literal["act"]:
+    return "act"
+
+
+@polls.node
+async def act(ctx: Context[Poll]) -> Literal["think", "done"]:
+    ctx.state.n -= 1
+    return "think" if ctx.state.n else "done"
+
+
+@polls.node
+async def done(ctx: Context[Poll]) -> None:
+    pass
+"""
+
+
+@pytest.mark.req("RUN-2")
+def test_a_loop_is_shown_as_one_part(outlast: Terminal) -> None:
+    """`runs show` printed each of 200 visits."""
+    (outlast.folder / "flows.py").write_text(LOOP)
+    outlast.module = str(outlast.folder / "flows.py")
+    assert outlast("-q", "run", "poll", "times=40", "--id", "r1").code == 0
+    outlast.serve("r1", is_over)
+    line = outlast("runs", "show", "r1").out.splitlines()[1]
+    assert re.fullmatch(r"  ✓ poll ×40 \S+ · ✓ \(think · act\) ×40 \S+ · ✓ done \S+", line), line
+    assert len(outlast.see()["visits"]) == 121, "for programs it is all of them"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ("", []),
+        ("a", [(0, 1, 1)]),
+        ("aab", [(0, 1, 1), (1, 1, 1), (2, 1, 1)]),
+        ("aaaaab", [(0, 1, 5), (5, 1, 1)]),
+        ("xabababa", [(0, 1, 1), (1, 2, 3), (7, 1, 1)]),
+        ("aabaabaab", [(0, 3, 3)]),
+    ],
+)
+def test_rounds_of_nodes_are_found(nodes: str, found: list[tuple[int, int, int]]) -> None:
+    assert list(rounds(nodes)) == found
+
+
+def test_of_a_way_without_rounds_the_end_is_shown() -> None:
+    at = "2026-03-02T09:00:00.000Z"
+    nodes = [f"n{n}" for n in range(1, 31)]
+    visits = [{"node": name, "visit": n, "entered_at": at, "left_at": at} for n, name in enumerate(nodes, 1)]
+    view = {"run": "r1", "visits": visits, "visit": 30, "status": "completed"}
+    first, *rest = way(Screen(Settings()), view)
+    assert first == "… 10 visits before → outlast runs events r1" and len(rest) == 20 and rest[0].startswith("✓ n11 ")
+
+
+@pytest.mark.req("RUN-7")
+def test_the_whole_history_has_effects_and_decisions_in_order_of_time(outlast: Terminal) -> None:
+    outlast.start()
+    approval = outlast.approval()
+    assert outlast("approvals", "approve", approval, "--reason", "fine").code == 0
+    outlast.serve("r1", is_over)
+    bare = outlast("runs", "events", "r1")
+    assert " effect " not in bare.out and "approved" not in bare.out
+    page = outlast("runs", "events", "r1", "--all").out
+    order = [page.index(said) for said in (" started ", " asked ", " approved ", "effect=issue_refund", " completed ")]
+    assert order == sorted(order), page
+    assert f"approval={approval}" in page and "effect=issue_refund" in page and "reason=fine" in page
+    entries = outlast("runs", "events", "r1", "--all", "-o", "json").json["events"]
+    assert [e["time"] for e in entries] == sorted(e["time"] for e in entries)
+    assert [e["n"] for e in entries if e["n"]] == [
+        int(e["sequence"]) for e in outlast("runs", "events", "r1", "-o", "json").json["events"]
+    ]
+    late = outlast("runs", "events", "r1", "--all", "--after", "3", "-o", "json").json["events"]
+    assert late == [e for e in entries if e["time"] >= late[0]["time"] and e["n"] not in (1, 2, 3)]

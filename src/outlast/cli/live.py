@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from outlast.cli.desk.port import Desk, View
-from outlast.cli.run_page import is_walked, visit_text
+from outlast.cli.run_page import is_walked, way
 from outlast.cli.screen import Screen
 from outlast.cli.text import inert
 from outlast.core.machine import TERMINAL, RunStatus
 
 EVERY_S: Final = 1.0
-LINES_MAX: Final = 20
-"""Of a run that has gone round for long, the latest visits."""
 
 
 @asynccontextmanager
@@ -84,10 +82,7 @@ SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 def page(screen: Screen, view: View, topology: View | None, last: View | None, *, tick: int = 0) -> list[str]:
     """The lines: visits gone and the present one, nodes that may still come, the last effect, the wait."""
     lines = [f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"]
-    ways = view["visits"]
-    if len(ways) > LINES_MAX:
-        lines.append(f"  … {len(ways) - LINES_MAX} visits before")
-    lines += [f"  {visit_text(screen, view, visit)}" for visit in ways[-LINES_MAX:]]
+    lines += [f"  {part}" for part in way(screen, view)]
     ended = view["status"] in TERMINAL
     if not ended:
         progress = view["progress"]
@@ -96,7 +91,7 @@ def page(screen: Screen, view: View, topology: View | None, last: View | None, *
             lines[-1] += f"  {SPIN[tick % len(SPIN)]} {view['owner']}" + (f" · {done}" if done else "")
         elif done:
             lines[-1] += f"  {done}"
-        lines += [f"  · {name}" for name in ahead(topology, view["node"], {v["node"] for v in ways})]
+        lines += [f"  · {name}" for name in ahead(topology, view["node"], {v["node"] for v in view["visits"]})]
         lines += waits(screen, view)
     if last is not None:
         lines.append(f"  last effect  {last['effect']} {last['key']}  {last['outcome']}")

@@ -1,7 +1,7 @@
 """One run on one page: its way, what it waits for, what a person may do, its effects, its crashes and its end."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outlast.cli.desk.port import Desk
@@ -14,6 +14,9 @@ from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, R
 from outlast.runtime.spans import span
 from outlast.runtime.words import late_words
 
+FOLDED_FROM = 3  # rounds
+ROUND_MAX = 8  # nodes of a round that is looked for
+PARTS_MAX = 20
 JSON_WIDTH = 400  # a longer value is for -o json
 
 
@@ -29,7 +32,7 @@ async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
     shown = f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"
     by, version = view["requested_by"], view["version"]
     screen.line(f"{shown}   started {screen.since(view['created_at'])} by {by}   version {version}")
-    screen.line("  " + " · ".join(visit_text(screen, view, visit) for visit in view["visits"]))
+    screen.line("  " + " · ".join(way(screen, view)))
     screen.pairs(
         (
             ("walked by", await _walked(desk, screen, view)),
@@ -52,6 +55,43 @@ async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
         )
     )
     return OK
+
+
+def way(screen: Screen, view: dict[str, Any]) -> list[str]:
+    """Return the visits of a run as text: a round that was made three times or more is one part, of which the last 20
+    are given."""
+    visits: list[dict[str, Any]] = view["visits"]
+    done = sum(1 for visit in visits if visit["visit"] < view["visit"] or view["status"] == RunStatus.COMPLETED)
+    parts, told = list[str](), list[int]()
+    for first, size, times in rounds([visit["node"] for visit in visits[:done]]):
+        last = first + size * times
+        told.append(last)
+        if times == 1:
+            parts.append(visit_text(screen, view, visits[first]))
+            continue
+        names = " · ".join(visit["node"] for visit in visits[first : first + size])
+        took = span(ms_of(visits[last - 1]["left_at"]) - ms_of(visits[first]["entered_at"]))
+        parts.append(f"✓ {names if size == 1 else f'({names})'} ×{times} {took}")
+    parts += [visit_text(screen, view, visit) for visit in visits[done:]]
+    told += range(done + 1, len(visits) + 1)
+    if (more := len(parts) - PARTS_MAX) > 0:
+        parts = [f"… {told[more - 1]} visits before → outlast runs events {view['run']}", *parts[more:]]
+    return parts
+
+
+def rounds(nodes: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, nodes in a round, how many rounds) for the nodes visited; a single visit is a round made once."""
+    at = 0
+    while at < len(nodes):
+        found = 1, 1
+        for size in range(1, min(ROUND_MAX, (len(nodes) - at) // FOLDED_FROM) + 1):
+            times = 1
+            while list(nodes[at + times * size : at + (times + 1) * size]) == list(nodes[at : at + size]):
+                times += 1
+            if times >= FOLDED_FROM and size * times > found[0] * found[1]:
+                found = size, times
+        yield at, *found
+        at += found[0] * found[1]
 
 
 def visit_text(screen: Screen, view: dict[str, Any], visit: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import click
 from outlast.cli.acting import says, unsure, warn_unserved
 from outlast.cli.desk.port import Desk, RunPage
 from outlast.cli.effect_page import print_effects
-from outlast.cli.event_data import told
+from outlast.cli.event_data import history, told
 from outlast.cli.failure import OK
 from outlast.cli.run_page import short_json, show_run
 from outlast.cli.screen import Screen
@@ -135,7 +135,7 @@ async def effects(desk: Desk, screen: Screen, run: str) -> int:
 @click.argument("run")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Row after which to go on [0].")
-@on_desk
+@reads_desk
 async def results(desk: Desk, screen: Screen, run: str, limit: int, cursor: int) -> int:
     """Show the rows that a run has emitted, in the order of their first emission."""
     page = await desk.results(run, after=cursor, limit=limit)
@@ -155,17 +155,17 @@ async def results(desk: Desk, screen: Screen, run: str, limit: int, cursor: int)
 @runs.command("events")
 @click.argument("run")
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number.")
+@click.option("--all", "everything", is_flag=True, help="Effects and decisions too, in order of time.")
 @reads_desk
-async def events(desk: Desk, screen: Screen, run: str, after: int) -> int:
-    """Show the history of a run."""
+async def events(desk: Desk, screen: Screen, run: str, after: int, everything: bool) -> int:
+    """Show the events of a run; with --all its whole history."""
     views = await desk.events(run, after=after)
-    if screen.listing("events", views):
+    effects = await desk.effects(run) if everything else []
+    approvals = await desk.approvals_of(run) if everything else []
+    entries = history(views, effects, approvals, from_start=not after)
+    if screen.listing("events", [entry._asdict() for entry in entries] if everything else views):
         return OK
-    table = []
-    for view in views:
-        data = view["data"]
-        kind, place = view["type"].rpartition(".")[2], f"{data['node']}#{data['visit']}"
-        table.append((str(int(view["sequence"])), screen.since(view["time"]), kind, place, told(data)))
+    table = [(f"{e.n or ''}", screen.since(e.time), e.what, e.place, told(e.data)) for e in entries]
     screen.table(("N", "WHEN", "EVENT", "NODE", "DATA"), table)
     return OK
 

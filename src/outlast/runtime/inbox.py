@@ -28,6 +28,7 @@ async def approvals(
     mine: bool = False,
     role: str = "",
     overdue: bool = False,
+    run: str = "",
     cursor: str = "",
     limit: int = 50,
 ) -> tuple[tuple[Approval, ...], str]:
@@ -38,7 +39,7 @@ async def approvals(
     now = (await ops.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
-        rows, further = await ops.approvals(status=status.value if status else "", cursor=cursor, limit=limit)
+        rows, further = await ops.approvals(status=status.value if status else "", run=run, cursor=cursor, limit=limit)
         for row in rows:
             if mine and not (row.status is ApprovalStatus.PENDING and ops.may_decide(row) and not _requested(ops, row)):
                 continue

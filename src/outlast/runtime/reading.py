@@ -236,10 +236,10 @@ class Reading:
         return await commands.find_approval(self.store, self.tenant, approval)
 
     async def approvals(
-        self, *, status: str = "", cursor: str = "", limit: int = 50
+        self, *, status: str = "", run: str = "", cursor: str = "", limit: int = 50
     ) -> tuple[tuple[Approval, ...], str]:
         """Approvals, newest first, and the cursor of the next page."""
-        where: dict[str, str | int] = {"status": status} if status else {}
+        where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
         page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
         return tuple(r for r in page.rows if isinstance(r, Approval)), page.cursor
 

@@ -29,7 +29,7 @@ from outlast.store.pages import ORDER
 
 MARK: Final = "?"  # how a dialect spells a parameter
 Values = Sequence[Any]
-FINDS: Final = {APPROVAL.name: "id"}  # a column with an index of its own, which finds a row or two
+FINDS: Final = {APPROVAL.name: {"id", "run"}}  # columns that find a few rows by an index
 
 
 class Sql(NamedTuple):
@@ -132,7 +132,7 @@ def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
     begin = f" AND ({', '.join(place)}) < ({', '.join(MARK for _ in place)})" if after else ""
     order = ", ".join(f"{name} DESC" for name in place)
     # The sign keeps the planner from walking all rows in page order where a column finds the few by itself.
-    sign = "+" if FINDS.get(kind.name) in columns else ""
+    sign = "+" if FINDS.get(kind.name, set()) & set(columns) else ""
     return (
         f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {_and(['tenant', *columns])}{begin} "
         f"ORDER BY {sign}{order} LIMIT {MARK}"

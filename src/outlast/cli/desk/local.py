@@ -35,6 +35,10 @@ class Local(LocalRuns):
         )
         return [listed_approval(self.ops, row) for row in rows], further
 
+    async def approvals_of(self, run: str) -> list[View]:
+        """From the rows."""
+        return [listed_approval(self.ops, row) for row in await self.ops.approvals_of(run)]
+
     async def approval(self, approval: str) -> View:
         """With whether this actor may decide."""
         return await self._whole(await self.ops.approval(approval))

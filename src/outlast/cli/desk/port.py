@@ -195,6 +195,9 @@ class Desk(Protocol):
     ) -> tuple[list[View], str]:
         """One page, newest first, and the cursor of the next. `mine`: those that this caller may decide."""
 
+    async def approvals_of(self, run: str) -> list[View]:
+        """Every approval of one run."""
+
     async def approval(self, approval: str) -> View:
         """One, with `you_may_decide`."""
 

@@ -25,6 +25,15 @@ class Remote(RemoteRuns):
         page = await self.wire.get("/approvals", status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
         return page["approvals"], page["next_cursor"]
 
+    async def approvals_of(self, run: str) -> list[View]:
+        """Page by page."""
+        found, cursor = list[View](), ""
+        while True:
+            page = await self.wire.get("/approvals", run=run, cursor=cursor, limit=PAGE)
+            found += page["approvals"]
+            if not (cursor := page["next_cursor"]):
+                return found
+
     async def approval(self, approval: str) -> View:
         """With what was done before it was asked, and since."""
         return _shown(await self.wire.get(f"/approvals/{part(approval)}"))

@@ -34,6 +34,7 @@ async def list_approvals(
     mine: Annotated[bool, Query(description="Only those that wait for a decision that the caller may make.")] = False,
     role: Annotated[str, Query(max_length=100, description="Only those whose rule names this role.")] = "",
     overdue: Annotated[bool, Query(description="Only those that nobody decided in time.")] = False,
+    run: Annotated[str, Query(max_length=100, description="Only those of this run.")] = "",
 ) -> dict[str, Any]:
     """Newest first. With a filter a page may hold fewer than `limit` and still have a next one."""
     rows, further = await inbox.approvals(
@@ -42,6 +43,7 @@ async def list_approvals(
         mine=mine,
         role=role,
         overdue=overdue,
+        run=run,
         cursor=pages.place,
         limit=pages.limit,
     )
