@@ -158,13 +158,12 @@ def error_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> errors.Outl
 
 
 def _by_code() -> dict[str, type[errors.OutlastError]]:
-    found: dict[str, type[errors.OutlastError]] = {}
-    kinds = [errors.OutlastError]
-    while kinds:
-        kind = kinds.pop()
-        found[kind.code] = kind
-        kinds += kind.__subclasses__()
-    return found
+    """Return the public error of each code. A package may subclass one; an answer never names the subclass."""
+    return {
+        kind.code: kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.OutlastError)
+    }
 
 
 async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str]]:
