@@ -34,6 +34,7 @@ EVERYDAY = (
 LONG = (
     "many_waiting",
     "many_held",
+    "deaths",
     "history",
     "scale",
     "purge",

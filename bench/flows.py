@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import signal
 import time
 from collections import defaultdict
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, lookup, role
+from outlast import Context, NoUndo, Workflow, activity, lookup, repeat, role
 
 STEPS = 10
 WITHIN = timedelta(hours=96)
@@ -61,6 +62,7 @@ asking = Workflow("bench-asking", state=Count)
 waiting = Workflow("bench-waiting", state=Count)
 holding = Workflow("bench-holding", state=Count)
 short = Workflow("bench-short", state=Count)
+calling = Workflow("bench-calling", state=Count)
 cargo = Workflow("bench-cargo", state=Cargo, outcome=lambda state: state.n)
 WARMED = (effectful, readonly, long_effectful, long_readonly)
 """Those that a worker may walk in memory before it is measured: their runs come to their end by themselves."""
@@ -267,6 +269,29 @@ async def call_once(ctx: Context[Count]) -> Literal["come_to_end"]:
 @short.node
 async def come_to_end(ctx: Context[Count]) -> None:
     """Nothing more."""
+
+
+@activity(key="call/{run}", undo=NoUndo("a bench changes nothing"), on_doubt=repeat(window=timedelta(hours=1)))
+async def call_or_kill(run: str, ms: int) -> int:
+    """A receiver that takes so long to answer; below zero: one that kills this process."""
+    stamp(run)
+    if ms < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await asyncio.sleep(ms / 1_000)
+    return ms
+
+
+@calling.node(start=True)
+async def call_and_say(ctx: Context[Count]) -> Literal["say_end"]:
+    """One call, said aloud when it is made."""
+    ctx.state.n = await ctx.do(call_or_kill, ctx.run_id, ctx.state.loops)
+    return "say_end"
+
+
+@calling.node
+async def say_end(ctx: Context[Count]) -> None:
+    """The last line, said aloud too."""
+    stamp(f"{ctx.run_id}/end")
 
 
 @cargo.node(start=True, max_visits=10_000)

@@ -64,13 +64,13 @@ class Drive:
     def start(self) -> "Drive":
         return self.speak(born())
 
-    def claim(self, *, closed: tuple[str, ...] = (), budget_ms: int = 600_000) -> "Drive":
+    def claim(self, *, closed: dict[str, int] | None = None, budget_ms: int = 600_000) -> "Drive":
         return self.speak(
-            verbs.claim(self.run, worker=f"w{self.t}", now=at(self.t), budget_ms=budget_ms, closed=closed)
+            verbs.claim(self.run, worker=f"w{self.t}", now=at(self.t), budget_ms=budget_ms, closed=closed or {})
         )
 
     def take_over(self) -> "Drive":
-        return self.claim(closed=(self.run.owner,))
+        return self.claim(closed={self.run.owner: 0})
 
     def give(self, verb: str) -> "Drive":
         now, mail = at(self.t), self.run.mail
@@ -80,6 +80,8 @@ class Drive:
             commit = attention.flag(self.run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
         elif verb == "queue":
             commit = admission.queue(self.run, (), now=now, mapping=MAPPING)
+        elif verb == "requeue":
+            commit = verbs.requeue(self.run, now=now, closed={self.run.owner: 1})
         else:
             assert verb == "hand_back"
             commit = verbs.hand_back(self.run, mail=mail, now=now, mapping=MAPPING, why="drained")

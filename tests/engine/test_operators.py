@@ -1,4 +1,4 @@
-"""Operators: stop signs, runs that kill their holders, answers by reason, nodes that are gone (S-5, S-21, S-23)."""
+"""Operators: stop signs, answers by reason, nodes that are gone (S-21, S-23)."""
 
 import asyncio
 import json
@@ -6,164 +6,13 @@ from typing import Literal
 
 import pytest
 
-from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, Liveness
 from outlast.engine import holds
 from outlast.engine.holds import held_key
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.flow import ActivityFailed, Context, NotSent, Retry, Workflow
-from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
-POISONED = DEATHS_THEN_ALONE + DEATHS_ALONE_MAX
-
-
-async def for_ever(ctx: Ctx) -> None:
-    """Never done, and never at rest."""
-    await asyncio.get_running_loop().create_future()
-
-
-# --- runs that kill their holders ----------------------------------------------------------------------
-class Killer:
-    """A node that takes its process down, until it is cured; it notes what else its worker held."""
-
-    def __init__(self, world: World, name: str = "killer") -> None:
-        self.world = world
-        self.cured = False
-        self.beside: list[int] = []
-
-        async def body(ctx: Ctx) -> None:
-            process = next(p for p in reversed(world.processes) if p.name == world.run(ctx.run_id).owner)
-            self.beside.append(process.worker.held - 1)
-            if not self.cured:
-                process.kill()
-            await ctx.receive("go", Go)
-
-        self.flow = one_node(body, name=name)
-
-
-async def lives(world: World, killer: Killer, n: int, *more: Workflow[State]) -> Process:
-    """`n` workers, one after the other, each of which meets the run."""
-    for _ in range(n):
-        process = world.worker(killer.flow, *more)
-        await world.pass_(MINUTE)
-    return process
-
-
-@pytest.mark.req("REC-1")
-async def test_two_deaths_then_alone_three_more_then_a_person(world: World) -> None:
-    """The worker that meets it after that lives on; `continue` counts anew, and survives the next death."""
-    killer = Killer(world)
-    await world.start(killer.flow)
-    process = await lives(world, killer, POISONED)
-    assert (process.wire.dead, world.run().deaths, world.reasons()) == (True, POISONED - 1, [])
-    process = await lives(world, killer, 1)
-    assert (process.wire.dead, world.run().deaths, world.reasons()) == (False, POISONED, ["poisoned"])
-    assert len(killer.beside) == POISONED
-    await world.go_on()
-    await world.pass_(MINUTE)
-    assert (process.wire.dead, world.reasons(), world.run().deaths) == (True, [], 0)
-    process = await lives(world, killer, POISONED)
-    assert (process.wire.dead, world.reasons(), world.run().deaths) == (False, ["poisoned"], POISONED)
-    killer.cured = True
-    await world.go_on()
-    assert (world.reasons(), world.run().deaths, world.waiting()) == ([], 0, [("signal", "go")])
-
-
-@pytest.mark.req("REC-1")
-async def test_walked_alone_means_with_nothing_beside_it(world: World) -> None:
-    """It waits until its worker holds nothing else, and nothing else is taken until it is done."""
-    killer = Killer(world)
-    slow = Slow()
-    other = ordering(write(Receiver(slow)), "a", name="other")
-    await world.start(killer.flow)
-    await lives(world, killer, 2)
-    process = world.worker(killer.flow, other)
-    await world.start(other, "r2")
-    await world.pass_(MINUTE)
-    assert (len(killer.beside), process.worker.held, world.run().owner) == (2, 1, process.name)
-    await world.start(other, "r3")
-    assert world.status("r3") == "queued"
-    killer.cured = True
-    slow.go.set()
-    await world.settle()
-    assert (killer.beside[2:], world.status("r2"), world.status("r3")) == ([0], "completed", "completed")
-
-
-@pytest.mark.req("REC-1")
-async def test_a_death_while_it_only_waited_to_be_alone_is_not_its_own(world: World) -> None:
-    """S-5: only deaths while alone count towards calling a person."""
-    killer = Killer(world)
-    await world.start(killer.flow)
-    await lives(world, killer, 2)
-    other = one_node(for_ever, name="other")
-    process = world.worker(killer.flow, other)
-    await world.start(other, "r2")
-    await world.pass_(MINUTE)
-    assert (world.run().owner, process.worker.held) == (process.name, 1)
-    process.kill()
-    last = world.worker(killer.flow, other)
-    await world.pass_(MINUTE)
-    assert (world.run().owner, world.run().deaths, world.run("r2").deaths) == (last.name, 2, 1)
-    assert (len(killer.beside), last.worker.held) == (2, 1), "taken together, it still waits for the other to end"
-
-
-@pytest.mark.req("REC-1")
-async def test_of_many_lonely_runs_one_is_taken_at_a_time(world: World) -> None:
-    """Ten runs share two deaths of their holders; the next worker holds one of them at a time."""
-    busy = one_node(for_ever, name="busy")
-    for i in range(10):
-        await world.start(busy, f"b{i}")
-    for _ in range(2):
-        process = world.worker(busy)
-        await world.pass_(SECOND)
-        process.kill()
-        await world.pass_(MINUTE)
-    assert {world.run(f"b{i}").deaths for i in range(10)} == {1}
-    process = world.worker(busy)
-    await world.pass_(20 * SECOND)
-    owned = [i for i in range(10) if world.run(f"b{i}").owner == process.name]
-    assert (len(owned), process.worker.held) == (1, 1)
-
-
-@pytest.mark.req("REC-1")
-async def test_an_advance_forgives(world: World) -> None:
-    """Deaths are counted since the last advance."""
-    flow = Workflow("two", state=State)
-
-    @flow.node(start=True)
-    async def one(ctx: Ctx) -> Literal["two"]:
-        await ctx.receive("go", Go)
-        return "two"
-
-    @flow.node
-    async def two(ctx: Ctx) -> None:
-        await ctx.receive("end", Go)
-
-    flow.validate()
-    process = world.worker(flow)
-    process.wire.before("park", process.kill)
-    await world.start(flow)
-    world.worker(flow)
-    await world.pass_(MINUTE)
-    assert world.run().deaths == 1
-    await world.signal("go")
-    assert (world.run().node, world.run().deaths) == ("two", 0)
-
-
-@pytest.mark.req("REC-1")
-async def test_a_lonely_run_that_was_never_begun_is_given_back_by_a_worker_that_stops(world: World) -> None:
-    killer = Killer(world)
-    slow = Slow()
-    other = ordering(write(Receiver(slow)), "a", name="other")
-    await world.start(killer.flow)
-    await lives(world, killer, 2)
-    process = world.worker(killer.flow, other, live=Liveness(drain_grace=2 * SECOND))
-    await world.start(other, "r2")
-    await world.pass_(MINUTE)
-    process.worker.drain()
-    await world.pass_(5 * SECOND)
-    assert (world.run().owner, world.status(), world.run().deaths) == ("", "queued", 2)
 
 
 # --- stop signs ---------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Leases:
         if not w.reply and w.view is None and (w.mine is None or not self.waits_for_reply):
             yield f"w{i} sends a take", self._with(s, here, i, w._replace(reply="sent"))
         elif w.reply == "sent":
-            gone = tuple(f"w{j}" for j in (0, 1) if _worker(s.rows, j).status is LeaseStatus.CLOSED)
+            gone = {f"w{j}": 0 for j in (0, 1) if _worker(s.rows, j).status is LeaseStatus.CLOSED}
             commit = verbs.claim(run_of(s.rows), worker=f"w{i}", now=NOW, budget_ms=SLICE, closed=gone)
             left = land(s.rows, commit, 1) if commit is not None else here
             taken = run_of(left.rows) if commit is not None else None

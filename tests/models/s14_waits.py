@@ -123,7 +123,7 @@ class Waits:
     # --- the holder --------------------------------------------------------------------------------
     def _claim(self, s: S) -> Iterator[tuple[str, S]]:
         run = run_of(s.rows)
-        closed = (run.owner,) if run.owner else ()
+        closed = {run.owner: 0} if run.owner else {}
         commit = verbs.claim(run, worker="w", now=at(s.t), budget_ms=SLICE, closed=closed)
         if commit is None:
             return

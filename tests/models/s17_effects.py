@@ -152,7 +152,7 @@ class Effects:
         run, effect, i = run_of(s.rows), _effect(s.rows), s.who + 1
         if i >= len(s.p) or (effect is not None and effect.status is EffectStatus.DONE):
             return
-        closed = (run.owner,) if run.owner else ()
+        closed = {run.owner: 0} if run.owner else {}
         commit = verbs.claim(run, worker=f"w{i}", now=at(s.t), budget_ms=SLICE, closed=closed)
         if commit is not None:
             left = land(s.rows, commit, s.t)

@@ -81,7 +81,7 @@ class Sharing:
 
     def _claim(self, s: S, i: int) -> tuple[str, S]:
         run = run_of(s.rows, RUNS[i])
-        closed = (run.owner,) if run.owner else ()
+        closed = {run.owner: 0} if run.owner else {}
         commit = verbs.claim(run, worker=f"w{i}", now=at(T), budget_ms=SLICE, closed=closed)
         assert commit is not None
         left = land(s.rows, commit, T)

@@ -40,6 +40,9 @@ APPROVAL = Approval(
 )  # fmt: skip
 
 
+DIED = "3 workers died, one after the other"
+
+
 def worker(name: str, *, left: int = 12 * SECOND, renewed: int = 3 * SECOND, lanes: str = "refund@1") -> Worker:
     """A worker whose lease has `left` ms and was renewed so long ago."""
     return Worker("*", name, 4, LeaseStatus.ALIVE, T + left, lanes, "", T - HOUR, T - renewed, "")
@@ -187,8 +190,10 @@ SITUATIONS: dict[str, Seen] = {
         Seen(QUIET, NOW, notes=(note("cancel", "cancel", reason="ordered twice"),), **SERVED)
     ),
     "poisoned": (
-        Seen(flagged(Reason.POISONED, "its holder died 5 times in this visit, the last 3 with nothing beside it"), NOW)
+        Seen(flagged(Reason.POISONED, f"{DIED}, while each held this run and no other"), NOW)
     ),
+    "of a dead worker, in a group": (Seen(waits("worker", "", due_at=T, group_max=40), NOW, **SERVED)),
+    "of a dead worker, alone": (Seen(waits("worker", "", due_at=T, group_max=1, deaths=2), NOW, **SERVED)),
     "node gone": (Seen(flagged(Reason.NODE_GONE, "refund v1 has no node pay any more"), NOW, **SERVED)),
     "completed": (ended(RunStatus.COMPLETED, EventType.FINISHED_WELL, "")),
     "failed": (ended(RunStatus.FAILED, EventType.FAILED, "nothing to refund")),

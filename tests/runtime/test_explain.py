@@ -73,7 +73,11 @@ SENTENCES = {
         "r1 was asked to end by local:bo 3s ago (ordered twice) and first waits until a call can no longer "
         "land, for another 3m, to know the outcome of issue_refund refund/A-17."
     ),
-    "poisoned": "r1 needs a person: its holder died 5 times in this visit, the last 3 with nothing beside it.",
+    "poisoned": "r1 needs a person: 3 workers died, one after the other, while each held this run and no other.",
+    "of a dead worker, in a group": (
+        "r1 is queued since 60m; w-1 serves refund@1 and takes it once it holds at most 39 others."
+    ),
+    "of a dead worker, alone": "r1 is queued since 60m; w-1 serves refund@1 and takes it once it holds no other run.",
     "node gone": "r1 needs a person: refund v1 has no node pay any more.",
     "completed": "r1 completed 3m ago.",
     "failed": "r1 failed 3m ago: nothing to refund.",

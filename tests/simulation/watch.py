@@ -26,6 +26,7 @@ from outlast.core.machine import (
 )
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import REOPENED
+from outlast.core.quarantine import group_of
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -126,6 +127,9 @@ class Watch:
             self.wrong("I12", f"{by.name} moved {new.run}")
         if new.owner == by.name and (old.owner != by.name or new.epoch != old.epoch):
             self._claimed(old, new, now.real)
+            self._together(new)
+        elif by.worker and new.owner == "" and old.owner not in ("", by.name):
+            self._claimed(old, new, now.real)  # queued for any worker: the same conditions
         else:
             self._holds(old, new.run)
             if new.owner == "" and (new.due_at is None or new.due_at > now.real):
@@ -142,6 +146,13 @@ class Watch:
         closed = isinstance(owner, Worker) and owner.status is LeaseStatus.CLOSED
         if not due and not closed:
             self.wrong("I12", f"{new.run} was taken from {old.owner or 'nobody'}, not due and not closed")
+
+    def _together(self, new: Run) -> None:
+        """No worker owns more runs than any of them allows (S-5)."""
+        held = [run for run in self.shelf.owned(new.owner) if run[:2] != new[:2]]
+        groups = [group for run in (*held, new) if (group := group_of(run))]
+        if groups and len(held) + 1 > min(groups):
+            self.wrong("S-5", f"{new.owner} took {new.run} beside {len(held)} others; of a group of {min(groups)}")
 
     def _asleep(self, new: Run, batch: Batch) -> None:
         """It sleeps: nothing that has come for it may be unread (S-1)."""

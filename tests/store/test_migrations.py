@@ -40,6 +40,8 @@ NEW_SINCE_1 = {
     ("run", "deaths"),
     ("run", "ending"),
     ("run", "restored"),
+    ("run", "group_max"),
+    ("worker", "died_holding"),
     ("approval", "again"),
     ("approval", "quorum"),
     ("approval", "votes"),

@@ -74,6 +74,13 @@ def _flagged(data: dict[str, Any]) -> str:
     return f"needs a person: {', '.join(data['reasons'])}: {(data['detail'].splitlines() or [''])[0]}"
 
 
+def _requeued(data: dict[str, Any]) -> str:
+    if not data["held"]:
+        return f"{data['from']} is gone"
+    group = f"; from now on at most {data['group_max']} together" if data["group_max"] else ""
+    return f"{data['from']} died, which held {data['held']} runs{group}"
+
+
 def _answers(data: dict[str, Any]) -> str:
     return ", ".join(f"{a['reason']}: {a['choice']} by {a['by']}" for a in data["answers"])
 
@@ -87,6 +94,7 @@ WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     EventType.FLAGGED: _flagged,
     EventType.ANSWERED: _answers,
     EventType.HANDED_BACK: lambda data: str(data["why"]),
+    EventType.REQUEUED: _requeued,
     EventType.ADMITTED: lambda data: f"slots {data['slots']}",
     EventType.TOLD: lambda data: str(data["text"]),
     EventType.DENIED: lambda data: f"{data['text']} (policy {data['policy_version']})",

@@ -36,8 +36,9 @@ CHECKPOINT_WRITE: Final = 5 * SECOND  # A
 SAFETY: Final = 1.2  # A
 
 # --- poison (S-5) ---------------------------------------------------------------------------
-DEATHS_THEN_ALONE: Final = 2  # a run whose holder died so often is walked alone
-DEATHS_ALONE_MAX: Final = 3  # and only deaths while alone count towards calling a person
+DEATHS_THEN_GROUPS: Final = 2  # a run whose worker died so often is held beside half as many runs as then
+DEATHS_ALONE_MAX: Final = 3  # only deaths of a worker that held this run alone count towards calling a person
+GROUP_PATIENCE: Final = RESUME_TARGET  # before a worker lets other runs go for one that no worker has room for
 
 # --- liveness: calls -------------------------------------------------------------------------------
 QUIET_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air

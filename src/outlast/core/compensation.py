@@ -122,6 +122,7 @@ def compensate(
         ending=json.dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}),
         attention=dump_attention(a for a in attention_of(run) if a.reason in OVERLAY_ONLY),
         deaths=0,
+        group_max=0,
     )
     withdrawn = tuple(w for a in approvals if (w := people.withdraw(a, now)) is not None)
     return Commit((*put, *withdrawn), fence(run, mail=mail), label=f"{run.run} compensate {run.node}#{run.visit}")

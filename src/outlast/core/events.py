@@ -31,6 +31,7 @@ class EventType(StrEnum):
     QUEUED = "dev.outlast.run.queued"
     PARKED = "dev.outlast.run.parked"
     HANDED_BACK = "dev.outlast.run.handed_back"
+    REQUEUED = "dev.outlast.run.requeued"
     FLAGGED = "dev.outlast.run.attention"
     ANSWERED = "dev.outlast.run.answered"
     COMPENSATING = "dev.outlast.run.compensating"

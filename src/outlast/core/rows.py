@@ -55,9 +55,10 @@ class Run(NamedTuple):
     requested_by: str
     correlation_id: str
     trace_id: str
-    deaths: int  # times its holder died since the last advance
+    deaths: int  # times its worker died since the last advance, or since `group_max` last became smaller
     ending: str = ""  # JSON {outcome, reason, by} once it is decided how the run ends and undo goes first; '' before
     restored: int = 0  # generation of the store at which a restore cast doubt on what its ledger lacks; 0 = never
+    group_max: int = 0  # most runs that its worker may hold, this one included; 0 = no limit (S-5)
 
 
 class Event(NamedTuple):
@@ -313,6 +314,7 @@ class Worker(NamedTuple):
     started_at: int
     renewed_at: int
     health: str
+    died_holding: int = 0  # how many runs it owned when its row was closed; 0 = alive, or it stopped as it was told
 
 
 class Writer(NamedTuple):

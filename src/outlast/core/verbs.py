@@ -6,9 +6,11 @@ the run row spends one version, appends at least one event, and says who acted (
 
 import json
 from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Facts
+from types import MappingProxyType
+from typing import Final
 
 from outlast.core.admission import SlotChange, hand_over
-from outlast.core.budget import DEATHS_THEN_ALONE
 from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
@@ -16,7 +18,10 @@ from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.moves import Told, fence, give, move
 from outlast.core.overlay import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.people import withdraw
+from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RUN, SLOT, TOKEN, Approval, Run, Slot, Token, check_run, is_due
+
+NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
 
 
 def moved(commit: Commit) -> Run:
@@ -88,13 +93,12 @@ def claim(
     worker: str,
     now: Instant,
     budget_ms: int,
-    closed: Sequence[str] = (),
-    alone: Sequence[str] = (),
+    closed: Facts[str, int] = NONE_CLOSED,
 ) -> Commit | None:
     """Take a run that is due, or whose owner's row is closed; None when it is neither (S-2).
 
-    An owned run taken so had its holder die or outlast its budget: it is claimed `recovering`. Deaths are counted
-    until the run is walked alone; from then on only those of owners in `alone`, which held nothing beside it (S-5).
+    `closed`: how many runs each owner held when it died; 0 for one that stopped as it was told. The death counts with
+    the claim (S-5). An owned run that is due, and whose owner lives, has outlasted its budget.
     """
     if run.owner == ENDED:
         return None
@@ -103,7 +107,7 @@ def claim(
     data: dict[str, object] = {"worker": worker, "new_epoch": run.epoch + 1}
     if run.owner:
         data["from"] = run.owner
-    died = run.owner in closed and (run.deaths < DEATHS_THEN_ALONE or run.owner in alone)
+    suspicion = after_death(run, closed.get(run.owner, 0))
     return Commit(
         move(
             run,
@@ -116,9 +120,32 @@ def claim(
             due_at=now.real + budget_ms,
             waiting_for="",
             clocks="",
-            deaths=run.deaths + died,
+            deaths=suspicion.deaths,
+            group_max=suspicion.group_max,
         ),
         label=f"{run.run} claim",
+    )
+
+
+def requeue(run: Run, *, now: Instant, closed: Facts[str, int]) -> Commit:
+    """Let any worker take a run whose owner's row is closed, due at once; the death counts as in `claim`."""
+    suspicion = after_death(run, closed[run.owner])
+    waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
+    return Commit(
+        move(
+            run,
+            "requeue",
+            EventType.REQUEUED,
+            now,
+            {"from": run.owner, "held": closed[run.owner], "group_max": suspicion.group_max},
+            epoch=run.epoch + 1,
+            owner="",
+            due_at=now.real,
+            waiting_for=dump_waiting(waiting),
+            deaths=suspicion.deaths,
+            group_max=suspicion.group_max,
+        ),
+        label=f"{run.run} requeue",
     )
 
 
@@ -160,6 +187,7 @@ def advance(
             due_at=now.real + budget_ms,
             visits=compact(visits),
             deaths=0,
+            group_max=0,
             attention=run.attention
             and dump_attention(a for a in attention_of(run) if a.reason is not Reason.VISITS_EXHAUSTED),
             ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,

@@ -42,9 +42,13 @@ def opened(
     )
 
 
-def closed(row: Worker) -> Commit:
-    """Close a worker's row: by itself when it stops, by any other once its lease has expired. It never renews again."""
-    after = row._replace(version=row.version + 1, status=lease_target("close_lease", row.status))
+def closed(row: Worker, died_holding: int = 0) -> Commit:
+    """Close a worker's row: by itself when it stops, by any other once its lease has expired. It never renews again.
+
+    `died_holding`: the runs that it still owns, unless it stopped as it was told; whoever takes them counts the death.
+    """
+    status = lease_target("close_lease", row.status)
+    after = row._replace(version=row.version + 1, status=status, died_holding=died_holding)
     return Commit((Put(WORKER, after, row.version),), label=f"close worker {row.id}")
 
 
@@ -160,9 +164,9 @@ class Heartbeat:
         self._heard = (done.now.real, self._clock.boot())
         self._lease.renewed(submitted, row.lease_until, done.now.real)
 
-    async def close(self) -> None:
+    async def close(self, *, died: bool = False) -> None:
         """Close the row, so that what this worker still held is taken at once: also where a renewal, whose answer never
-        came, made it lose count of its row's versions."""
+        came, made it lose count of its row's versions. `died`: the worker ends without having been told to."""
         self.stop()
         if self._row is None:
             return
@@ -171,7 +175,8 @@ class Heartbeat:
             try:
                 current = await self._store.load(WORKER, (STORE, self._row.id))
                 if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
-                    await self._store.commit(closed(current))
+                    left = len(await self._store.owned(current.id)) if died else 0
+                    await self._store.commit(closed(current, left))
                 return
             except Stale:
                 pass  # a renewal was under way when it was stopped

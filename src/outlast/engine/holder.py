@@ -7,11 +7,12 @@ from typing import Any
 
 from outlast.core.adoption import adopt
 from outlast.core.attention import answered, tripped
-from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_ALONE, HOUR, INLINE_WAIT_MAX, SECOND
+from outlast.core.budget import HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.compensation import Ending, compensate, compensated, must_undo
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason, RunStatus, WaitStatus
 from outlast.core.moves import Told
+from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
@@ -215,9 +216,8 @@ class Holder(Held):
         """A reason not to walk at all: a stop sign, holders that die of this run, rows that contradict (S-5, S-23)."""
         ledger = self.ledger
         run = ledger.run
-        if run.deaths >= DEATHS_THEN_ALONE + DEATHS_ALONE_MAX:
-            alone = f"at last {DEATHS_ALONE_MAX} times with nothing beside it"
-            detail = f"its holder died {run.deaths} times in this visit, {alone}"
+        if is_poisoned(run):
+            detail = f"{run.deaths} workers died, one after the other, while each held this run and no other"
             return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
         if self._taken_over:
             newest = await ledger.store.load(EVENT, (run.tenant, run.run, run.seq))

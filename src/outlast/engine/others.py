@@ -1,11 +1,14 @@
 """The workers beside this one: the rows of those that died are closed, and their runs taken (S-2)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Mapping as Facts
 
 from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import STORE, WORKER, Worker
+from outlast.core.quarantine import makes_room
+from outlast.core.rows import STORE, WORKER, Run, Worker
 from outlast.engine.heartbeat import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store
@@ -24,11 +27,12 @@ class Others:
         live: Liveness,
         budget_ms: int,
         *,
-        take: Callable[[tuple[str, ...], tuple[str, ...]], Awaitable[int]],
+        take: Callable[[Facts[str, int | None]], Awaitable[int]],
         counters: Counters,
         outage: Outage,
     ) -> None:
-        """`take` claims runs of the dead workers it is given, of the second ones one at a time; it answers how many."""
+        """`take` moves the runs of these workers, and answers how many. Each comes with the number of runs that it held
+        when it died: 0 if it stopped as it was told, None if it lives; then only its overdue runs are taken."""
         self._worker = worker
         self._store = store
         self._clock = clock
@@ -38,60 +42,82 @@ class Others:
         self._counters = counters
         self._outage = outage
         self._heard: dict[str, int] = {}
+        self._alive: tuple[Worker, ...] = ()
+        self._overdue: set[str] = set()  # owners of runs that are due; a look says whether they live
+        self._asked = asyncio.Event()
 
     def last_heard(self, worker: str) -> int:
         """The store's real time when a worker whose row was closed here was last heard of; 0: it was closed
         elsewhere."""
         return self._heard.get(worker, 0)
 
+    def look_at(self, owners: set[str]) -> None:
+        """Look soon whether these owners live: runs of theirs are due."""
+        if owners:
+            self._overdue |= owners
+            self._asked.set()
+
+    def leaves_room_to_us(self, run: Run) -> bool:
+        """True if this worker is the one that lets its other runs go for a run that fits nowhere (S-5)."""
+        serving = [worker.id for worker in self._alive if run.lane in worker.lanes.split()]
+        return makes_room(run, serving) in ("", self._worker)
+
     async def watch(self) -> None:
         """Close the rows of workers whose lease has expired, at the moment it expires, and take their runs."""
         while True:
             wait = self._live.heartbeat_every
+            self._asked.clear()
             try:
                 wait = min(wait, await self._look())
             except StoreError as error:
                 self._outage.met("cannot see to other workers", error)
-            await self._clock.sleep(max(wait, 1))
+            await self._sleep(max(wait, 1))
+
+    async def _sleep(self, ms: int) -> None:
+        sleeper = asyncio.ensure_future(self._clock.sleep(ms))
+        asked = asyncio.ensure_future(self._asked.wait())
+        try:
+            await asyncio.wait([sleeper, asked], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            asked.cancel()
 
     async def _look(self) -> int:
         """Close what has expired and take over its runs; answers the ms until the next lease may expire."""
         rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
         self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}  # the rest is forgotten
         now = (await self._store.now()).real
-        next_ms = self._live.heartbeat_every
-        dead: list[str] = []
-        alone: list[str] = []
+        self._alive = tuple(row for row in rows if row.status is LeaseStatus.ALIVE and row.lease_until > now)
+        next_ms = min([self._live.heartbeat_every, *(row.lease_until - now for row in self._alive)])
+        overdue, self._overdue = self._overdue, set()
+        owners: dict[str, int | None] = dict.fromkeys(overdue - {row.id for row in rows}, 0)
         for row in rows:
-            if row.id == self._worker:
-                continue
             if row.status is LeaseStatus.CLOSED:
-                if row.lease_until + self._budget_ms > now:  # what it owned is due by itself after that
-                    dead.append(row.id)
-            elif row.lease_until <= now:
+                if row.lease_until + self._budget_ms > now or row.id in overdue:  # later its runs are due by themselves
+                    owners[row.id] = row.died_holding
+            elif row.lease_until <= now and row.id != self._worker:
                 held = len(await self._store.owned(row.id))
-                if await self._close(row):
-                    dead.append(row.id)
-                    alone += [row.id] if held == 1 else []
-            else:
-                next_ms = min(next_ms, row.lease_until - now)
-        await self._take_over(dead, alone)
+                if await self._close(row, held):
+                    owners[row.id] = held
+            elif row.id in overdue:
+                owners[row.id] = None
+        await self._take_over(owners)
         return next_ms
 
-    async def _close(self, row: Worker) -> bool:
+    async def _close(self, row: Worker, held: int) -> bool:
         """False: it has renewed, or another worker was faster."""
         try:
-            await self._store.commit(closed(row))
+            await self._store.commit(closed(row, held))
         except StoreError:
             self._counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
             return False
         self._heard[row.id] = row.renewed_at
         return True
 
-    async def _take_over(self, dead: list[str], alone: list[str]) -> None:
-        orphaned = tuple([owner for owner in dead if await self._store.owned(owner)])
+    async def _take_over(self, owners: Facts[str, int | None]) -> None:
+        orphaned = {owner: held for owner, held in owners.items() if await self._store.owned(owner)}
         try:
-            while orphaned and await self._take(orphaned, tuple(alone)):
+            while orphaned and await self._take(orphaned):
                 pass
         except StoreError:
             self._counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)

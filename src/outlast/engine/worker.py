@@ -8,7 +8,6 @@ from typing import Any
 
 from outlast.core.budget import (
     CHANGE_POLL,
-    DEATHS_THEN_ALONE,
     FILE_CHECK,
     IDLE_LOOK,
     KEPT_LOOK,
@@ -19,10 +18,10 @@ from outlast.core.budget import (
     execution_budget,
 )
 from outlast.core.clock import Clock
-from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.generation import GENERATION
+from outlast.core.quarantine import Group, group_of
 from outlast.core.rows import META, Row, Run
-from outlast.core.verbs import claim, hand_back, moved
+from outlast.core.verbs import hand_back
 from outlast.engine import slots, topologies
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
@@ -38,10 +37,11 @@ from outlast.engine.orphans import Orphans
 from outlast.engine.others import Others
 from outlast.engine.places import Places
 from outlast.engine.pool import DaemonPool
+from outlast.engine.taking import NO_OWNERS, Owners, Taker, Taking
 from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
 from outlast.engine.walk import Surroundings
-from outlast.errors import StoreError, StoreReplaced, restored
+from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
 from outlast.telemetry import Counters, Watch
@@ -99,6 +99,7 @@ class WorkerProcess:
         self._concurrency = concurrency
         self._places = Places(concurrency, clock)
         self._keeps = False  # a place is free, and kept from those whose runs are due
+        self._passed = 0  # runs that the last take left: the next one looks beyond them
         self._name = name
         self._threads = threads
         self._pool = DaemonPool(concurrency)
@@ -119,13 +120,14 @@ class WorkerProcess:
         self._forgetting = Forgetting(store, clock)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = self._surroundings(chance)
-        self._lonely: Ledger | None = None  # a run whose holders died too often, until nothing is held beside it
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._alone: tuple[str, str] | None = None
+        self._grouped: dict[tuple[str, str], Ledger] = {}  # held runs whose workers died too often
+        self._makes_room: Run | None = None  # due, and its group is smaller than what is held: taken before others
         self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
         self._draining = False
-        self._taking = 0
+        self._taking = asyncio.Lock()
+        self._unwalked: dict[tuple[str, str], int] = {}  # owned, perhaps: an answer was lost; each with its group
         self.generation: Row | None = None  # of the store, as it was when this worker began
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
         self.estranged: StoreReplaced | None = None  # its store is gone: this process must not go on
@@ -216,12 +218,10 @@ class WorkerProcess:
             await asyncio.wait(tasks, timeout=0 if gone else self.live.drain_grace / SECOND)
         for task in self._holders.values():
             task.cancel()
-        if self._lonely is not None:  # never begun: no death of ours is its doing
-            await self._give_back([self._lonely.run], "the worker drains")
         await self._notices.flush()
         await self._around.throttle.close()
         if not self.estranged:  # what it finds there now is another store's
-            await self._heartbeat.close()
+            await self._heartbeat.close(died=not self._draining)
         self._pool.close()
 
     # --- taking --------------------------------------------------------------------------------------
@@ -233,13 +233,12 @@ class WorkerProcess:
         """Take what is due; sleep until something may be."""
         self._wake.clear()
         try:
-            if self._is_lonely():
-                await self._wake.wait()
-                return
-            taken = await self._take(())
-            free = self._concurrency - len(self._holders)
-            if free > 0 and taken < min(free, TAKE_MAX):
-                if self._keeps:
+            taken = await self._take()
+            free = self._group().free
+            if self._makes_room is not None or (free <= 0 and self._grouped):
+                await self._sleep(None, KEPT_LOOK)  # a group may be over before any of its runs is let go
+            elif free > 0 and taken < min(free, TAKE_MAX):
+                if self._keeps or self._passed:
                     await self._sleep(None, KEPT_LOOK)
                 else:
                     await self._sleep(await self._store.next_due(self._lanes()))
@@ -261,89 +260,67 @@ class WorkerProcess:
             for task in pending:
                 task.cancel()
 
-    async def _take(self, owners: tuple[str, ...], alone: tuple[str, ...] = ()) -> int:
-        """Claim due runs, or those of closed workers, and begin to hold them. Answers how many.
+    def _group(self) -> Group:
+        """What is held at this moment, as the places of one take."""
+        groups = [*(group_of(ledger.run) for ledger in self._grouped.values()), *self._unwalked.values()]
+        return Group(len(self._holders) + len(self._unwalked), self._concurrency, groups)
 
-        `alone`: those of the owners that held one run when they died. Of runs that must be walked alone one is taken.
+    async def _take(self, owners: Owners = NO_OWNERS) -> int:
+        """Claim due runs, or those of these owners, and begin to hold them. Return how many runs were moved.
+
+        `owners`: see Others. A run of a dead worker that has no place here is queued for any worker.
         """
-        free = self._concurrency - len(self._holders)
-        if free <= 0 or self._draining or self._lease.lost or self._is_lonely():
-            return 0
-        lonely: list[str] = []
-        before: dict[tuple[str, str], Run] = {}  # where somebody watches: each run as it was when it was claimed
-        lanes = self._lanes()
-        room = self._places.among(self._holders)
-
-        def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
-            key = (run.tenant, run.run)
-            if key in self._holders:  # just given back: looked for again once its holder is gone
-                self._declined.add(key)
-                return None
-            if run.lane not in lanes:  # of a dead worker that served more than we do
-                return None
-            if not owners and not room.has(key):
-                return None
-            commit = claim(run, worker=self.id, now=now, budget_ms=self.budget.ms, closed=owners, alone=alone)
-            if self._watch is not None:
-                before[key] = run
-            if commit is not None and moved(commit).deaths >= DEATHS_THEN_ALONE:
-                if lonely:
-                    return None
-                lonely.append(run.run)
-            return commit
-
-        self._taking += 1
-        try:
-            most = min(free, TAKE_OVER_MAX if owners else TAKE_MAX)
-            n = most + len(self._declined)  # what is declined takes nobody's place
-            runs = await self._store.take(lanes, n, step, owners=owners, held=room.held)
-            self._keeps = room.refused
-            rows = await self._store.run_rows([(run.tenant, run.run) for run in runs])
-        finally:
-            self._taking -= 1
-        taken = [each for run, each in zip(runs, rows, strict=True) if each is not None and each.run.epoch == run.epoch]
-        for each in sorted(taken, key=lambda rows: rows.run.deaths >= DEATHS_THEN_ALONE):  # the lonely one comes last
+        async with self._taking:
+            group = self._group()
+            if self._draining or self._lease.lost or not (owners or group.free):
+                return 0
+            lanes, room = self._lanes(), self._places.among(self._holders)
+            taker = Taker(self.id, self.budget.ms, lanes, self._holders, self._declined, self._others.leaves_room_to_us)
+            taking = Taking(taker, owners, group, room, self._makes_room)
+            most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + min(self._passed, TAKE_OVER_MAX)
+            try:
+                runs = await self._store.take(lanes, most, taking.step, owners=tuple(owners), held=room.held)
+            except Uncertain:
+                self._unwalked |= group.given
+                raise
+            if not owners:
+                self._keeps, self._passed = room.refused, taking.passed
+            self._makes_room = taking.makes_room
+            self._others.look_at(taking.overdue)
+            ours = [run for run in runs if run.owner == self.id]
+            self._unwalked |= {(run.tenant, run.run): group_of(run) for run in ours}
+            rows = await self._store.run_rows([(run.tenant, run.run) for run in ours])
+        for run, each in zip(ours, rows, strict=True):
+            self._unwalked.pop((run.tenant, run.run), None)
+            if each is None or each.run.epoch != run.epoch:
+                continue
             ledger = Ledger(self._store, each, self._clock, self._watch)
             if self._watch is not None:
-                was = before[each.run.tenant, each.run.run]
+                was = taking.before[each.run.tenant, each.run.run]
                 self._watch.held(was, ledger, self._others.last_heard(was.owner))
-            self._begin(ledger)
+            self._hold(ledger)
         return len(runs)
-
-    def _begin(self, ledger: Ledger) -> None:
-        """Hold it now, or, if it may kill its holder, once nothing else is held (S-5)."""
-        if ledger.run.deaths < DEATHS_THEN_ALONE:
-            self._hold(ledger)
-        else:
-            self._lonely = ledger
-            self._hold_alone()
-
-    def _is_lonely(self) -> bool:
-        return self._lonely is not None or self._alone is not None
-
-    def _hold_alone(self) -> None:
-        if self._lonely is not None and not self._holders and not self._draining:
-            ledger, self._lonely = self._lonely, None
-            self._alone = (ledger.run.tenant, ledger.run.run)
-            self._hold(ledger)
 
     def _hold(self, ledger: Ledger) -> None:
         key = (ledger.run.tenant, ledger.run.run)
         holder = Holder(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
         task = asyncio.create_task(holder.hold())
         self._holders[key] = task
+        if ledger.run.group_max:
+            self._grouped[key] = ledger
         self._places.walks(key[0])
-        task.add_done_callback(lambda _: self._let_go(key))
+        task.add_done_callback(lambda _: self._let_go(ledger))
 
-    def _let_go(self, key: tuple[str, str]) -> None:
+    def _let_go(self, ledger: Ledger) -> None:
+        key = (ledger.run.tenant, ledger.run.run)
         self._holders.pop(key, None)
+        if ledger.run.owner == self.id:  # its holder did not hear who owns it now
+            self._unwalked[key] = group_of(ledger.run)
+        was_grouped = self._grouped.pop(key, None) is not None
         if self._watch is not None:
             self._watch.let_go(key)
-        if key == self._alone:
-            self._alone = None
-            self._wake.set()
-        self._hold_alone()
-        if self._concurrency - len(self._holders) == 1 or self._draining or self._keeps or key in self._declined:
+        waited_for = was_grouped or self._keeps or self._passed or key in self._declined
+        if self._concurrency - len(self._holders) == 1 or self._draining or waited_for:
             self._declined.discard(key)
             self._wake.set()
 
@@ -394,24 +371,19 @@ class WorkerProcess:
 
     async def _compare(self) -> None:
         """Give back what the store says is ours and nobody here walks: a claim whose reply was lost (S-2)."""
-        if self._take_is_open():
+        if self._taking.locked():
             return
-        mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
-        walked = set(self._holders)
-        if self._lonely is not None:
-            walked.add((self._lonely.run.tenant, self._lonely.run.run))
-        if self._take_is_open():
-            return
-        await self._give_back([run for run in mine if (run.tenant, run.run) not in walked], "nobody walked it")
-
-    async def _give_back(self, runs: Sequence[Run], why: str) -> None:
-        """Give back runs as their rows were read, due at once."""
-        for run in runs:
-            try:
-                now, mapping = await self._store.now(), self._store.mapping()
-                await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why=why))
-            except StoreError:
-                pass  # it has moved on: somebody else holds it
-
-    def _take_is_open(self) -> bool:
-        return self._taking > 0
+        async with self._taking:
+            unwalked = tuple(self._unwalked)
+            mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
+            for run in [run for run in mine if (run.tenant, run.run) not in self._holders]:
+                try:
+                    now, mapping = await self._store.now(), self._store.mapping()
+                    why = "nobody walked it"
+                    await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why=why))
+                except StoreError:
+                    pass  # it has moved on: somebody else holds it
+            for key in unwalked:
+                self._unwalked.pop(key, None)
+        if unwalked:
+            self._wake.set()

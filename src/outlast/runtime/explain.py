@@ -18,7 +18,7 @@ from outlast.core.rows import Effect, Worker, is_over
 from outlast.runtime.answers import Way, until_of, ways_of
 from outlast.runtime.explain_undo import undoing_part
 from outlast.runtime.explain_waits import waiting_part
-from outlast.runtime.seen import START_WORKER, Explanation, Part, Seen, first_line, start_one, taker_text
+from outlast.runtime.seen import START_WORKER, Explanation, Part, Seen, first_line, group_text, start_one, taker_text
 from outlast.runtime.views import ENDINGS, TAKEN, evidence_view
 from outlast.runtime.words import is_alive, is_held, late_words
 
@@ -37,6 +37,8 @@ def explain(seen: Seen) -> Explanation:
         clause = f"{_overlay(seen, entry)}{'; it' if stops else ' and goes on: it'} {clause}"
         unblock += [way.command for way in ways_of(run, entry)]
     facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "nobody")]
+    if not is_over(run) and (group := group_text(run)):
+        facts.append(("group", group))
     if part.since:
         facts.append(("since", seen.instant(part.since)))
     if part.until:

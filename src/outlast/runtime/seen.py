@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from outlast.core.budget import DEATHS_ALONE_MAX
 from outlast.core.commit import Instant
 from outlast.core.events import iso
+from outlast.core.quarantine import ALONE, group_of
 from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Note, Run, Slot, Wait, Worker
 from outlast.runtime.spans import span
 from outlast.runtime.words import is_alive
@@ -94,7 +96,24 @@ START_WORKER = "outlast worker MODULE"
 def taker_text(seen: Seen) -> str:
     """Who takes the run, in a clause: a live worker by its id, or nobody."""
     takers = seen.takers()
-    return f"{takers[0].id} takes it" if takers else f"no live worker serves {seen.run.lane}"
+    return f"{takers[0].id} takes it{room_text(seen.run)}" if takers else f"no live worker serves {seen.run.lane}"
+
+
+def room_text(run: Run) -> str:
+    """The condition under which a worker takes a run of a small group; '' for other runs (S-5)."""
+    group = group_of(run)
+    if not group:
+        return ""
+    return " once it holds no other run" if group == ALONE else f" once it holds at most {group - 1} others"
+
+
+def group_text(run: Run) -> str:
+    """Why a run is executed alone, or in a group of a certain size; '' for other runs (S-5)."""
+    if not run.group_max:
+        return ""
+    how = "alone" if run.group_max == ALONE else f"with at most {run.group_max - 1} other runs"
+    counted = f"; {run.deaths} of {DEATHS_ALONE_MAX} deaths alone" if run.group_max == ALONE else ""
+    return f"executed {how} until it advances, because workers that held it died{counted}"
 
 
 def start_one(seen: Seen) -> tuple[str, ...]:

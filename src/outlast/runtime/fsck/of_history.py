@@ -21,6 +21,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.CHECKPOINT: ("advance",),
     EventType.PARKED: ("park", "retry", "quiet"),
     EventType.HANDED_BACK: ("hand_back",),
+    EventType.REQUEUED: ("requeue",),
     EventType.FLAGGED: ("flag",),
     EventType.COMPENSATING: ("compensate",),
     EventType.ADOPTED: ("adopt",),
