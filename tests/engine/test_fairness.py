@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.budget import KEPT_LOOK
+from outlast.core.budget import KEPT_LOOK, Liveness
 from outlast.engine import commands
 from outlast.engine.worker import WorkerProcess
 from outlast.flow import Context, Workflow
@@ -145,7 +145,7 @@ async def test_the_last_places_are_kept_for_whoever_holds_less_than_a_share(worl
     flow = one_node(body)
     for n in range(60):
         await world.start(flow, f"a{n:02}", tenant="acme")
-    world.worker(flow, concurrency=20)
+    world.worker(flow, concurrency=20, live=Liveness(attempt_timeout=10 * MINUTE))  # a budget beyond all that follows
     await world.settle()
     assert held() == {"acme": 20}, "a tenant that is alone has all of them"
     await world.start(flow, "g1", tenant="globex")

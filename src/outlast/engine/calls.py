@@ -53,6 +53,7 @@ class Caller:
         self._clock = clock
         self._pool = pool
         self._traces = traces
+        self.under_way: dict[asyncio.Task[Any], asyncio.Timeout] = {}  # by the task that awaits the call
 
     async def attempt(self, attempt: Attempt) -> Outcome:
         """Make one attempt of a write and judge how it ended; never raises but for cancellation.
@@ -111,12 +112,15 @@ class Caller:
         self, attempt: Attempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
     ) -> Any:
         """Run the reconcile of a call with what `this_call()` answers for it; `evidence` is all there is of it."""
+        task = asyncio.current_task()
+        assert task is not None
         token = current_call.set(replace(self._call(attempt), reconciling=True, evidence=tuple(evidence)))
         try:
             with self._span(attempt, asks=True):
-                async with asyncio.timeout(attempt.timeout_ms / 1000):
+                async with asyncio.timeout(attempt.timeout_ms / 1000) as self.under_way[task]:
                     return await fn(*attempt.args, **attempt.kwargs)
         finally:
+            self.under_way.pop(task, None)
             current_call.reset(token)
 
     async def _run(self, attempt: Attempt) -> Any:
@@ -124,8 +128,13 @@ class Caller:
         point("call:before", (attempt.label,))
         if callee.is_async:
             self._check(attempt.permit)
-            async with asyncio.timeout(attempt.timeout_ms / 1000):
-                value = await callee.fn(*attempt.args, **attempt.kwargs)
+            task = asyncio.current_task()
+            assert task is not None
+            try:
+                async with asyncio.timeout(attempt.timeout_ms / 1000) as self.under_way[task]:
+                    value = await callee.fn(*attempt.args, **attempt.kwargs)
+            finally:
+                self.under_way.pop(task, None)
         else:
             value = await self._in_thread(attempt)
         point("call:after", (attempt.label,))

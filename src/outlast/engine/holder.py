@@ -52,6 +52,7 @@ class Holder(Held):
     ) -> None:
         super().__init__(ledger, reader_of(workflows, ledger.run), around)
         self._workflows = workflows
+        self.walk: Walk | None = None  # the latest
         self._fits = False  # what the run stands on was compared with the code, once for this claim
         self._budget_ms = budget_ms
         self._draining = draining
@@ -185,7 +186,7 @@ class Holder(Held):
     # --- walking -----------------------------------------------------------------------------------
     async def _walk(self, node: Node, way: WalkOn, kept: bytes) -> bool:
         ledger = self.ledger
-        walk = Walk(ledger, self._workflow, self._around)
+        walk = self.walk = Walk(ledger, self._workflow, self._around)
         if (stop := await self._stopped()) is not None:
             return await stop
         try:
@@ -384,7 +385,7 @@ class Holder(Held):
     async def _unwind(self, ending: Ending, told: tuple[Told, ...]) -> bool:
         """What is open settles, what is to be undone is undone, and one commit ends the run."""
         ledger = self.ledger
-        walk = Walk(ledger, self._workflow, self._around)
+        walk = self.walk = Walk(ledger, self._workflow, self._around)
         verdict = await walk.run(lambda: unwind(walk, self._draining), f"the end of {ledger.run.run}")
         if isinstance(verdict, Raised):
             return await self._exception(verdict.error, told)

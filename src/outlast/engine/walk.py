@@ -26,6 +26,7 @@ from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import walking
+from outlast.flow.source import place
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.watch import Watch
 
@@ -84,7 +85,9 @@ class Walk:
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._hung: set[asyncio.Future[Any]] = set()
-        self._stirs = 0
+        self._body: asyncio.Task[Any] | None = None
+        self._left_behind: set[asyncio.Task[None]] = set()
+        self.stirs = 0  # ctx calls begun or answered
         self._signal = self._loop.create_future()
 
     def last_instant(self) -> int:
@@ -148,7 +151,7 @@ class Walk:
 
     def stir(self) -> None:
         """A ctx call began or was answered: a runner that waits for rest, or for calls to settle, looks anew."""
-        self._stirs += 1
+        self.stirs += 1
         if self._parked or self.closing:
             self._wake()
 
@@ -205,6 +208,12 @@ class Walk:
                 self.break_off(RaisedByCode(raised))
             else:
                 error = as_exception(raised)
+        if not self.is_left_behind():
+            self._land(ident, value, error, resolved=resolved)
+        if stops is not None:
+            raise stops
+
+    def _land(self, ident: EffectKey, value: Any, error: Exception | None, *, resolved: bool = True) -> None:
         waiters = self.flights.pop(ident).waiters
         self.stir()
         for mine in waiters:
@@ -216,15 +225,31 @@ class Walk:
                 mine.set_exception(error)
             else:
                 mine.set_result(value)
-        if stops is not None:
-            raise stops
+
+    def leave_behind(self, ident: EffectKey, error: Exception) -> None:
+        """Go on without a call that does not end: its awaiters get `error`; its own answer changes nothing any more."""
+        self._left_behind.add(self.flights[ident].task)
+        self._land(ident, None, error)
+
+    def is_left_behind(self) -> bool:
+        """True in a call that the walk goes on without."""
+        return bool(self._left_behind) and asyncio.current_task() in self._left_behind
+
+    def waits_at(self) -> str:
+        """Return the file and line of the node where its body waits."""
+        coro: Any = self._body.get_coro() if self._body is not None else None
+        while (frame := getattr(coro, "cr_frame", None)) is not None:
+            if not frame.f_globals.get("__name__", "").startswith("outlast."):  # the engine's own are around it
+                return place(frame.f_code.co_filename, frame.f_lineno)
+            coro = coro.cr_await
+        return "an await of the engine"
 
     # --- running ------------------------------------------------------------------------------------
     async def run(self, body: Callable[[], Awaitable[Any]], title: str) -> Verdict:
         """Walk until the verdict is known. Raises Lost when the run is no longer ours."""
         context = contextvars.copy_context()
         context.run(walking.set, title)
-        task = self._loop.create_task(self._to_its_end(body), context=context)
+        task = self._body = self._loop.create_task(self._to_its_end(body), context=context)
         while not task.done() and not self.closing:
             if self._parked and not self.flights and await self._at_rest(task):
                 self.close()
@@ -252,17 +277,17 @@ class Walk:
 
     async def _at_rest(self, task: asyncio.Task[Any]) -> bool:
         """Can no task of the walk run on? Some turns of the loop without a stir, and a second for foreign awaits."""
-        before = self._stirs
+        before = self.stirs
         for _ in range(TURNS):
             await asyncio.sleep(0)
-            if self._stirs != before:
+            if self.stirs != before:
                 return False
-        if self._stirs != before or self.flights or task.done() or self.closing:
+        if self.stirs != before or self.flights or task.done() or self.closing:
             return False
         if self._only_hangs(task, 0):
             return True
         await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        return self._stirs == before and not self.flights and not task.done() and not self.closing
+        return self.stirs == before and not self.flights and not task.done() and not self.closing
 
     def _only_hangs(self, waiter: Any, depth: int) -> bool:
         """Does this task or future wait for nothing but awaits of ours that never resolve?"""

@@ -35,6 +35,7 @@ from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
 from outlast.engine.orphans import Orphans
 from outlast.engine.others import Others
+from outlast.engine.overrun import Overruns
 from outlast.engine.places import Places
 from outlast.engine.pool import DaemonPool
 from outlast.engine.taking import NO_OWNERS, Owners, Taker, Taking
@@ -118,6 +119,7 @@ class WorkerProcess:
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
         self._forgetting = Forgetting(store, clock)
+        self._overruns = Overruns(store, clock, self._lease, self.live, self.budget.ms)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = self._surroundings(chance)
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -308,6 +310,7 @@ class WorkerProcess:
         self._holders[key] = task
         if ledger.run.group_max:
             self._grouped[key] = ledger
+        self._overruns.watch(task, holder)
         self._places.walks(key[0])
         task.add_done_callback(lambda _: self._let_go(ledger))
 
@@ -348,6 +351,7 @@ class WorkerProcess:
                     return
                 await self._holds.refresh()
                 await self._compare()
+                await self._overruns.look()
                 await self._orphans.refresh()
                 if self._orphans.lanes:
                     self._wake.set()

@@ -1,5 +1,6 @@
 """One write: intent, last-instant check, call, record, and how a doubt of it is settled (S-4, S-17)."""
 
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from outlast.engine.throttle import Place
 from outlast.engine.user_code import as_exception, text_of
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Unresolved, Walk
-from outlast.errors import LimitExceeded, NotStorable
+from outlast.errors import LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
 from outlast.flow.declared import Repeat
@@ -253,6 +254,9 @@ class Write:
             outcome = await self._make(effect)
         finally:
             self._leave()
+        if self.walk.is_left_behind():
+            await self._testify(effect, outcome)
+            raise Unresolved
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
             effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
         breakers, run, provider = self.walk.around.breakers, self.ledger.run, self.callee.provider
@@ -262,6 +266,15 @@ class Write:
         elif not breakers.is_calm(run.tenant, provider, outcome):
             self._watches = await breakers.heard(run.tenant, provider, run.run, outcome)
         return outcome, effect
+
+    async def _testify(self, effect: Effect, outcome: Outcome) -> None:
+        """Keep the answer of a call that ended after the walk went on without it, as evidence (S-10)."""
+        if not isinstance(outcome, Answered):
+            return
+        with suppress(StoreError, NotStorable, LimitExceeded):
+            response = self.callee.response_codec.dump(outcome.value).decode()
+            answer = {"status": EffectStatus.DONE.value, "error": "", "response": response}
+            await self.ledger.store.commit(moves.testify(effect, answer, self.ledger.now))
 
     async def _make(self, effect: Effect) -> Outcome:
         """The call itself."""
@@ -468,7 +481,10 @@ class Write:
         return Next.CALL
 
     async def _ask_receiver(self, effect: Effect) -> Found[Any] | NotFound | CannotTell:
-        return await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+        answer = await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+        if self.walk.is_left_behind():
+            raise Unresolved
+        return answer
 
     def _settle(self, effect: Effect, found: Found[Any]) -> Any:
         codec = self.callee.response_codec
