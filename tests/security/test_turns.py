@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -45,21 +46,58 @@ def test_a_tenant_has_so_many_turns_and_another_has_its_own(monkeypatch: pytest.
     asyncio.run(story())
 
 
+def body(size: int) -> Callable[[], Awaitable[int]]:
+    """A body of this size, read at once."""
+
+    async def read() -> int:
+        return size
+
+    return read
+
+
+def test_a_tenant_that_sends_its_bodies_slowly_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request counts from before its body: a tenant held every connection with bodies that did not come."""
+    monkeypatch.setattr(module, "AT_ONCE", 2)
+
+    async def story() -> None:
+        turns, come = Turns(3), asyncio.Event()
+
+        async def slow() -> int:
+            await come.wait()
+            return 1
+
+        async def one() -> None:
+            async with turns.of("acme", slow):
+                pass
+
+        tasks = [asyncio.create_task(one()) for _ in range(5)]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy):
+            await one()
+        async with turns.of("globex", body(1)):
+            pass
+        come.set()
+        await asyncio.gather(*tasks)
+        assert not turns._tenants
+
+    asyncio.run(story())
+
+
 def test_large_bodies_of_a_tenant_wait_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand of a megabyte each would be a gigabyte of one tenant; one that is too large alone is no flood."""
     monkeypatch.setattr(module, "BODIES_BYTES", 10)
 
     async def story() -> None:
         turns = Turns()
-        async with turns.of("acme", 6):
+        async with turns.of("acme", body(6)):
             with pytest.raises(Busy):
-                async with turns.of("acme", 5):
+                async with turns.of("acme", body(5)):
                     pass
-            async with turns.of("acme", 4), turns.of("globex", 10), turns.of("acme"):
+            async with turns.of("acme", body(4)), turns.of("globex", body(10)), turns.of("acme"):
                 pass
-            async with turns.of("acme", 4):
+            async with turns.of("acme", body(4)):
                 pass
-        async with turns.of("acme", 11):
+        async with turns.of("acme", body(11)):
             pass
         assert not turns._tenants
 

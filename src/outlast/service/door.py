@@ -44,8 +44,7 @@ class Door(APIRoute):
             async def write() -> Response:
                 permit(principal, operation)
                 _check_query(request, takes)
-                size = await read_body(request, house.bounds)
-                async with house.turns.of(principal.tenant, size):
+                async with house.turns.of(principal.tenant, lambda: read_body(request, house.bounds)):
                     parse_body(request)
                     key = request.headers.get(KEY)
                     if key is None:

@@ -1,7 +1,7 @@
 """How many requests of one tenant are carried out at once: its others wait in turn, those of other tenants do not."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,25 +34,40 @@ class Turns:
         self._tenants: dict[str, _Tenant] = {}
 
     @asynccontextmanager
-    async def of(self, tenant: str, body_bytes: int = 0) -> AsyncIterator[None]:
-        """Wait for this tenant's turn. Raises Busy, at once: too many of its requests wait already, or too much."""
+    async def of(self, tenant: str, body: Callable[[], Awaitable[int]] | None = None) -> AsyncIterator[None]:
+        """Wait for this tenant's turn. `body` reads a body and returns its size; a request counts from before that.
+
+        Raises Busy at once if too many requests or too large bodies of this tenant are under way already.
+        """
         known = self._tenants.setdefault(tenant, _Tenant())
-        waiting = min(self._most, WAITING)
-        if known.here >= AT_ONCE + waiting or (known.here and known.bytes + body_bytes > BODIES_BYTES):
-            raise Busy(
-                "too many requests of this tenant are under way",
-                f"{AT_ONCE} are carried out at once, and {waiting:,} wait, of {BODIES_BYTES:,} bytes together; "
-                "nothing of this one was done",
-                "send it again later, and fewer at once",
-                retry_after_s=RETRY_AFTER_S,
-            )
+        if known.here >= AT_ONCE + self._waiting:
+            raise self._busy()
         known.here += 1
-        known.bytes += body_bytes
+        size = 0
         try:
+            if body is not None:
+                size = await body()
+                if known.here > 1 and known.bytes + size > BODIES_BYTES:
+                    size = 0
+                    raise self._busy()
+                known.bytes += size
             async with known.free:
                 yield
         finally:
             known.here -= 1
-            known.bytes -= body_bytes
+            known.bytes -= size
             if not known.here:
                 self._tenants.pop(tenant, None)
+
+    @property
+    def _waiting(self) -> int:
+        return min(self._most, WAITING)
+
+    def _busy(self) -> Busy:
+        return Busy(
+            "too many requests of this tenant are under way",
+            f"{AT_ONCE} are carried out at once, and {self._waiting:,} wait, of {BODIES_BYTES:,} bytes together; "
+            "nothing of this one was done",
+            "send it again later, and fewer at once",
+            retry_after_s=RETRY_AFTER_S,
+        )
