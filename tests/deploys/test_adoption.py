@@ -1,12 +1,13 @@
 """Runs that go over: never from a worker that has their code, by a migration or a person, once (S-22)."""
 
+import json
 from typing import Any, Literal
 
 import pytest
 
 from outlast.core.adoption import ask_for
 from outlast.core.machine import Reason
-from outlast.core.rows import STORE, TOPOLOGY, Topology
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Topology
 from outlast.flow import Context, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, write
 
@@ -91,6 +92,55 @@ async def test_a_migration_that_raises_changes_nothing_and_adopt_tries_it_anew(w
     await world.pass_(MINUTE)
     assert (world.status(), world.run().lane) == ("completed", "flow@2")
     assert world.outcome()["n"] == 7
+
+
+async def stranded(world: World) -> tuple[Workflow[State], Workflow[State]]:
+    """A run of version 1 that a worker of version 2 cannot take: no migration leads there."""
+    order = write(Receiver())
+    old, new = version(1, order), version(2, order)
+    await waiting(world, old)
+    await world.off_duty()
+    world.worker(new)
+    await world.signal("go")
+    await world.pass_(MINUTE)
+    assert world.reasons() == ["stranded_version"]
+    return old, new
+
+
+@pytest.mark.req("RUN-8")
+async def test_a_stranded_run_goes_on_once_a_worker_of_its_version_is_back(world: World) -> None:
+    """Nobody answers; the history says why it went on."""
+    old, _ = await stranded(world)
+    world.worker(old)
+    await world.pass_(SECOND)
+    assert (world.status(), world.run().lane, world.reasons()) == ("completed", "flow@1", [])
+    said = next(json.loads(e.body)["data"] for e in world.events() if e.type.endswith("answered"))
+    (answer,) = said["answers"]
+    assert (answer["by"], answer["text"]) == ("outlast", "a worker serves flow@1 again")
+
+
+@pytest.mark.req("RUN-8")
+async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_too(world: World) -> None:
+    """The worker of version 2 had not heard of it yet: it is looked for once more after a heartbeat window."""
+    old, _ = await stranded(world)
+    kept = world.run()
+    world.core.shelf.put(RUN, kept[:2], kept._replace(attention=""))
+    world.worker(old)
+    await world.settle()
+    world.core.shelf.put(RUN, kept[:2], kept)
+    await world.pass_(20 * SECOND)
+    assert (world.status(), world.reasons()) == ("completed", [])
+
+
+@pytest.mark.req("RUN-8", "GATE-3")
+@pytest.mark.parametrize("ask", ["continue", "adopt"])
+async def test_continue_of_a_stranded_run_means_the_same_wherever_it_is_said(world: World, ask: str) -> None:
+    """`attention resolve RUN continue` was refused where POST /runs/RUN/continue worked."""
+    _, new = await stranded(world)
+    new.migrate(from_=1)(lambda state: state)
+    await world.answer("stranded_version", ask)
+    await world.pass_(MINUTE)
+    assert (world.status(), world.run().lane) == ("completed", "flow@2")
 
 
 @pytest.mark.req("RUN-8")

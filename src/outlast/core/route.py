@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from outlast.core.adoption import wish_of
 from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.compensation import Ending, ending_of
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
@@ -83,6 +84,11 @@ ANSWERED_BY_CONTINUE: Final = {
 assert all(choice in CHOICES[reason] for reason, choice in ANSWERED_BY_CONTINUE.items())
 
 
+def meant(reason: Reason, choice: Choice) -> Choice:
+    """Return the choice of this reason that `continue` means; any other choice is itself."""
+    return ANSWERED_BY_CONTINUE.get(reason, choice) if choice is Choice.CONTINUE else choice
+
+
 def cancel_of(notes: Iterable[Note]) -> Cancel | None:
     """The first cancel in the mailbox, if there is one."""
     for note in notes:
@@ -91,8 +97,12 @@ def cancel_of(notes: Iterable[Note]) -> Cancel | None:
     return None
 
 
-def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect], now: int) -> Route:
+def route(
+    run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect], now: int, *, served: bool = False
+) -> Route:
     """Cancel before all else; then what people answered; rest while one who must answer has not; else walk.
+
+    `served`: a worker serves the run's own lane, so a run that was stranded goes on, unless a person moves it.
 
     `now` is business time: an approval that was not decided goes stale seven days after its timeout (S-21). Once it
     is decided how the run ends, nothing leads back to a walk, and no further cancel or failure changes it.
@@ -105,6 +115,8 @@ def route(run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Eff
     answers: list[Answer] = []
     for a in attention_of(run):
         answer = _answer_to(a, notes, effects)
+        if answer is None and a.reason is Reason.STRANDED_VERSION and served and wish_of(run, notes) is None:
+            answer = Answer(a, Choice.CONTINUE, ENGINE, f"a worker serves {run.lane} again", 0)
         if answer is None:
             left.append(a)
             continue

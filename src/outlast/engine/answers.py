@@ -9,7 +9,7 @@ from outlast.core.commit import Expect
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
-from outlast.core.route import ANSWERED_BY_CONTINUE
+from outlast.core.route import ANSWERED_BY_CONTINUE, meant
 from outlast.core.rows import EFFECT, Effect, Run, is_over
 from outlast.engine.commands import (
     RACES_MAX,
@@ -77,6 +77,7 @@ async def answer(
     """A person's choice for one reason of a run's attention. Raises NotFound, InvalidInput, Conflict (ended, not
     flagged so, not offered, answered before; moved, where the run is no longer as it was `seen`)."""
     check_reason(text)
+    choice = meant(reason, choice)
     if choice is Choice.EXTEND and by_ms <= 0:
         raise InvalidInput("an extension needs a length", f"{by_ms} ms is none", "say by how much")
     for _ in range(RACES_MAX):

@@ -111,7 +111,8 @@ class Holder(Held):
 
     async def _go(self) -> bool:
         ledger = self.ledger
-        way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business)
+        served = ledger.run.lane in self._workflows
+        way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business, served=served)
         if isinstance(way, Cancel):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
             return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), mail=None)

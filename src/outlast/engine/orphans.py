@@ -4,18 +4,42 @@ It never takes a run from a worker that has its code: a lane is orphaned once no
 been running for one heartbeat window. A deploy that is taken back within that time has moved nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from outlast.core.adoption import lane_of, version_in
 from outlast.core.budget import Liveness
-from outlast.core.machine import LeaseStatus
-from outlast.core.rows import STORE, TOPOLOGY, WORKER, Topology, Worker
+from outlast.core.commit import Commit, Wake
+from outlast.core.machine import LeaseStatus, Reason
+from outlast.core.overlay import attention_of
+from outlast.core.rows import RUN, STORE, TOPOLOGY, WORKER, Run, Topology, Worker
+from outlast.errors import Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 
+PAGE: Final = 500  # runs read at once
 LOOK_EVERY: Final = 12  # heartbeats between two looks for lanes that this worker has not heard of
 EARLIER_MAX: Final = 20  # earlier versions that are looked for without a trace of them
+
+
+async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
+    """Make due the runs of these lanes that were stranded while no worker served them. Reads every run row once."""
+    flagged = await store.census(RUN, ("tenant", "lane"), filled="attention")
+    for tenant, lane in flagged:
+        cursor, more = "", lane in lanes
+        while more:
+            page = await store.page(RUN, tenant, {"lane": lane}, cursor=cursor, limit=PAGE)
+            for row in page.rows:
+                if isinstance(row, Run) and any(a.reason is Reason.STRANDED_VERSION for a in attention_of(row)):
+                    await _wake(store, row)
+            cursor = page.cursor
+            more = bool(cursor)
+
+
+async def _wake(store: Store, run: Run) -> None:
+    with suppress(Stale):  # it has moved on
+        await store.commit(Commit((Wake(run.tenant, run.run),), label=f"{run.run} wake"))
 
 
 class Orphans:

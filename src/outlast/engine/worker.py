@@ -33,7 +33,7 @@ from outlast.engine.holds import Holds
 from outlast.engine.inquiry import millis
 from outlast.engine.ledger import Ledger
 from outlast.engine.notices import Notices, Notifier
-from outlast.engine.orphans import Orphans
+from outlast.engine.orphans import Orphans, wake_stranded
 from outlast.engine.others import Others
 from outlast.engine.overrun import Overruns
 from outlast.engine.places import Places
@@ -329,11 +329,17 @@ class WorkerProcess:
 
     # --- chores ---------------------------------------------------------------------------------------
     async def _show_code(self) -> None:
-        """Once: what each lane looks like, for `check` and for workers of other versions."""
-        while True:
+        """Publish what each lane looks like, for `check` and for workers of other versions; wake stranded runs.
+
+        Twice: a worker of another version may strand a run until it has heard of this one.
+        """
+        looks = 0
+        while looks < 2:
             try:
                 await topologies.publish(self._store, self._workflows.values())
-                return
+                await wake_stranded(self._store, self._workflows)
+                looks += 1
+                await self._clock.sleep(self.live.heartbeat_window)
             except StoreError as error:
                 self._outage.met("cannot say what its lanes look like", error)
                 await self._clock.sleep(self.live.heartbeat_every)

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.overlay import Attention, attention_of
+from outlast.core.route import meant
 from outlast.core.rows import Run
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime.answers import ways_of
@@ -27,7 +28,7 @@ def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Atten
         names = ", ".join(dict.fromkeys(a.reason.value for a in found))
         raise InvalidInput(f"run {run.run} has several open reasons", names, f"name one with --reason-name; {look}")
     entry = found[0]
-    if choice not in CHOICES[entry.reason]:
+    if meant(entry.reason, choice) not in CHOICES[entry.reason]:
         offered = ", ".join(c.value for c in CHOICES[entry.reason])
         raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
     if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:

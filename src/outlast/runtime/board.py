@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.overlay import attention_of, waiting_of
+from outlast.core.route import meant
 from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold, Run, Slot, Worker
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
@@ -40,7 +41,7 @@ async def flagged(
 
 def check_for_all(reason: Reason, choice: Choice) -> None:
     """Can this choice be made for many runs at once? Raises Conflict."""
-    if choice not in CHOICES[reason]:
+    if meant(reason, choice) not in CHOICES[reason]:
         offered = ", ".join(c.value for c in CHOICES[reason])
         raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
     if choice is Choice.HAPPENED:

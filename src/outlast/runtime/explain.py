@@ -46,9 +46,13 @@ def explain(seen: Seen) -> Explanation:
     return Explanation(f"{run.run} {clause}.", (*facts, *part.facts), part.next, tuple(dict.fromkeys(unblock)))
 
 
+def _route(seen: Seen) -> Route:
+    return route(seen.run, seen.notes, _ledger(seen), seen.now.business, served=bool(seen.takers()))
+
+
 def _overlays(seen: Seen) -> tuple[Attention, ...]:
     """Reasons that stop nothing, and that nobody has answered yet."""
-    way = route(seen.run, seen.notes, _ledger(seen), seen.now.business)
+    way = _route(seen)
     left = () if isinstance(way, Cancel | Fail) else way.left
     return tuple(a for a in left if a.reason in OVERLAY_ONLY)
 
@@ -66,7 +70,7 @@ def _ledger(seen: Seen) -> dict[tuple[int, str], Effect]:
 def _part(seen: Seen) -> Part:
     if is_over(seen.run):
         return _over(seen)
-    way = route(seen.run, seen.notes, _ledger(seen), seen.now.business)
+    way = _route(seen)
     if seen.run.ending:
         return undoing_part(seen, _meanwhile(seen, way))
     if isinstance(way, Cancel | Fail):
@@ -191,13 +195,17 @@ def _why(seen: Seen, entry: Attention) -> str:
 
 def _answered(seen: Seen, answers: tuple[Answer, ...]) -> Part:
     said = " and ".join(_chosen(answer) for answer in answers)
-    clause = f"goes on with what people answered ({said}); {taker_text(seen)}"
+    by_itself = all(answer.by == ENGINE for answer in answers)
+    clause = f"goes on: {said}" if by_itself else f"goes on with what people answered ({said})"
+    clause += f"; {taker_text(seen)}"
     return Part(clause, "the node is walked again, in the same visit", start_one(seen))
 
 
 def _chosen(answer: Answer) -> str:
     if answer.attention.reason is Reason.EFFECT_UNCERTAIN:
         return f"{answer.attention.key} is settled by {answer.by}"
+    if answer.by == ENGINE:
+        return answer.text
     return f"{answer.choice.value} by {answer.by}"
 
 
