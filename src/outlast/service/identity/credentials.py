@@ -6,7 +6,7 @@ import math
 from outlast.core.clock import Clock
 from outlast.errors import TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.failures import MOST, WITHIN_MS, Failures, SlotTables
+from outlast.service.identity.failures import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, Failures, SlotTables
 from outlast.service.identity.keys import IssuerKeys
 from outlast.service.identity.principal import Principal
 from outlast.service.identity.settings import check
@@ -51,10 +51,12 @@ class Credentials:
 
     def _own(self, token: str, client: str) -> Principal:
         digest = hashlib.sha256(token.encode()).digest()
-        if not self._failures.was_good(digest):
+        ago_ms = self._failures.good_ago(digest)
+        if ago_ms >= GOOD_MS:
             self._check(client)
-        principal = self._static.read(token)
-        self._failures.good(digest)
+        principal = self._static.read(digest)
+        if ago_ms >= GOOD_EVERY_MS:
+            self._failures.good(digest)
         return principal
 
     def _check(self, client: str) -> None:

@@ -24,13 +24,14 @@ LOCKS_MAX: Final = 4
 GOOD_MS: Final = 600_000
 """How long a token of ours that was good is still read from an address that is locked out."""
 GOOD_EVERY_MS: Final = 1_000
+"""Time between two writes of that: most requests only read."""
 SUBNET: Final = 64  # bits: the holder of one IPv6 address usually has all addresses of its /64
 
 BUCKETS: Final = 4_096
 WAYS: Final = 8
 SECRET_BYTES: Final = 32
-KEY_BYTES: Final = 16
-SLOT: Final = Struct(f"<{KEY_BYTES}s4q")
+NAME_BYTES: Final = 16
+SLOT: Final = Struct(f"<{NAME_BYTES}s4q")
 BUCKET_BYTES: Final = WAYS * SLOT.size
 ADDRESSES: Final = 0
 TOKENS: Final = 1
@@ -42,10 +43,9 @@ Numbers = tuple[int, int, int, int]
 
 
 class SlotTables:
-    """Tables of fixed size in memory that processes may share: four numbers for each key.
+    """Tables of fixed size in memory that processes may share: four numbers for each name.
 
-    The first number is the time of the write. In a full bucket the slot written longest ago is replaced. Keys are
-    hashed with a secret, so that a caller cannot choose the bucket of another one.
+    The first number is the time of the write. In a full bucket the slot written longest ago is replaced.
     """
 
     def __init__(self, fd: int | None = None, *, buckets: int = BUCKETS) -> None:
@@ -67,29 +67,28 @@ class SlotTables:
             if locked and self._fd is not None:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
-    def get(self, table: int, key: bytes) -> Numbers | None:
-        """Return the numbers of a key, or None if the table does not have it."""
-        name, start = self._bucket(table, key)
-        at = self._find(name, start)
+    def name_of(self, text: str) -> bytes:
+        """Return the name of what a caller chooses, hashed with a secret so that nobody can aim at a bucket."""
+        return blake2b(text.encode(), digest_size=NAME_BYTES, key=self._secret).digest()
+
+    def get(self, table: int, name: bytes) -> Numbers | None:
+        """Return the numbers under a name of NAME_BYTES, or None if the table does not have it."""
+        start = self._bucket(table, name)
+        at = self._memory.find(name, start, start + BUCKET_BYTES)
         return None if at < 0 else SLOT.unpack_from(self._memory, at)[1:]
 
-    def put(self, table: int, key: bytes, numbers: Numbers) -> None:
-        """Write the numbers of a key."""
-        name, start = self._bucket(table, key)
-        at = self._find(name, start)
+    def put(self, table: int, name: bytes, numbers: Numbers) -> None:
+        """Write the numbers under a name."""
+        start = self._bucket(table, name)
+        at = self._memory.find(name, start, start + BUCKET_BYTES)
         if at < 0:
             slots = range(start, start + BUCKET_BYTES, SLOT.size)
             at = min(slots, key=lambda slot: int(SLOT.unpack_from(self._memory, slot)[1]))
         SLOT.pack_into(self._memory, at, name, *numbers)
 
-    def _find(self, name: bytes, start: int) -> int:
-        at = self._memory.find(name, start, start + BUCKET_BYTES)
-        return at if (at - start) % SLOT.size == 0 else -1
-
-    def _bucket(self, table: int, key: bytes) -> tuple[bytes, int]:
-        name = blake2b(key, digest_size=KEY_BYTES, key=self._secret).digest()
+    def _bucket(self, table: int, name: bytes) -> int:
         bucket = table * self._buckets + int.from_bytes(name[:4], "little") % self._buckets
-        return name, SECRET_BYTES + bucket * BUCKET_BYTES
+        return SECRET_BYTES + bucket * BUCKET_BYTES
 
 
 def shared_file() -> int:
@@ -133,12 +132,12 @@ class Failures:
 
     def locked_ms(self, client: str) -> int:
         """Return for how long this address is locked out, 0 if it is not."""
-        record = self._tables.get(ADDRESSES, place(client).encode())
+        record = self._tables.get(ADDRESSES, self._tables.name_of(place(client)))
         return min(max(record[3] - self._clock.boot(), 0), LOCK_MAX_MS) if record else 0
 
     def note(self, client: str) -> None:
         """Count a guess. The address is locked out at MOST within WITHIN_MS, longer each time."""
-        now, address = self._clock.boot(), place(client).encode()
+        now, address = self._clock.boot(), self._tables.name_of(place(client))
         with self._tables.writing():
             _, since, counted, until = self._tables.get(ADDRESSES, address) or (0, now, 0, 0)
             locks, count = divmod(counted, MOST)
@@ -151,19 +150,15 @@ class Failures:
                 locks, since, count = min(locks + 1, LOCKS_MAX), until, 0
             self._tables.put(ADDRESSES, address, (now, since, locks * MOST + count, until))
 
-    def was_good(self, digest: bytes) -> bool:
-        """Return True if the token with this digest was good within GOOD_MS."""
-        return 0 <= self._good_ago(digest) < GOOD_MS
+    def good_ago(self, digest: bytes) -> int:
+        """Return how long ago the token with this digest was good, GOOD_MS if that is not remembered."""
+        record = self._tables.get(TOKENS, digest[:NAME_BYTES])
+        return min(max(self._clock.boot() - record[0], 0), GOOD_MS) if record else GOOD_MS
 
     def good(self, digest: bytes) -> None:
         """Remember that the token with this digest is good."""
-        if not 0 <= self._good_ago(digest) < GOOD_EVERY_MS:  # most requests only read
-            with self._tables.writing():
-                self._tables.put(TOKENS, digest, (self._clock.boot(), 0, 0, 0))
-
-    def _good_ago(self, digest: bytes) -> int:
-        record = self._tables.get(TOKENS, digest)
-        return self._clock.boot() - record[0] if record else -1
+        with self._tables.writing():
+            self._tables.put(TOKENS, digest[:NAME_BYTES], (self._clock.boot(), 0, 0, 0))
 
 
 def place(client: str) -> str:
