@@ -49,6 +49,7 @@ def worker(name: str, *, left: int = 12 * SECOND, renewed: int = 3 * SECOND, lan
 
 
 W1, W2 = worker("w-1"), worker("w-2")
+BLOCKED = W1._replace(health='{"loop_late_ms": 1, "loop_ticked_ms": 14000}')
 
 
 def waits(kind: WaitingKind, what: str, who: str = "", *, until: int = 0, then: str = "", **more: Any) -> Run:
@@ -106,6 +107,9 @@ SITUATIONS: dict[str, Seen] = {
     "recovering": (
         Seen(HELD._replace(status=RunStatus.RECOVERING, owner="w-2"), NOW, events=CLAIMED, workers=(W2,))
     ),
+    "the owner's event loop is blocked": (Seen(HELD, NOW, events=CLAIMED, workers=(BLOCKED, W2))),
+    "queued, the one worker is blocked": (Seen(QUEUED, NOW, workers=(BLOCKED,))),
+    "queued, one of two workers is blocked": (Seen(QUEUED, NOW, workers=(BLOCKED, W2))),
     "the owner is silent": (
         Seen(HELD, NOW, events=CLAIMED, workers=(worker("w-1", left=6 * SECOND, renewed=9 * SECOND), W2))
     ),

@@ -13,10 +13,17 @@ from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
 
 SENTENCES = {
     "queued, nobody serves": "r1 is queued since 60m; no live worker serves refund@1.",
-    "queued, a worker takes it": "r1 is queued since 60m; w-1 serves refund@1 and takes it.",
+    "queued, a worker takes it": "r1 is queued since 60m; w-1 takes it.",
     "queued for a slot": "r1 is queued for a slot since 60m; 2 of 2 slots of tenant t are taken.",
     "walked": "r1 is walked by w-1 in node pay, since 3m.",
     "recovering": "r1 is held by w-2, which settles what its predecessor left open in node pay, since 3m.",
+    "the owner's event loop is blocked": (
+        "r1 is held by w-1 and goes on once its event loop turns again: a call has blocked it for 17s."
+    ),
+    "queued, the one worker is blocked": (
+        "r1 is queued since 60m; w-1 takes it once its event loop turns again: a call has blocked it for 17s."
+    ),
+    "queued, one of two workers is blocked": "r1 is queued since 60m; w-2 takes it.",
     "the owner is silent": (
         "r1 is held by w-1, which has been silent for 9s: takeover in 6s, unless it renews its lease."
     ),

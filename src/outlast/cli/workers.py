@@ -9,11 +9,11 @@ from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_desk
 from outlast.cli.settings import Group
-from outlast.core.budget import HEARTBEAT_EVERY, SECOND
+from outlast.core.budget import SECOND
 from outlast.runtime.spans import span
+from outlast.runtime.words import STALLED
 
 LATE = SECOND // 10
-STALLED = 2 * HEARTBEAT_EVERY  # a beat that was missed
 
 
 @click.group(cls=Group)

@@ -18,10 +18,21 @@ from outlast.core.rows import Effect, Worker, is_over
 from outlast.runtime.answers import Way, until_of, ways_of
 from outlast.runtime.explain_undo import undoing_part
 from outlast.runtime.explain_waits import waiting_part
-from outlast.runtime.seen import START_WORKER, Explanation, Part, Seen, first_line, group_text, start_one, taker_text
+from outlast.runtime.seen import (
+    START_WORKER,
+    Explanation,
+    Part,
+    Seen,
+    blocked_words,
+    first_line,
+    group_text,
+    start_one,
+    taker_text,
+)
 from outlast.runtime.views import ENDINGS, TAKEN, evidence_view
-from outlast.runtime.words import is_alive, is_held, late_words
+from outlast.runtime.words import blocked_ms, is_alive, is_held, late_words
 
+BLOCKING = "write a call that blocks as an activity with def, which runs in a thread, or await it"
 OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
@@ -223,6 +234,10 @@ def _walked(seen: Seen) -> Part:
     )
     dies = f"another worker takes over once the lease of {run.owner} has expired, should it die"
     silent = seen.now.real - worker.renewed_at
+    if blocked := blocked_ms(worker, seen.now):
+        clause = f"is held by {run.owner} and goes on once {blocked_words(blocked)}"
+        then = f"the worker stops renewing its lease if that lasts; {dies}"
+        return Part(clause, then, (BLOCKING, *start_one(seen)), since=since, facts=facts)
     if silent > (worker.lease_until - worker.renewed_at) // 2:
         clause = f"is held by {run.owner}, which has been silent for {seen.ago_real(worker.renewed_at)}"
         clause += f": takeover in {seen.left_real(worker.lease_until)}, unless it renews its lease"

@@ -7,7 +7,7 @@ from outlast.core.machine import ApprovalStatus, WaitStatus
 from outlast.core.overlay import WaitingFor, waiting_of
 from outlast.core.rows import Approval, Slot
 from outlast.engine.holds import BREAKER
-from outlast.runtime.seen import Part, Seen, room_text, start_one, taker_text
+from outlast.runtime.seen import Part, Seen, start_one, taker_text
 
 DECIDED = {
     ApprovalStatus.APPROVED: ApprovalStatus.APPROVED.value,
@@ -89,13 +89,9 @@ def _timed(seen: Seen, wait: WaitingFor, clause: str, *unblock: str) -> Part:
 
 
 def _worker(seen: Seen, wait: WaitingFor) -> Part:
-    takers = seen.takers()
-    waited = seen.ago(wait.since)
-    if takers:
-        clause = f"is queued since {waited}; {takers[0].id} serves {seen.run.lane} and takes it{room_text(seen.run)}"
-        return Part(clause, f"{takers[0].id} walks node {seen.run.node}", since=wait.since)
-    clause = f"is queued since {waited}; no live worker serves {seen.run.lane}"
-    return Part(clause, f"a worker that serves {seen.run.lane} takes it", start_one(seen), wait.since)
+    clause = f"is queued since {seen.ago(wait.since)}; {taker_text(seen)}"
+    then = next((each.id for each in seen.takers()), f"a worker that serves {seen.run.lane}")
+    return Part(clause, f"{then} walks node {seen.run.node}", start_one(seen), since=wait.since)
 
 
 def _slot(seen: Seen, wait: WaitingFor) -> Part:

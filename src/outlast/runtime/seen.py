@@ -9,7 +9,7 @@ from outlast.core.events import iso
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Note, Run, Slot, Wait, Worker
 from outlast.runtime.spans import span
-from outlast.runtime.words import is_alive
+from outlast.runtime.words import blocked_ms, is_alive
 
 
 class Seen(NamedTuple):
@@ -45,11 +45,12 @@ class Seen(NamedTuple):
         return span(max(0, self.now.real - at))
 
     def takers(self) -> list[Worker]:
-        """The live workers that serve the run's lane, but for its owner."""
-        return [
+        """The live workers that serve the run's lane, but for its owner; those whose event loop turns come first."""
+        found = [
             w for w in self.workers
             if w.id != self.run.owner and self.run.lane in w.lanes.split() and is_alive(w, self.now)
         ]  # fmt: skip
+        return sorted(found, key=lambda worker: blocked_ms(worker, self.now))
 
     def is_due(self) -> bool:
         """May a worker take it now?"""
@@ -94,9 +95,20 @@ START_WORKER = "outlast worker MODULE"
 
 
 def taker_text(seen: Seen) -> str:
-    """Who takes the run, in a clause: a live worker by its id, or nobody."""
+    """Say which live worker takes the run, in a clause."""
     takers = seen.takers()
-    return f"{takers[0].id} takes it{room_text(seen.run)}" if takers else f"no live worker serves {seen.run.lane}"
+    if not takers:
+        return f"no live worker serves {seen.run.lane}"
+    blocked = blocked_ms(takers[0], seen.now)
+    room = room_text(seen.run)
+    return f"{takers[0].id} takes it{room}" + (
+        f"{' and' if room else ''} once {blocked_words(blocked)}" if blocked else ""
+    )
+
+
+def blocked_words(ms: int) -> str:
+    """Say that the event loop of a worker is blocked."""
+    return f"its event loop turns again: a call has blocked it for {span(ms)}"
 
 
 def room_text(run: Run) -> str:

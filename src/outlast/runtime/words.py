@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from outlast.core.budget import HEARTBEAT_EVERY
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.ledger import NOT_SENT
@@ -15,6 +16,7 @@ from outlast.core.rows import Effect, Run, Worker, is_over
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
 LATE_CHARS = 200
+STALLED = 2 * HEARTBEAT_EVERY  # of a loop that has not turned: a beat was missed
 BY_ITSELF = frozenset({"", "call", "reconcile"})  # what settles an effect without a person
 
 
@@ -80,6 +82,12 @@ def worker_words(worker: Worker, now: Instant) -> str:
     if not is_alive(worker, now):
         return "silent: its runs are taken over"
     return "draining" if worker.health and json.loads(worker.health).get("draining") else "serving"
+
+
+def blocked_ms(worker: Worker, now: Instant) -> int:
+    """Return for how long the event loop of a worker is blocked, by its last heartbeat; 0 if it turns."""
+    ticked = int(json.loads(worker.health).get("loop_ticked_ms", 0)) if worker.health else 0
+    return ticked + max(0, now.real - worker.renewed_at) if ticked > STALLED else 0
 
 
 def effect_words(effect: Effect, code: str) -> str:
