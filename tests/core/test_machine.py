@@ -4,16 +4,18 @@ from collections.abc import Callable
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from outlast.core import machine
+from outlast.core import machine, overlay
 from outlast.core.machine import (
     CHOICES,
     HELD,
     TABLE,
     TERMINAL,
     ApprovalStatus,
+    Choice,
     DeliveryStatus,
     EffectStatus,
     LeaseStatus,
@@ -110,6 +112,19 @@ def test_what_must_never_be(verb: str, source: machine.Status) -> None:
 
 def test_every_status_is_reached() -> None:
     assert {status for one in LOOK_UPS for status in one} == {move.target for move in TABLE}
+
+
+def test_every_reason_and_choice_is_used_outside_the_table() -> None:
+    """A word that nothing sets stood in help, docs and OpenAPI: it comes with the code that sets it."""
+    package = Path(machine.__file__).parents[1]
+    sources = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    table = sources.pop(Path(machine.__file__))
+    rest = "".join(sources.values())
+    assert [str(each) for each in Reason if f"Reason.{each.name}" not in rest] == []
+    assert [str(each) for each in Choice if f"Choice.{each.name}" not in rest + table.partition("CHOICES")[2]] == []
+    del sources[Path(overlay.__file__)]
+    rest = "".join(sources.values())
+    assert [kind for kind in get_args(overlay.WaitingKind) if f'"{kind}"' not in rest] == []
 
 
 def test_attention_never_ends_in_approval() -> None:

@@ -1,7 +1,7 @@
 """`outlast runs`: what each run waits for, since when, until when and then what; and the two verbs of an operator."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -16,11 +16,8 @@ from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.machine import TERMINAL, Choice, RunStatus
+from outlast.core.overlay import WaitingKind
 from outlast.runtime.words import ATTENTION
-
-KINDS = (
-    "timer", "signal", "approval", "effect", "retry", "quiet", "slot", "worker", "child", "hold", "limit", "attention",
-)  # fmt: skip
 
 
 @click.group(cls=Group)
@@ -32,7 +29,7 @@ def runs() -> None:
 @click.option("--status", type=click.Choice([s.value for s in RunStatus]), help="Only these (the engine's status).")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--attention", is_flag=True, help="Only those a person must look at.")
-@click.option("--waiting-for", type=click.Choice(KINDS), help="Only those that wait for this.")
+@click.option("--waiting-for", type=click.Choice(get_args(WaitingKind)), help="Only those that wait for this.")
 @click.option("--since", type=duration, metavar="DURATION", help="Only those started so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")

@@ -251,7 +251,6 @@ class Reason(StrEnum):
     UNDO_FAILED = "undo_failed"
     POISONED = "poisoned"
     POLICY_DENIED = "policy_denied"
-    BUDGET_EXHAUSTED = "budget_exhausted"
     RESULTS_MISSING = "results_missing"
     WEBHOOK_DEAD = "webhook_dead"
     RESTORED = "restored"
@@ -273,7 +272,6 @@ class Choice(StrEnum):
     ADOPT = "adopt"
     ONE_MORE = "one_more"
     DONE_BY_HAND = "done_by_hand"
-    RAISE = "raise"
     REDELIVER = "redeliver"
     DISABLE = "disable"
 
@@ -294,7 +292,6 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.STRANDED_VERSION: (Choice.ADOPT, Choice.CANCEL),
     Reason.VISITS_EXHAUSTED: (Choice.ONE_MORE, Choice.FAIL, Choice.CANCEL),
     Reason.UNDO_FAILED: (Choice.RETRY, Choice.DONE_BY_HAND),
-    Reason.BUDGET_EXHAUSTED: (Choice.RAISE, Choice.CANCEL),
     Reason.RESULTS_MISSING: (Choice.CONTINUE, Choice.FAIL),
     Reason.WEBHOOK_DEAD: (Choice.REDELIVER, Choice.DISABLE),
 }
