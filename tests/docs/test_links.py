@@ -10,6 +10,7 @@ import pytest
 from outlast import errors
 from outlast.cli import failure
 from outlast.cli.root import cli
+from outlast.core import limits
 from outlast.core.machine import CHOICES, Reason
 from outlast.runtime.open import is_there
 from tests.docs.pages import ROOT, anchors, blocks, pages, prose
@@ -53,6 +54,22 @@ def test_every_code_has_its_section_under_its_own_name() -> None:
     text = ERRORS.read_text(encoding="utf-8")
     sections = dict(re.findall(r'^### <a id="(OUT-\d+)"></a>\1 · .+\n`(\w+)`', text, re.MULTILINE))
     assert sections == {kind.code: kind.__name__ for kind in kinds}
+
+
+def test_the_limits_of_the_pages_are_those_of_the_code() -> None:
+    """errors.md said 256 KiB of state where state.md said 8 MB, which was right."""
+    text = " ".join(ERRORS.read_text(encoding="utf-8").split())
+    mib, kib = limits.KIB**2, limits.KIB
+    assert {limits.ARGUMENTS_BYTES_MAX, limits.RESPONSE_BYTES_MAX, limits.OUTCOME_BYTES_MAX} == {256 * kib}
+    for said in (
+        f"{limits.STATE_BYTES_MAX // mib} MiB for a state and {limits.INPUT_BYTES_MAX // mib} MiB for the input",
+        f"{limits.RESULT_BYTES_MAX // kib} KiB each for arguments, a response, an outcome and a result",
+        f"{limits.NOTE_BYTES_MAX // kib} KiB for a signal; {limits.KEY_BYTES_MAX} bytes for a key",
+        f"{limits.TEXT_CHARS_MAX:,} characters for a summary",
+    ):
+        assert said in text, said
+    state = (ROOT / "docs/state.md").read_text(encoding="utf-8")
+    assert f"| the state | {limits.STATE_BYTES_MAX // mib} MB; {limits.OUTCOME_BYTES_MAX // kib} KB where" in state
 
 
 def test_the_exit_codes_of_the_pages_are_those_of_the_command_line() -> None:

@@ -41,6 +41,16 @@ WRITTEN_OTHERWISE = [
 ]  # fmt: skip
 
 
+def test_the_settings_that_a_receiver_on_this_machine_needs_are_both_named() -> None:
+    """The table of settings named one."""
+    wanted = {"webhooks.allow_http": Reach.of(private=True), "webhooks.allow_private": Reach.of(plain=True)}
+    for name, reach in wanted.items():
+        with pytest.raises(InvalidInput) as refused:
+            checked_url("http://localhost:8000/hooks", reach)
+        assert [name in problem for _, problem in refused.value.problems] == [True]
+    assert checked_url("http://localhost:8000/hooks", Reach.of(private=True, plain=True)).port == 8000
+
+
 def resolving(*answers: Sequence[str]) -> "Fake":
     """A resolver that answers in this order, and the last for ever."""
     return Fake(list(answers))

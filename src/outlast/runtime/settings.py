@@ -133,7 +133,8 @@ class Webhooks(Section):
     """What the dispatcher may reach besides https:// addresses on the internet."""
 
     allow_private: bool = Field(
-        default=False, description="Also addresses inside the network, at any port: for development."
+        default=False,
+        description="Also this machine and private networks, at any port; http:// to them needs allow_http too.",
     )
     allow_networks: Words = Field(default=(), description="Also addresses of these networks: 10.1.0.0/16.")
     allow_http: bool = Field(default=False, description="Also http, not https alone.")

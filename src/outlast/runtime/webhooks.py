@@ -306,7 +306,8 @@ class Webhooks:
             raise InvalidInput(
                 "this address is not allowed for a webhook",
                 str(error),
-                "an operator may allow networks: OUTLAST_WEBHOOKS__ALLOW_NETWORKS=10.1.0.0/16",
+                "an operator may allow networks: OUTLAST_WEBHOOKS__ALLOW_NETWORKS=10.1.0.0/16; for this machine "
+                "OUTLAST_WEBHOOKS__ALLOW_PRIVATE=true, and OUTLAST_WEBHOOKS__ALLOW_HTTP=true for http://",
             ) from error
         except (OSError, ValueError) as error:  # TimeoutError among them
             raise InvalidInput(
