@@ -74,7 +74,8 @@ class Scene:
         self.receiver = receiver
         self.planted = dict(PLANTED)
         self.places: dict[str, str] = {}
-        self.token, line = new_token("root", tenant="default", roles=["admin", "approver", "finance"], person=True)
+        roles = ["admin", "approver", "finance", "monitor"]
+        self.token, line = new_token("root", tenant="default", roles=roles, person=True)
         self.planted["token of ours"] = self.token
         store = server.url.replace("postgres@", f"postgres:{PLANTED['password of the store']}@", 1)
         self.env = {
