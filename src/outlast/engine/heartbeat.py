@@ -152,6 +152,7 @@ class Heartbeat:
             self._outage.met("could not renew its lease", error)
             return True
         self._accepted(submitted, after, done)
+        self._outage.landed()
         return True
 
     def _seen(self) -> str:

@@ -363,7 +363,7 @@ class WorkerProcess:
                     self._wake.set()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
                 await self._forgetting.look()
-                self._outage.over()
+                self._outage.answered()
             except StoreError as error:
                 self._outage.met("cannot reach its store", error)
 

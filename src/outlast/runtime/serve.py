@@ -114,6 +114,7 @@ class Serving:
                     if self._told():  # while the store was asked: a new worker would never hear of it
                         break
                     self.worker = self._make()
+                    await self.worker.open()
                     outage.over()
                     again(before, self.worker)
                     await self.worker.run()

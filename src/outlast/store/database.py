@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from outlast.core.generation import StoreFile, compare_files
 from outlast.core.points import point
-from outlast.errors import StoreReplaced, StoreUnusable
+from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.turn import MODE, Turn
 
@@ -21,6 +21,9 @@ APPLICATION: Final = 0x6F75746C  # 'outl': tells a store from other people's dat
 FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file two processes check-point at once
 BUSY_MS: Final = 5_000  # only a tool that does not take our turn can keep us waiting
 LOG_BYTES: Final = 16 * 1024 * 1024  # the size a busy writer's log is laid out to, and cut back to
+WAL_HEADER: Final = b"\2\2"  # of a file in write-ahead mode: its write and read version
+WAL_HEADER_AT: Final = 18
+ROOM: Final = 4  # of the log's size must be free before it is laid out
 FULL: Final = 2
 OFF: Final = 0
 TYPES: Final = {"integer": "INTEGER", "blob": "BLOB", "clustered": ""}
@@ -55,6 +58,20 @@ def error_name(error: sqlite3.Error) -> str:
     return "_".join(parts[:2]) if parts[0] == "SQLITE" else name
 
 
+def is_full(error: sqlite3.Error) -> bool:
+    """True if the disk has no space: for the file, the log, or the index beside them."""
+    return str(getattr(error, "sqlite_errorname", "")) in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+
+
+def unavailable(error: sqlite3.Error, doing: str = "written to") -> Unavailable:
+    """Return the refusal of a commit or a read that the machine did not allow."""
+    if is_full(error):
+        return Unavailable(f"the store cannot be {doing}: its disk is full", str(error), SENTENCES["SQLITE_FULL"][1])
+    name = error_name(error)
+    _, fix = SENTENCES.get(name, ("", ""))
+    return Unavailable(f"the store cannot be {doing}: {name}", str(error), fix)
+
+
 def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
     """The one sentence for an error met while opening."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -62,7 +79,8 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
     if isinstance(error, OSError):
         return StoreUnusable(f"the store {path} cannot be opened", error.strerror or str(error),
                              "check the folder and the rights of this user")  # fmt: skip
-    what, fix = SENTENCES.get(error_name(error), ("cannot be opened", "see the reason above"))
+    name = "SQLITE_FULL" if is_full(error) else error_name(error)
+    what, fix = SENTENCES.get(name, ("cannot be opened", "see the reason above"))
     return StoreUnusable(f"the store {path} {what}", str(error), fix)
 
 
@@ -330,6 +348,15 @@ class Database:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
 
+    def _journal_mode(self, db: sqlite3.Connection) -> str:
+        """Return the journal mode; of a connection that takes the file for immutable, as the file's header says it."""
+        mode = str(db.execute("PRAGMA journal_mode").fetchone()[0])
+        if self.reads and mode != "wal":  # no connection of this process holds a lock that closing the file could drop
+            with self._real.open("rb") as file:
+                header = file.read(WAL_HEADER_AT + len(WAL_HEADER))
+            mode = "wal" if header.endswith(WAL_HEADER) else mode
+        return mode
+
     def lay_out_log(self) -> None:
         """Give the write-ahead log's file its blocks in advance, by zeros after its end; call it in our turn.
 
@@ -338,15 +365,20 @@ class Database:
         A store that does not sync gains nothing from it.
         """
         size = self.wal_bytes()
-        if self.synchronous == FULL and 0 < size < LOG_BYTES:
+        if self.synchronous != FULL or not 0 < size < LOG_BYTES:
+            return
+        try:
+            disk = os.statvfs(self._real.parent)
+            if disk.f_bavail * disk.f_frsize < ROOM * LOG_BYTES:
+                return  # the zeros would take most of what is left for others
             log = os.open(f"{self._real}-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.pwrite(log, bytes(LOG_BYTES - size), size)
                 os.fsync(log)
-            except OSError:
-                pass  # a full disk: the commit that needs the space will say so
             finally:
                 os.close(log)
+        except OSError:
+            pass  # a full disk, or a log that was deleted: the commit that needs the space will say so
 
     def wal_bytes(self) -> int:
         """The size of the write-ahead log's file."""
@@ -366,7 +398,7 @@ class Database:
             "store": str(self.path),
             "sqlite": sqlite3.sqlite_version,
             "sqlite_advice": advice if old else "",
-            "journal_mode": str(db.execute("PRAGMA journal_mode").fetchone()[0]),
+            "journal_mode": self._journal_mode(db),
             "synchronous": ("off", "normal", "full", "extra")[int(db.execute("PRAGMA synchronous").fetchone()[0])],
             "wal_bytes": self.wal_bytes(),
             "schema": int(db.execute("PRAGMA user_version").fetchone()[0]),

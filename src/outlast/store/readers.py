@@ -26,7 +26,7 @@ from outlast.core.rows import (
 )
 from outlast.errors import Unavailable
 from outlast.store import sql
-from outlast.store.database import Database, error_name
+from outlast.store.database import Database, unavailable
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.sql import DECODE, SQL
@@ -89,7 +89,7 @@ class Readers:
         try:
             return await answer
         except sqlite3.Error as error:
-            raise Unavailable(f"the store cannot be read: {error_name(error)}", str(error)) from error
+            raise unavailable(error, "read") from error
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Un
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.cache import Cache
-from outlast.store.database import Database, copied, error_name
+from outlast.store.database import Database, copied, error_name, unavailable
 from outlast.store.fair import Ask, Fair
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.sql import DECODE, SQL
@@ -100,7 +100,7 @@ class Session:
             name = error_name(error)
             if name not in OUTAGES:
                 return error
-            refuse(tickets, Unavailable(f"the store is not available: {name}", str(error)))
+            refuse(tickets, unavailable(error))
             if name not in PASSING:
                 self.drop()
         except _Mismatch as error:
@@ -278,7 +278,7 @@ class Session:
         if not whole or not isinstance(row, Writer):
             raise Uncertain("the store's answer was lost", str(error)) from error
         if row.batch != number:
-            raise Unavailable("the store did not take the batch", str(error)) from error
+            raise unavailable(error) from error
 
     def _copy_whole_log(self) -> bool:
         """After a failed sync the log is believed only once it has been synced into the database itself."""

@@ -9,6 +9,7 @@ from typing import Final
 from outlast.core.budget import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.core.clock import Clock
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
+from outlast.store.database import unavailable
 from outlast.store.judging import refuse
 from outlast.store.session import Session
 from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver
@@ -145,7 +146,7 @@ class Writer:
             ticket.answer = error
         except sqlite3.Error as error:
             self._session.drop()
-            ticket.answer = Unavailable("the store is not available", str(error))
+            ticket.answer = unavailable(error)
         except Exception as error:  # a mistake in the task is told to whoever asked for it
             self._session.drop()
             ticket.answer = error

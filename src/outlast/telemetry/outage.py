@@ -18,6 +18,7 @@ class Outage:
         self._who = who
         self._clock = clock
         self._since: int | None = None
+        self._landed = False  # a commit, since the last failure
         self._lock = Lock()
 
     def met(self, what: str, error: OutlastError) -> None:
@@ -28,14 +29,28 @@ class Outage:
         if isinstance(error, StoreReplaced):
             return
         with self._lock:
+            self._landed = False
             if self._since is not None:
                 return
             self._since = self._clock.mono()
         why = f"{error.what} ({error.why})" if error.why else error.what
+        why += f"; {error.fix}" if error.fix else ""
         log.warning("%s %s: %s; it goes on trying, and begins nothing new meanwhile", self._who, what, why)
 
+    def landed(self) -> None:
+        """Note that the store took a commit."""
+        self._landed = True
+
+    def answered(self) -> None:
+        """Note that the store answered a read; the outage is over if a commit has landed since the last failure.
+
+        A full disk answers every read.
+        """
+        if self._landed:
+            self.over()
+
     def over(self) -> None:
-        """The store has answered."""
+        """Report the end of the outage: what failed has succeeded."""
         if self._since is None:  # nearly always; two who see it at once are told apart below
             return
         with self._lock:
