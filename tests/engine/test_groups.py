@@ -9,7 +9,7 @@ import pytest
 from outlast.core.budget import DEATHS_ALONE_MAX, GROUP_PATIENCE, Liveness
 from outlast.core.events import EventType
 from outlast.engine import answers
-from outlast.flow import Context, Workflow
+from outlast.flow import Context, Workflow, lookup
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 
@@ -21,6 +21,18 @@ BUDGET = 10 * MINUTE  # of a slice, by default
 async def for_ever(ctx: Ctx) -> None:
     """Never done, and never at rest."""
     await asyncio.get_running_loop().create_future()
+
+
+@lookup(name="minute")
+async def minute(n: int) -> int:
+    await asyncio.sleep(60)
+    return n
+
+
+async def of_lookups(ctx: Ctx) -> None:
+    """An hour of lookups in one visit."""
+    for n in range(60):
+        await ctx.do(minute, n)
 
 
 class Killer:
@@ -353,7 +365,7 @@ async def test_a_run_that_outlasts_the_drain_of_its_worker_is_no_death(world: Wo
 @pytest.mark.req("REC-2")
 async def test_a_slice_that_outlasts_its_budget_is_taken_and_is_no_death(world: World) -> None:
     """Its worker lives: the run goes over, and nothing is counted against it."""
-    busy = one_node(for_ever, name="busy")
+    busy = one_node(of_lookups, name="busy")
     await world.start(busy)
     first = world.worker(busy)
     await world.pass_(SECOND)
