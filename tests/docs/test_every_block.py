@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.generation import StoreFile
 from outlast.outbox.notify import notice
 from outlast.runtime.open import open_store
 from outlast.runtime.settings import load, said
 from outlast.service import shapes
 from outlast.service.app import asgi
+from outlast.store.database import copied
 from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import PLAYED
 from tests.docs.pages import ROOT, Block, blocks, pages
@@ -34,6 +36,7 @@ EXECUTED = {
 
 COMPARED = {
     "docs/approvals.md: A-1, 900 cents": "test_examples.py",
+    "docs/care.md: OUT-510  the store copy.db is a backup": "here: word for word",
     "docs/compensation.md: ana's trip": "test_examples.py",
     "docs/observability.md: 9e3c0b3ac5db495e (sent elsewhere)": "tests/e2e/test_over_http.py",
     "docs/operating.md: order-7 is queued since 3m; no live worker serves order@1.": "here: word for word",
@@ -109,6 +112,12 @@ def test_what_explain_says_is_what_it_says() -> None:
     (shown,) = [block.body for block in TEXTS if "order-7 is queued" in block.body]
     real = {masked(sentence) for sentence in SENTENCES.values()}
     assert {masked(line) for line in shown.splitlines()} <= real
+
+
+def test_the_refusal_of_a_backup_is_the_one_that_is_printed() -> None:
+    (shown,) = [block.body for block in TEXTS if block.body.startswith("OUT-510")]
+    backup = StoreFile(inode=1, born=1, path="/data/outlast.db", host="a", copied_at=1)
+    assert shown.strip() == str(copied(Path("copy.db"), backup))
 
 
 def masked(sentence: str) -> str:
