@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from outlast.core.budget import ANSWERS_KEPT, FORGET_EVERY, WORKERS_KEPT
+from outlast.core.budget import ANSWERS_KEPT, DAY, FORGET_EVERY, RUNS_KEPT, WORKERS_KEPT, Liveness
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import REQUEST, STORE, WORKER, Request, Worker
-from outlast.engine.forgetting import AT_ONCE
+from outlast.core.rows import META, REQUEST, RUN, STORE, WORKER, Request, Worker
+from outlast.engine.forgetting import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Receiver, World, ordering, write
 
@@ -98,3 +98,42 @@ async def test_a_service_that_is_started_anew_for_months_has_few_rows_of_workers
         assert [row.id for row in world.core.shelf.under(WORKER, ()) if isinstance(row, Worker)] == [one.worker.id]
 
     await world.live(story)
+
+
+@pytest.mark.req("CKP-7")
+async def test_old_runs_are_purged_once_a_day_by_one_worker_and_it_is_seen_when(world: World) -> None:
+    async def story() -> None:
+        world.worker(flow(), name="first")
+        for n in range(PURGED_AT_ONCE + 5):
+            await world.start(flow(), run=f"r{n}")
+        await world.pass_(MINUTE)
+        assert len(runs(world)) == PURGED_AT_ONCE + 5
+        await world.nights(flow(), until=world.time.wall() + RUNS_KEPT - MINUTE, name="early")
+        assert len(runs(world)) == PURGED_AT_ONCE + 5, "none has been over for so long"
+        await world.nights(flow(), until=world.time.wall() + DAY + MINUTE, name="a")
+        world.worker(flow(), name="b")
+        await world.pass_(4 * BEAT)
+        assert runs(world) == []
+        done = purge_of(world.core.shelf.get(META, PURGED))
+        assert done is not None and (done.by, done.runs) == ("a", PURGED_AT_ONCE + 5)
+        await world.pass_(FORGET_EVERY + BEAT)
+        assert purge_of(world.core.shelf.get(META, PURGED)) == done, "neither of them does it again today"
+
+    await world.live(story)
+
+
+@pytest.mark.req("CKP-7")
+async def test_runs_that_are_kept_for_ever_are_never_purged(world: World) -> None:
+    async def story() -> None:
+        live = Liveness(runs_kept=0)
+        world.worker(flow(), name="first", live=live)
+        await world.start(flow())
+        await world.pass_(MINUTE)
+        await world.nights(flow(), until=world.time.wall() + 2 * RUNS_KEPT, name="later", live=live)
+        assert len(runs(world)) == 1 and world.core.shelf.get(META, PURGED) is None
+
+    await world.live(story)
+
+
+def runs(world: World) -> list[Any]:
+    return world.core.shelf.under(RUN, ())

@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from outlast.cli.text import duration
-from outlast.core.budget import HEARTBEAT_EVERY, Liveness
+from outlast.core.budget import DAY, HEARTBEAT_EVERY, SECOND, Liveness
+from outlast.runtime.spans import span
 
 OPTIONS: tuple[tuple[str, str], ...] = (
     ("heartbeat_window", "A worker that is silent for so long is replaced."),
@@ -17,6 +18,7 @@ OPTIONS: tuple[tuple[str, str], ...] = (
     ("backoff_ceiling", "The longest wait between two attempts."),
     ("checkpoint_write", "How long writing a checkpoint may take."),
     ("drain_grace", "How long a worker that stops waits for calls under way."),
+    ("runs_kept", "How long a run is kept after its end, until the daily purge; 0s: for ever."),
 )
 
 
@@ -24,9 +26,13 @@ def liveness_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add one option for each liveness duration."""
     defaults = Liveness()._asdict()
     for name, text in reversed(OPTIONS):
-        shown = f"{text} [{defaults[name] / 1000:g}s]"
+        shown = f"{text} [{_shown(defaults[name])}]"
         command = click.option("--" + name.replace("_", "-"), type=duration, metavar="DURATION", help=shown)(command)
     return command
+
+
+def _shown(ms: int) -> str:
+    return span(ms) if ms >= DAY else f"{ms / SECOND:g}s"
 
 
 def liveness_of(given: Mapping[str, int | None]) -> Liveness:

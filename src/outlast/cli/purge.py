@@ -8,14 +8,14 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
-from outlast.core.budget import DAY
-from outlast.runtime.care import KEPT, purge
+from outlast.core.budget import DAY, RUNS_KEPT
+from outlast.runtime.care import purge
 from outlast.runtime.operations import Operations
 from outlast.runtime.spans import span
 
 
 @click.command("purge", cls=Command)
-@click.option("--older", type=duration, metavar="DURATION", help=f"Since its end [{KEPT // DAY}d].")
+@click.option("--older", type=duration, metavar="DURATION", help=f"Since its end [{RUNS_KEPT // DAY}d].")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @on_store
 async def purge_command(ops: Operations, screen: Screen, older: int | None, yes: bool) -> int:
@@ -24,7 +24,7 @@ async def purge_command(ops: Operations, screen: Screen, older: int | None, yes:
     What is of scope tenant and the keys of starts and signals stay: an order paid on day 1 is not paid again on day
     31. Runs that have not ended are never touched. Done in small transactions, beside workers.
     """
-    older_ms = older or KEPT
+    older_ms = older or RUNS_KEPT
     question = f"forget every run that ended more than {span(older_ms)} ago, of all tenants?"
     if not yes and (code := await unsure(screen, question)) is not None:
         return code

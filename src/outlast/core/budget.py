@@ -20,6 +20,7 @@ RUN_CEILING: Final = 168 * HOUR  # A, REQ-R351; a tripwire, never a silent kill
 APPROVAL_VALID_FOR: Final = 24 * HOUR  # ours: from the decision to the consumption (S-20)
 CHECKPOINTS_KEPT: Final = 30 * DAY  # A, REQ-R503; counted from the run's end (CKP-7)
 LEDGER_KEPT: Final = 7 * DAY  # A, REQ-R202; counted from the run's end (CKP-7)
+RUNS_KEPT: Final = max(CHECKPOINTS_KEPT, LEDGER_KEPT)  # a run is kept whole: its ledger proves its history (0050)
 
 # --- liveness: recovery ------------------------------------------------------------------------
 RECOVERY_TARGET: Final = 30 * SECOND  # A, REQ-G300
@@ -98,6 +99,7 @@ class Liveness(NamedTuple):
     breaker_after: int = BREAKER_AFTER  # calls, no duration; 0 = no circuit breakers
     breaker_pause: int = BREAKER_PAUSE
     breaker_pause_max: int = BREAKER_PAUSE_MAX
+    runs_kept: int = RUNS_KEPT  # business, after a run's end; 0 = no run is purged by a worker
 
     def checked(self) -> "Liveness":
         """Itself, if its relations hold. Raises ValueError with the sentence that names the broken one."""

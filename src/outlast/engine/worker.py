@@ -118,7 +118,7 @@ class WorkerProcess:
         )  # fmt: skip
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
-        self._forgetting = Forgetting(store, clock)
+        self._forgetting = Forgetting(store, clock, worker, self.live.runs_kept)
         self._overruns = Overruns(store, clock, self._lease, self.live, self.budget.ms)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = self._surroundings(chance)

@@ -3,20 +3,17 @@
 import asyncio
 from typing import NamedTuple
 
-from outlast.core.budget import CHECKPOINTS_KEPT, LEDGER_KEPT
+from outlast.core.budget import RUNS_KEPT
 from outlast.core.rows import RUN, Key, Run, is_over
 from outlast.engine import restore
-from outlast.engine.forgetting import AT_ONCE
+from outlast.engine.forgetting import AT_ONCE, PURGED_AT_ONCE
 from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.store.port import OnFile
 
 PAGE = 500
-PURGED_AT_ONCE = 20  # runs forgotten in one transaction: some 500 rows, for which a worker waits a few milliseconds
 PAUSE_PER_WORK = 1.0  # and a pause as long as the work was, in which others write
-KEPT = max(CHECKPOINTS_KEPT, LEDGER_KEPT)
-"""How long a run is kept after its end, in business time: what of it is kept longest decides (CKP-7)."""
 
 
 class Purged(NamedTuple):
@@ -50,7 +47,7 @@ async def adopt_moved(ops: Operations) -> None:
         await ops.store.adopt_file(moved=True)
 
 
-async def purge(ops: Operations, *, older_ms: int = KEPT) -> Purged:
+async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT) -> Purged:
     """Forget runs that ended longer ago than this, in small transactions; keys of scope `tenant` and start keys stay.
 
     An unfinished run is never touched, however old it is. What workers forget by themselves goes with it.

@@ -3,10 +3,11 @@
 import platform
 from typing import Final, NamedTuple
 
-from outlast.core.budget import SECOND
+from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import is_active
 from outlast.core.machine import RunStatus
-from outlast.core.rows import RUN
+from outlast.core.rows import META, RUN
+from outlast.engine.forgetting import PURGED, purge_of
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.lag import lag_of, sender_of, unsent
 from outlast.runtime.operations import Operations
@@ -16,6 +17,7 @@ from outlast.runtime.views import worker_view
 
 SKEW_MAX: Final = 5 * SECOND  # of this machine's clock against the store's: only words are off by it (REC-6)
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # a reader holds the log open
+PURGE_LATE: Final = 3 * DAY  # since the last daily purge
 BEHIND: Final = ("off", "normal", "local", "remote_write")  # of `synchronous…`: an acknowledged commit may be lost
 
 
@@ -32,7 +34,7 @@ class Finding(NamedTuple):
 async def examine(ops: Operations) -> list[Finding]:
     """Every finding about the store of these operations; those with a `fix` need somebody. Raises StoreError."""
     return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
-            await _people(ops), *_here()]  # fmt: skip
+            *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
 
 
 def _store(facts: dict[str, str | int]) -> list[Finding]:
@@ -78,6 +80,15 @@ async def _webhooks(ops: Operations) -> list[Finding]:
     fix = "nobody sends it: outlast dispatcher" if await unsent(ops.store, ops.tenant) else ""
     seen = f"{sender.dispatcher}, seen {span(sender.seen_ms)} ago" if sender.alive else "none is alive"
     return [Finding("webhooks", f"{len(active)}, {waits}", fix), Finding("dispatcher", seen)]
+
+
+async def _purge(ops: Operations) -> list[Finding]:
+    last = purge_of(await ops.store.load(META, PURGED))
+    if last is None or not last.by:
+        return [Finding("purge", "no worker has deleted old runs yet")]
+    ago = (await ops.store.now()).real - last.at
+    fix = "no worker does it: outlast purge, or start one" if ago > PURGE_LATE else ""
+    return [Finding("purge", f"{span(ago)} ago by {last.by}: {last.runs} old runs deleted", note=fix)]
 
 
 async def _people(ops: Operations) -> Finding:

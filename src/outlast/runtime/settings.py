@@ -82,6 +82,7 @@ class LivenessTimes(Section):
     backoff_ceiling: Duration | None = None
     checkpoint_write: Duration | None = None
     drain_grace: Duration | None = None
+    runs_kept: Duration | None = None
 
 
 class Serve(Section):
