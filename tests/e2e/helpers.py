@@ -139,10 +139,17 @@ class Stand(Look):
     def hire(self) -> subprocess.Popen[bytes]:
         command = ["outlast", "--store", self.url, "worker", "tests.e2e.flows", *SHORT]
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
-            env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}"}
+            wall = f"{self.folder / 'wall'}"
+            env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}", flows.WALL: wall}
             worker = forked.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.workers.append(worker)
         return worker
+
+    def set_wall_clock(self, off_s: int) -> None:
+        """Set the wall clock of all worker processes."""
+        new = self.folder / "wall.new"
+        new.write_text(f"{off_s}")
+        new.replace(self.folder / "wall")
 
     def start(self, *runs: str) -> None:
         async def act(ops: Operations) -> None:

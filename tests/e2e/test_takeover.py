@@ -51,6 +51,34 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not
     each_once(s)
 
 
+@pytest.mark.req("REC-1", "REC-6")
+def test_a_worker_is_replaced_though_the_wall_clock_was_set_back_by_hours(s: Stand) -> None:
+    """Leases follow the boot-time clock: the takeover came once the wall clock had caught up, six hours later."""
+    in_the_middle_of_a_call(s, "r1")
+    s.set_wall_clock(-6 * 3_600)
+    when(lambda: "behind the store's: it was set" in s.said(), s.said)
+    s.workers[0].kill()
+    s.receiver.may_answer.set()
+    when(lambda: is_over(s.run("r1")), s.said)
+    each_once(s)
+    s.start("r2")
+    when(lambda: is_over(s.run("r2")), s.said)
+
+
+@pytest.mark.req("REC-1", "REC-6")
+def test_no_healthy_worker_is_replaced_because_the_wall_clock_was_set_forward(s: Stand) -> None:
+    """Business time follows the clock; the leases of both workers go on."""
+    in_the_middle_of_a_call(s, "r1")
+    before = s.do(lambda ops: ops.store.now())
+    s.set_wall_clock(6 * 3_600)
+    when(lambda: s.do(lambda ops: ops.store.now()).business >= before.business + 6 * 3_600_000, s.said)
+    s.receiver.may_answer.set()
+    when(lambda: is_over(s.run("r1")), s.said)
+    assert s.do(lambda ops: ops.store.now()).real < before.real + 60_000
+    assert len(s.alive()) == 2 and not [e for e in s.history("r1") if e.type == TAKEN_OVER]
+    each_once(s)
+
+
 @pytest.mark.req("FAIL-11", "REC-1", "REC-3")
 def test_the_worker_that_takes_over_dies_in_the_middle_of_it_and_a_third_goes_on(s: Stand) -> None:
     in_the_middle_of_a_call(s, "r1")

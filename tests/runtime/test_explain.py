@@ -98,6 +98,29 @@ def test_one_sentence_for_every_state(situation: str) -> None:
     assert explain(SITUATIONS[situation]).sentence == SENTENCES[situation]
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (9_999, None),
+        (-9_999, None),
+        (6 * HOUR, "it was set 6h forward; business time follows within two heartbeats of a worker"),
+        (-6 * HOUR, "it is 6h behind the store's time, which never runs backwards; timers and leases go on"),
+    ],
+)
+def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str | None) -> None:
+    facts = dict(explain(Seen(RUN._replace(due_at=T), NOW, clock_step=step)).facts)
+    assert facts.get("this machine's clock") == said
+
+
+@pytest.mark.parametrize(("size", "deaths", "said"), [
+    (40, 0, "executed with at most 39 other runs until it advances, because workers that held it died"),
+    (1, 2, "executed alone until it advances, because workers that held it died; 2 of 3 deaths alone"),
+])  # fmt: skip
+def test_a_run_of_a_group_says_why(size: int, deaths: int, said: str) -> None:
+    facts = dict(explain(Seen(RUN._replace(due_at=T, group_max=size, deaths=deaths), NOW)).facts)
+    assert facts["group"] == said
+
+
 def test_every_situation_has_its_sentence() -> None:
     assert list(SENTENCES) == list(SITUATIONS) and len(SITUATIONS) >= 30
 

@@ -47,6 +47,7 @@ RETRY_TOTAL_WAIT: Final = 60 * SECOND  # B: the sum of the waits between attempt
 RETRY_FIRST_WAIT: Final = 1 * SECOND
 RETRY_AFTER_MAX: Final = 168 * HOUR  # what a receiver may ask for; a longer wait is a business matter, as a ceiling is
 INLINE_WAIT_MAX: Final = 5 * SECOND  # a longer wait parks the run (S-17)
+CLOCK_STEP: Final = 10 * SECOND  # a wall clock that was set by so much is logged, shown, and followed if set forward
 CLOCK_DISAGREEMENT_MAX: Final = 1 * SECOND  # boot, wall and monotonic clocks since the intent (S-4)
 FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something we do not know (S-16)
 

@@ -1,6 +1,6 @@
 """The clocks a process reads, as an interface: time is handed in, never fetched."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -17,3 +17,11 @@ class Clock(Protocol):
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` of this clock's time."""
+
+
+@runtime_checkable
+class BootClock(Clock, Protocol):
+    """Optional capability: a clock whose `boot` all processes of one machine share until it boots again."""
+
+    def boot_id(self) -> str:
+        """Return a name of this boot of the machine; '' if the system has none."""

@@ -25,6 +25,7 @@ from outlast.core.verbs import hand_back
 from outlast.engine import slots, topologies
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
+from outlast.engine.clock_step import ClockStep
 from outlast.engine.forgetting import Forgetting
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat
@@ -119,6 +120,7 @@ class WorkerProcess:
         self._notices = Notices(notifier, self.counters)
         self._holds = Holds(store)
         self._forgetting = Forgetting(store, clock, worker, self.live.runs_kept)
+        self._step = ClockStep(store)
         self._overruns = Overruns(store, clock, self._lease, self.live, self.budget.ms)
         self._orphans = Orphans(store, self._workflows, self.live, worker)
         self._around = self._surroundings(chance)
@@ -363,6 +365,7 @@ class WorkerProcess:
                     self._wake.set()
                 await slots.repair(self._store, await slots.limits_wanted(self._store))
                 await self._forgetting.look()
+                await self._step.look()
                 self._outage.answered()
             except StoreError as error:
                 self._outage.met("cannot reach its store", error)

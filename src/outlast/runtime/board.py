@@ -12,7 +12,7 @@ from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
 from outlast.runtime.seen import Seen
-from outlast.store.port import Store
+from outlast.store.port import Store, clock_step
 
 PAGE = 500  # runs read at once
 AT_ONCE = 50  # answers under way together: they share the store's batches
@@ -123,4 +123,5 @@ async def seen(store: Store, tenant: str, run: str) -> Seen:
         holds=tuple(h for h in await store.rows(HOLD, (tenant,)) if isinstance(h, Hold) and h.up),
         slots=tuple(s for s in slots if isinstance(s, Slot)),
         evidence=rows.evidence,
+        clock_step=await clock_step(store),
     )

@@ -11,9 +11,11 @@ from outlast.engine.forgetting import PURGED, purge_of
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.lag import lag_of, sender_of, unsent
 from outlast.runtime.operations import Operations
+from outlast.runtime.seen import clock_words
 from outlast.runtime.settings import unknown
 from outlast.runtime.spans import span
 from outlast.runtime.views import worker_view
+from outlast.store.port import AnchoredClock
 
 SKEW_MAX: Final = 5 * SECOND  # of this machine's clock against the store's: only words are off by it (REC-6)
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # a reader holds the log open
@@ -53,6 +55,10 @@ def _store(facts: dict[str, str | int]) -> list[Finding]:
 
 
 async def _clock(ops: Operations) -> Finding:
+    if isinstance(ops.store, AnchoredClock):
+        step = await ops.store.clock_step()
+        fix = clock_words(step)
+        return Finding("clock", f"{span(abs(step))} from the store's", fix and f"{fix}: set this machine's clock")
     before, now, after = SystemClock().wall(), (await ops.store.now()).real, SystemClock().wall()
     skew = max(before - now, now - after, 0)  # the store read its clock between the two: a slow answer is no skew
     fix = (

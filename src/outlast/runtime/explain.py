@@ -24,6 +24,7 @@ from outlast.runtime.seen import (
     Part,
     Seen,
     blocked_words,
+    clock_words,
     first_line,
     group_text,
     start_one,
@@ -50,6 +51,8 @@ def explain(seen: Seen) -> Explanation:
     facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "nobody")]
     if not is_over(run) and (group := group_text(run)):
         facts.append(("group", group))
+    if clock := clock_words(seen.clock_step):
+        facts.append(("this machine's clock", clock))
     if part.since:
         facts.append(("since", seen.instant(part.since)))
     if part.until:

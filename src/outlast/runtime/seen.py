@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from outlast.core.budget import DEATHS_ALONE_MAX
+from outlast.core.budget import CLOCK_STEP, DEATHS_ALONE_MAX
 from outlast.core.commit import Instant
 from outlast.core.events import iso
 from outlast.core.quarantine import ALONE, group_of
@@ -26,6 +26,7 @@ class Seen(NamedTuple):
     holds: Sequence[Hold] = ()
     slots: Sequence[Slot] = ()
     evidence: Sequence[Evidence] = ()
+    clock_step: int = 0  # how far the wall clock of this machine is ahead of business time
     used: Sequence[Effect] = ()  # of other runs, which this one uses or waits for
 
     def ago(self, at: int) -> str:
@@ -89,6 +90,15 @@ class Explanation(NamedTuple):
             "next": self.next,
             "unblock": list(self.unblock),
         }
+
+
+def clock_words(step: int) -> str:
+    """Say that the wall clock was set; '' below CLOCK_STEP."""
+    if abs(step) < CLOCK_STEP:
+        return ""
+    if step > 0:
+        return f"it was set {span(step)} forward; business time follows within two heartbeats of a worker"
+    return f"it is {span(-step)} behind the store's time, which never runs backwards; timers and leases go on"
 
 
 START_WORKER = "outlast worker MODULE"

@@ -24,6 +24,7 @@ from outlast.core.rows import (
 )
 from outlast.errors import Corrupt, Rejected
 
+ANCHOR_KEY: Final = "anchor"  # the meta row that ties the store's time to a boot of a machine
 MAPPING_KEY: Final = "clock"  # the meta row of the clock mapping: written by `set_mapping` only
 INT_MAX: Final = 2**63 - 1
 
@@ -97,7 +98,7 @@ def _check_put(put: Put) -> int:
         elif kind is EFFECT:
             assert isinstance(row, Effect)
             check_effect(row)
-        elif kind is NOTE or (kind is META and row[:2] == (STORE, MAPPING_KEY)):
+        elif kind is NOTE or (kind is META and row[:2] in ((STORE, MAPPING_KEY), (STORE, ANCHOR_KEY))):
             raise Rejected(f"{kind.name}: rows of this kind are written by the store itself")
     except Corrupt as error:
         raise Rejected(str(error)) from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
+from outlast.core.budget import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import KINDS, META, REQUEST, RUN, STORE, TOKEN, WORKER, Run, is_due
@@ -10,7 +10,7 @@ from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.session import Session
 from outlast.store.sql import SQL
-from outlast.store.ticker import mapping_row, successor
+from outlast.store.ticker import ANCHOR_ROW, anchor_of, mapping_row, successor
 
 # Every kind of row that belongs to a run and goes with it; tokens outlive it (S-18).
 OF_A_RUN = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
@@ -35,6 +35,21 @@ def set_mapping(
     else:
         session.db.execute(SQL[META.name].insert, row)
     return stored
+
+
+def follow_clock(session: Session, batch: Batch, rearm: Callable[[Run, Mapping], int | None]) -> int:
+    """Let business time skip to where the wall clock was set forward. Return by how much; 0 if it was not."""
+    row = session.read(META, ANCHOR_ROW)
+    anchor = anchor_of(row)
+    step = session.ticker.step(anchor)
+    if anchor is None or step < CLOCK_STEP:
+        return 0
+    old = session.mapping
+    if old.rate == 1.0:  # business time that runs at another speed is no wall clock's
+        wanted = Mapping(0, batch.now.real, old.business(batch.now.real) + step, old.rate)
+        set_mapping(session, batch, wanted, rearm)
+    session.write_anchor(anchor._replace(ahead=anchor.ahead + step), row)
+    return step
 
 
 def purge(session: Session, batch: Batch, before: int, n: int) -> int:

@@ -240,6 +240,22 @@ class OnFile(Protocol):
         """
 
 
+@runtime_checkable
+class AnchoredClock(Protocol):
+    """Optional capability: a store whose time goes on by the boot-time clock, whatever the wall clock is set to."""
+
+    async def clock_step(self) -> int:
+        """Return how far this machine's wall clock is ahead of business time, in ms; negative: behind it."""
+
+    async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
+        """Let business time skip forward by a step of CLOCK_STEP or more, as `set_mapping`. Return it; 0 if none."""
+
+
+async def clock_step(store: Store) -> int:
+    """Return how far the wall clock is off business time; 0 if a server tells the store's time."""
+    return await store.clock_step() if isinstance(store, AnchoredClock) else 0
+
+
 def lost(store: Store) -> StoreReplaced | None:
     """Return why the file of a store is gone; None if it is there, or the store is in no file."""
     return store.lost() if isinstance(store, OnFile) else None

@@ -21,7 +21,7 @@ from outlast.store.database import Database, copied, error_name, unavailable
 from outlast.store.fair import Ask, Fair
 from outlast.store.judging import candidates, judge, most_of, refuse, taken
 from outlast.store.sql import DECODE, SQL
-from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
+from outlast.store.ticker import ANCHOR_ROW, MAPPING_ROW, Anchor, Ticker, anchor_of, anchor_row, mapping_of
 from outlast.store.tickets import Take, Ticket
 
 T = TypeVar("T")
@@ -328,11 +328,13 @@ class Session:
         Raises sqlite3.IntegrityError when the id was used before, StoreUnusable for a backup or a copy.
         """
         with self.database.turn:
-            batch = self.begin()
+            self.begin()
             try:
                 if not recovers:
                     self.name_file()
-                row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, batch.now.business)
+                self.anchor()
+                now = self.mapping.at(self.ticker.real())
+                row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, now.business)
                 self.db.execute(SQL[WRITER.name].insert, row)
                 self.db.execute("COMMIT")
             finally:
@@ -369,6 +371,25 @@ class Session:
             values = sql.update_values(META, found.row(row), row.version)
             self.db.execute(SQL[META.name].update, values)
         self._cache.clear()
+
+    def anchor(self) -> None:
+        """Tie the store's time to this boot of the machine; where the session writes, within a transaction."""
+        row = self.read(META, ANCHOR_ROW)
+        last = anchor_of(row)
+        (seen,) = self.db.execute(sql.RENEWED, (STORE,)).fetchone()
+        found = self.ticker.anchor(last, seen or 0)
+        if found is not None and found != last and not self.database.reads:
+            self.write_anchor(found, row)
+
+    def write_anchor(self, anchor: Anchor, row: Row | None) -> None:
+        """Put an anchor in the place of its row, within a transaction."""
+        if row is None:
+            self.db.execute(SQL[META.name].insert, anchor_row(anchor, 1))
+        else:
+            assert isinstance(row, Meta)
+            values = sql.update_values(META, anchor_row(anchor, row.version + 1), row.version)
+            self.db.execute(SQL[META.name].update, values)
+        self._cache.drop(META, ANCHOR_ROW)
 
     def check_file(self) -> None:
         """Compare the file and its log with those that were opened; after a difference nothing is written any more.

@@ -217,6 +217,8 @@ OWING: Final = (
     f"SELECT {SQL[CURSOR.name].columns} FROM {CURSOR.name} WHERE {_and(('tenant', 'subscription'))} "
     f"AND due_at IS NOT NULL ORDER BY due_at, run LIMIT {MARK}"
 )
+# The latest real instant at which a worker renewed its lease. Parameter: tenant.
+RENEWED: Final = f"SELECT max(renewed_at) FROM {WORKER.name} WHERE tenant = {MARK}"
 # Parameters: batch, tenant, id, the status of a living writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
 

@@ -22,7 +22,7 @@ from outlast.store.migrations import SCHEMA
 from outlast.store.port import Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
 from outlast.store.session import Session
-from outlast.store.ticker import Ticker
+from outlast.store.ticker import ANCHOR_ROW, Ticker, anchor_of
 from outlast.store.tickets import Ticket, deliver
 from outlast.store.wakes import Wakes
 from outlast.store.writer import Writer
@@ -56,6 +56,7 @@ class SqliteStore(Desk):
         """Read what a registration would have read, over one connection: on a full disk there may be no second one."""
         try:
             self._session.look()
+            self._session.anchor()
             self._facts = self._database.facts(self._session.db)
         except sqlite3.Error as error:
             raise unusable(self._database.path, error) from error
@@ -211,6 +212,17 @@ class SqliteStore(Desk):
         end = self._wakes.subscribe(wake)
         self._thread.look()
         return end
+
+    async def clock_step(self) -> int:
+        """See `AnchoredClock`."""
+        return self._ticker.step(anchor_of(await self.load(META, ANCHOR_ROW)))
+
+    async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
+        """See `AnchoredClock`."""
+        step: int = await self._alone(
+            lambda s: s.alone(lambda s, batch: chores.follow_clock(s, batch, rearm), "follow the clock"), "follow"
+        )
+        return step
 
     def lost(self) -> StoreReplaced | None:
         """See `OnFile`."""
