@@ -40,6 +40,7 @@ LONG = (
     "purge",
     "steps_told",
     "fairness",
+    "sending",
     "service",
     "service_several",
 )

@@ -7,14 +7,20 @@ import signal
 import time
 from collections import defaultdict
 from datetime import timedelta
+from functools import cache
 from typing import Literal
 
+import httpx
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, lookup, repeat, role
+from outlast import Context, NoUndo, Workflow, activity, lookup, repeat, role, this_call
+from outlast.http import AsyncClient, Client
 
+RECEIVER = "OUTLAST_BENCH_RECEIVER"  # of `sending`: where its calls go
+NOTES = "OUTLAST_BENCH_NOTES"  # of a worker process: the file that gets a line for each intent that has landed
 STEPS = 10
 WITHIN = timedelta(hours=96)
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class Count(BaseModel):
@@ -63,6 +69,7 @@ waiting = Workflow("bench-waiting", state=Count)
 holding = Workflow("bench-holding", state=Count)
 short = Workflow("bench-short", state=Count)
 calling = Workflow("bench-calling", state=Count)
+sending = Workflow("bench-sending", state=Count)
 cargo = Workflow("bench-cargo", state=Cargo, outcome=lambda state: state.n)
 WARMED = (effectful, readonly, long_effectful, long_readonly)
 """Those that a worker may walk in memory before it is measured: their runs come to their end by themselves."""
@@ -292,6 +299,41 @@ async def call_and_say(ctx: Context[Count]) -> Literal["say_end"]:
 async def say_end(ctx: Context[Count]) -> None:
     """The last line, said aloud too."""
     stamp(f"{ctx.run_id}/end")
+
+
+@cache
+def _async_client() -> AsyncClient:
+    return AsyncClient(base_url=os.environ[RECEIVER], trust_env=False, timeout=None, limits=LIMITS)
+
+
+@cache
+def _client() -> Client:
+    return Client(base_url=os.environ[RECEIVER], trust_env=False, timeout=None, limits=LIMITS)
+
+
+def open_clients() -> None:
+    """Make the clients now: that takes longer than a call does."""
+    _async_client(), _client()
+
+
+@activity(key="post/{n}", undo=NoUndo("a bench changes nothing"))
+async def post(n: int) -> int:
+    """A call over HTTP."""
+    await _async_client().post(f"/{this_call().run_id}")
+    return n
+
+
+@activity(key="post-in-thread/{n}", undo=NoUndo("a bench changes nothing"))
+def post_in_thread(n: int) -> int:
+    """The same from a plain function."""
+    _client().post(f"/{this_call().run_id}")
+    return n
+
+
+@sending.node(start=True)
+async def send(ctx: Context[Count]) -> None:
+    """One call; `loops`: from a plain function."""
+    ctx.state.n = await ctx.do(post_in_thread if ctx.state.loops else post, 1)
 
 
 @cargo.node(start=True, max_visits=10_000)

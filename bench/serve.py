@@ -10,12 +10,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from bench import flows
 from bench.serving import opened, served, start_runs, until_let_go, worker
 from bench.usage import usage
 from outlast import Workflow
+from outlast.core import points
 from outlast.core.budget import Liveness
 from outlast.flow.workflow import workflows_of
 from outlast.runtime.open import open_store
@@ -32,6 +34,18 @@ def listen(loop: asyncio.AbstractEventLoop, go: asyncio.Event) -> None:
             os.write(1, (json.dumps(usage()._asdict()) + "\n").encode())
 
 
+def noting(path: str) -> points.Hook:
+    """Write the run of each intent and when its commit returned (monotonic ns)."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(name: str, labels: Sequence[str]) -> None:
+        if name == "store.batch:after":
+            runs = [label.split()[0] for label in labels if " intend " in label]
+            os.write(file, "".join(f"{run} {time.monotonic_ns()}\n" for run in runs).encode())
+
+    return note
+
+
 async def warm(workflow: Workflow[Any]) -> None:
     """A run or two in memory beforehand: what is measured is a worker that has walked runs before."""
     if workflow in flows.WARMED:
@@ -44,6 +58,9 @@ async def serve(url: str, name: str, concurrency: int, live: Liveness | None) ->
     """Serve one workflow of bench/flows.py until SIGTERM."""
     workflow = next(w for w in workflows_of(flows) if w.name == name)
     await warm(workflow)
+    if path := os.environ.get(flows.NOTES):
+        points.hook = noting(path)
+        flows.open_clients()
     store = await open_store(url)
     serving = worker(store, workflow, live, concurrency)
     loop, go = asyncio.get_running_loop(), asyncio.Event()

@@ -38,6 +38,10 @@ HEADER_CHARS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 1_000
 """Of one tenant, that were not removed."""
 
+# --- one worker ------------------------------------------------------------------------------
+UNSENT_MAX = 128
+"""Intents that are durable while their calls are not yet sent: what a death then leaves uncertain (decision 0041)."""
+
 # --- one process of the service ------------------------------------------------------------
 CONNECTIONS_MAX = 10_000
 DESCRIPTORS_KEPT = 512

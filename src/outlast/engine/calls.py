@@ -16,6 +16,7 @@ from outlast.core.points import point
 from outlast.engine.guard import Permit
 from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.pool import DaemonPool
+from outlast.engine.send_window import Sending
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.callee import Callee
@@ -40,6 +41,7 @@ class Attempt(NamedTuple):
     permit: Permit | None
     label: str
     connection: Any = None  # the open transaction it writes in, if it has one
+    sending: Sending | None = None  # its place in the window, if its intent is durable and it is not yet sent
 
 
 class _TooLate(Exception):
@@ -54,6 +56,7 @@ class Caller:
         self._pool = pool
         self._traces = traces
         self.under_way: dict[asyncio.Task[Any], asyncio.Timeout] = {}  # by the task that awaits the call
+        self.seats = pool.seats  # one is held by a write of a plain function from before its intent on
 
     async def attempt(self, attempt: Attempt) -> Outcome:
         """Make one attempt of a write and judge how it ended; never raises but for cancellation.
@@ -128,6 +131,8 @@ class Caller:
         point("call:before", (attempt.label,))
         if callee.is_async:
             self._check(attempt.permit)
+            if attempt.sending is not None:
+                attempt.sending.begun()
             task = asyncio.current_task()
             assert task is not None
             try:
@@ -135,14 +140,21 @@ class Caller:
                     value = await callee.fn(*attempt.args, **attempt.kwargs)
             finally:
                 self.under_way.pop(task, None)
+        elif attempt.permit is None:
+            async with self.seats:
+                value = await self._in_thread(attempt)
         else:
             value = await self._in_thread(attempt)
         point("call:after", (attempt.label,))
         return value
 
     async def _in_thread(self, attempt: Attempt) -> Any:
+        loop = asyncio.get_running_loop()
+
         def send() -> Any:
             self._check(attempt.permit)
+            if attempt.sending is not None:
+                loop.call_soon_threadsafe(attempt.sending.begun)
             try:
                 return attempt.callee.fn(*attempt.args, **attempt.kwargs)
             except BaseException as error:  # here, since no signal handler runs in this thread

@@ -1,5 +1,9 @@
-"""Threads for activities written as plain functions: daemons, as many as the worker's runs, so none ever queues."""
+"""Threads for activities written as plain functions: daemons, as many as the worker's runs.
 
+A caller holds one of `seats` while it needs a thread, so no call waits for a thread once its intent is durable.
+"""
+
+import asyncio
 import contextvars
 import queue
 import threading
@@ -12,6 +16,7 @@ class DaemonPool:
     """Runs functions in daemon threads: a call that hangs is abandoned, never waited for at exit (S-4)."""
 
     def __init__(self, size: int) -> None:
+        self.seats = asyncio.Semaphore(size)
         self._size = size
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._idle = 0  # threads that wait for work, less the work that waits for a thread

@@ -21,6 +21,7 @@ from outlast.engine.breaker import Breakers
 from outlast.engine.calls import Caller
 from outlast.engine.guard import Lease
 from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
+from outlast.engine.send_window import SendWindow
 from outlast.engine.throttle import Throttle
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
@@ -46,6 +47,7 @@ class Surroundings(NamedTuple):
     """The stop sign that is up for a tenant under one of these keys, if any; raises StoreError."""
     breakers: Breakers
     throttle: Throttle
+    window: SendWindow
     chance: Callable[[], float]
     """A random number in [0, 1), for the jitter of back-off."""
     counted: Callable[..., None]

@@ -39,6 +39,7 @@ from outlast.engine.others import Others
 from outlast.engine.overrun import Overruns
 from outlast.engine.places import Places
 from outlast.engine.pool import DaemonPool
+from outlast.engine.send_window import SendWindow
 from outlast.engine.taking import NO_OWNERS, Owners, Taker, Taking
 from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
@@ -147,6 +148,7 @@ class WorkerProcess:
             held=self._holds.first,
             breakers=Breakers(self._store, self._holds, self.live),
             throttle=Throttle(self._store, self._clock, self._lease, chance),
+            window=SendWindow(),
             chance=chance,
             counted=self.counters.add,
             watch=self._watch,

@@ -1,5 +1,6 @@
 """One write: intent, last-instant check, call, record, and how a doubt of it is settled (S-4, S-17)."""
 
+import asyncio
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
@@ -22,6 +23,7 @@ from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
 from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
 from outlast.engine.room import room
+from outlast.engine.send_window import Sending
 from outlast.engine.throttle import Place
 from outlast.engine.user_code import as_exception, text_of
 from outlast.engine.verdict import Parked
@@ -57,6 +59,8 @@ class Write:
         self.ident = ident
         self.times = durations(walk, callee)
         self._place: Place | None = None  # the right to call, where the receiver bears only so many
+        self._seat: asyncio.Semaphore | None = None  # where a thread is reserved for it
+        self._sending: Sending | None = None  # its place among the intents that are durable and not yet sent
         self._probe: Hold | None = None  # the right to try a provider that was away
         self._watches = False  # put a breaker up, or tried in vain: looks again as soon as one may try
         self._perhaps_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
@@ -98,6 +102,10 @@ class Write:
         self._may_begin()
         self._place = await room(self.walk, self.callee)
         try:
+            if not self.callee.is_async:
+                seats = self.walk.around.caller.seats
+                await seats.acquire()
+                self._seat = seats
             return await self._intend_inside()
         except BaseException:  # whatever keeps it from being called, somebody else may call
             self._leave()
@@ -106,6 +114,11 @@ class Write:
     def _leave(self) -> None:
         if self._place is not None:
             self._place.leave()
+        if self._sending is not None:
+            self._sending.leave()
+        if self._seat is not None:
+            self._seat.release()
+            self._seat = None
 
     async def _intend_inside(self) -> Effect:
         self._may_begin()
@@ -161,12 +174,15 @@ class Write:
 
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
         ledger = self.ledger
+        self._sending = await self.walk.around.window.enter()
+        self._may_begin()
         commit = self._prepared(previous, allowed)
         effect = moves.intended(commit)
         lost = ledger.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
         ledger.unsent[self.ident] = None if lost or self._perhaps_done else effect
         submitted = read(self.walk.around.clock)
         done = await ledger.land(commit)
+        self._sending.landed()
         self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
         if ledger.mail_moved:
             await self._heed_cancel(effect)
@@ -282,7 +298,7 @@ class Write:
             return Unsent(moves.TOO_LATE, "its run is no longer held here")
         del self.ledger.unsent[self.ident]
         attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
-        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit))
+        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit, sending=self._sending))
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):
