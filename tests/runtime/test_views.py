@@ -115,6 +115,12 @@ def test_what_became_of_an_effect(changes: dict[str, object], words: str) -> Non
     assert views.effect_view(EFFECT._replace(**changes), NOW)["outcome"] == words  # type: ignore[arg-type]
 
 
+def test_an_open_effect_of_a_run_that_no_worker_holds_is_not_under_way() -> None:
+    left = EFFECT._replace(status=EffectStatus.INTENDED, attempts=2)
+    said = {held: views.effect_view(left, NOW, held={left.run} if held else set())["outcome"] for held in (True, False)}
+    assert said == {True: "under way, asked again ×1", False: "left open, asked again ×1: it may have happened"}
+
+
 def test_how_long_until_a_person_may_say_that_it_did_not_happen() -> None:
     doubtful = EFFECT._replace(status=EffectStatus.UNCERTAIN, error=error("timeout"))
     assert views.effect_view(doubtful, NOW)["settles_in_ms"] == 2_000

@@ -46,7 +46,7 @@ async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
                     for line in _attention(screen, each, _ways_on(screen, view, each, doubts))
                 ],
             ),
-            ("effects", [_count(counts, run_id)]),
+            ("effects", [_count(counts, run_id, walked=is_walked(view))]),
             ("results", [f"{view['results']} → outlast runs results {run_id}"] if view["results"] else []),
             ("crashes", _crashes(view["takeovers"])),
             ("progress", [] if ended else progress_lines(screen, view["progress"])),
@@ -182,14 +182,14 @@ def _ways_on(
     return ways
 
 
-def _count(counts: dict[str, int], run_id: str) -> str:
+def _count(counts: dict[str, int], run_id: str, *, walked: bool) -> str:
     parts = [f"{counts[EffectStatus.DONE]} executed", f"{counts[EffectStatus.UNCERTAIN]} uncertain"]
     if counts[EffectStatus.REFUSED]:
         parts.append(f"{counts[EffectStatus.REFUSED]} {EffectStatus.REFUSED}")
     if counts[EffectStatus.UNDONE]:
         parts.append(f"{counts[EffectStatus.UNDONE]} {EffectStatus.UNDONE}")
     if counts[EffectStatus.INTENDED]:
-        parts.append(f"{counts[EffectStatus.INTENDED]} under way")
+        parts.append(f"{counts[EffectStatus.INTENDED]} {'under way' if walked else 'left open'}")
     if counts["asked_again"]:
         parts.append(f"asked again ×{counts['asked_again']}")
     return f"{' · '.join(parts)} → outlast runs effects {run_id}"

@@ -1,15 +1,15 @@
 """Calling a person, and what his answer changes: the attention set of a run row, and its ceiling (GATE-3…5, S-21)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from outlast.core.admission import SlotChange, hand_over
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
 from outlast.core.moves import Told, fence, give
-from outlast.core.overlay import Attention, WaitingFor, attention_of, dump_attention, stale_clock
+from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_clock
 from outlast.core.route import Answer
 from outlast.core.rows import Run
 
@@ -62,14 +62,17 @@ def flag(
     mapping: Mapping,
     told: Sequence[Told] = (),
     freed: Sequence[SlotChange] = (),
+    doubted: Sequence[Commit] = (),
+    waiting: Sequence[WaitingFor] = (),
+    clocks: Sequence[Armed] = (),
 ) -> Commit:
-    """Call a person and give the run back; status, node and visit stay (RUN-2). `freed`: see `park`."""
+    """Call a person and give the run back; status, node and visit stay (RUN-2). `freed`: see `park`.
+
+    `doubted`: each makes an effect uncertain, in this commit. `waiting`, `clocks`: of effects that settle meanwhile.
+    """
     assert reasons
     left = joined(run, reasons)
-    waiting = [
-        WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
-        for a in reasons
-    ]
+    waiting = [*waiting_for(left), *waiting]
     data: dict[str, object] = {"reasons": [a.reason.value for a in reasons], "detail": reasons[0].detail}
     put = give(
         run,
@@ -78,7 +81,7 @@ def flag(
         now,
         data,
         waiting,
-        [c for c in stale_clock(left) if c.at > now.business],  # one that has struck is acted upon already
+        [*(c for c in stale_clock(left) if c.at > now.business), *clocks],  # one that has struck is acted upon already
         mapping,
         told=told,
         attention=dump_attention(left),
@@ -86,4 +89,14 @@ def flag(
     )
     handed, expects = hand_over(freed)
     under = fence(run, mail=mail, mapping=mapping.version)
-    return Commit((*put, *handed), under, expects, label=f"{run.run} flag {run.node}#{run.visit}")
+    beside = [write for commit in doubted for write in commit.writes]
+    return Commit((*put, *handed, *beside), under, expects, label=f"{run.run} flag {run.node}#{run.visit}")
+
+
+def waiting_for(reasons: Iterable[Attention]) -> list[WaitingFor]:
+    """Return what a run waits for that needs a person, without reasons that stop nothing."""
+    return [
+        WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
+        for a in reasons
+        if a.reason not in OVERLAY_ONLY
+    ]

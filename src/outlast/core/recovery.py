@@ -1,8 +1,11 @@
-"""Whether the checkpoint and the history of a run that was taken over agree with its row (CKP-6)."""
+"""What a run that was taken over stands on: its checkpoint and history (CKP-6), and effects that were cut off."""
 
 import json
 
-from outlast.core.rows import Event, Run
+from outlast.core.ledger import tries
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.restore import RESTORED, WHY
+from outlast.core.rows import Effect, Event, Run
 
 
 def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
@@ -21,3 +24,25 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
         where = f"visit {checkpoint.visit} of {checkpoint.node}"
         return f"its last checkpoint leads into {where}, and its row stands in visit {run.visit} of {run.node}"
     return ""
+
+
+def cut_off(run: Run, effect: Effect) -> tuple[str, str]:
+    """Return code and detail of the doubt of an open effect whose call was cut off."""
+    if run.restored and effect.attempts == 1:
+        return RESTORED, WHY
+    return "interrupted", "the process that called it died or was replaced before the answer was recorded"
+
+
+def used_up(effect: Effect) -> tuple[str, str]:
+    """Return code and detail of the doubt of an effect that perhaps happened and has no attempt left."""
+    detail = f"after {effect.attempts} attempts nobody knows whether it happened"
+    return Reason.RETRIES_EXHAUSTED.value, detail
+
+
+def without_attempts(run: Run, effect: Effect, mode: str, attempts_max: int) -> tuple[str, str] | None:
+    """Return code and detail of the doubt of an open effect that no attempt and no look-up can follow, else None."""
+    if effect.status is not EffectStatus.INTENDED or effect.quiet_until == 0:
+        return None
+    if mode == "repeat":
+        return used_up(effect) if tries(effect) >= attempts_max else None
+    return cut_off(run, effect) if mode == "ask" else None

@@ -5,7 +5,9 @@ record and the word that its effect is undone land in one commit. One that fails
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from outlast.core import compensation as core
@@ -14,13 +16,14 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Attention
+from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
 from outlast.engine.ledger import EffectKey
 from outlast.engine.permission import Permission, covered
 from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
-from outlast.engine.transactions import Inside
-from outlast.engine.walk import Walk
-from outlast.engine.write import CANCELLED, EXHAUSTED, Next, Write
+from outlast.engine.transactions import Inside, write_of
+from outlast.engine.walk import LeftOpen, Unresolved, Walk
+from outlast.engine.write import CANCELLED, Next, Write
 from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 from outlast.flow.undo import UndoTerms
@@ -44,17 +47,31 @@ async def unwind(walk: Walk, draining: Callable[[], bool]) -> None:
 # --- what is open ------------------------------------------------------------------------------------
 async def _settle_all(walk: Walk) -> None:
     """Every open effect of the run comes to its outcome before anything is undone (EFF-8)."""
-    mine = [e for e in walk.ledger.open_effects() if core.is_own(walk.ledger.run, e)]
-    settling = [asyncio.ensure_future(_settle(walk, e)) for e in mine if e.status is EffectStatus.INTENDED]
-    for effect in mine:
-        if effect.status is EffectStatus.UNCERTAIN:
+    settling = [asyncio.ensure_future(_settled(walk, ident, make)) for ident, make in left_open(walk, ending=True)]
+    for effect in walk.ledger.open_effects():
+        if effect.status is EffectStatus.UNCERTAIN and core.is_own(walk.ledger.run, effect):
             walk.call_person(uncertain(walk, effect))
     await asyncio.gather(*settling)
     if walk.closing:
         await walk.hang()
 
 
-async def _settle(walk: Walk, effect: Effect) -> None:
+async def _settled(walk: Walk, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    with suppress(EffectRefused):  # it is known not to have happened: nothing to undo
+        await walk.share(ident, make)
+
+
+def left_open(walk: Walk, *, ending: bool) -> list[LeftOpen]:
+    """Return the effects that earlier walks left open, each with what brings it to its outcome.
+
+    `ending`: they are not wanted any more, because the run ends.
+    """
+    run = walk.ledger.run
+    mine = [e for e in walk.ledger.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)]
+    return [((e.visit, e.key), partial(_find_outcome, walk, e, ending)) for e in mine]
+
+
+async def _find_outcome(walk: Walk, effect: Effect, ending: bool) -> Any:
     ledger, ident = walk.ledger, (effect.visit, effect.key)
     try:
         activity = walk.workflow.activity(effect.activity)
@@ -65,12 +82,10 @@ async def _settle(walk: Walk, effect: Effect) -> None:
         ledger.submit(moves.doubt(ledger.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=ledger.now))
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
-        try:
-            await walk.share(ident, lambda: _Settling(walk, activity, call, ident).drive())
-        except EffectRefused:
-            pass  # it is known not to have happened: nothing to undo
-        return
+        make = partial(_Settling, walk, activity, call, ident) if ending else write_of(walk, activity, call, ident)
+        return await make().drive()
     walk.call_person(uncertain(walk, ledger.effects[ident]))
+    raise Unresolved
 
 
 class _Settling(Write):
@@ -92,7 +107,7 @@ class _Settling(Write):
             if moves.tries(effect) < self.callee.retry.attempts:
                 self._perhaps_done = True
                 return Next.CALL
-            return self._doubt(effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened")
+            return self._doubt(effect, *used_up(effect))
         return self._doubt(effect, "interrupted", "its outcome is not known and the run ends")
 
     def _window_open(self, effect: Effect) -> bool:

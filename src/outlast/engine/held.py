@@ -2,21 +2,27 @@
 
 import logging
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outlast.core.admission import SlotChange, admit, queue
-from outlast.core.attention import flag
+from outlast.core.attention import flag, waiting_for
+from outlast.core.commit import WRITES_MAX
+from outlast.core.compensation import is_own
+from outlast.core.ledger import doubt, is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, Reason
 from outlast.core.moves import Told
-from outlast.core.overlay import Armed, Attention, WaitingFor, stale_clock
+from outlast.core.overlay import Armed, Attention, stale_clock
+from outlast.core.recovery import without_attempts
 from outlast.core.route import Rest
+from outlast.core.rows import Effect
 from outlast.core.verbs import hand_back, park
 from outlast.engine import slots
+from outlast.engine.fit import activity_of
 from outlast.engine.ledger import Ledger, Moved
 from outlast.engine.user_code import text_of
-from outlast.engine.verdict import Resting
+from outlast.engine.verdict import Parked, Resting
 from outlast.engine.walk import Surroundings
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
@@ -24,6 +30,7 @@ from outlast.telemetry.redact import redact, secrets_in
 
 log = logging.getLogger("outlast.engine")
 TRACEBACK_CHARS = 4_000
+BESIDE = 10  # rows that a move writes beside the effects it doubts, without what is told
 
 
 class Held:
@@ -54,18 +61,47 @@ class Held:
         return secrets_in(ledger.last.snapshot, *(effect.args for effect in ledger.effects.values()), *asked)
 
     # --- giving back ----------------------------------------------------------------------------------
-    async def _flag(self, reasons: tuple[Attention, ...], told: tuple[Told, ...]) -> bool:
+    async def _flag(
+        self, reasons: tuple[Attention, ...], told: tuple[Told, ...], parked: Sequence[Parked] = ()
+    ) -> bool:
+        """Call a person. An open effect with no attempt left is uncertain from the same commit on (EFF-2)."""
         ledger = self.ledger
         mapping = ledger.store.mapping()
+        doubts = self._without_attempts()[: WRITES_MAX - BESIDE - 2 * len(told)]
+        reasons += tuple(
+            self._attention(Reason.EFFECT_UNCERTAIN, f"{code}: {detail}")._replace(key=e.key, visit=e.visit)
+            for e, code, detail in doubts
+        )
         reasons = tuple(a._replace(detail=storable(a.detail)) for a in reasons)
         freed = await self._slots_given_back()
         commit = flag(
-            ledger.run, reasons, mail=ledger.mail_read, now=ledger.now, mapping=mapping, told=told, freed=freed
+            ledger.run,
+            reasons,
+            mail=ledger.mail_read,
+            now=ledger.now,
+            mapping=mapping,
+            told=told,
+            freed=freed,
+            doubted=[doubt(ledger.run, e, code, detail, now=ledger.now) for e, code, detail in doubts],
+            waiting=[p.waiting for p in parked],
+            clocks=[p.armed for p in parked if p.armed is not None],
         )
         await ledger.land(commit)
         self._called += reasons
         self._notify()
         return False
+
+    def _without_attempts(self) -> list[tuple[Effect, str, str]]:
+        """Return the open effects that no attempt and no look-up can follow, each with why."""
+        ledger, found = self.ledger, []
+        for effect in ledger.open_effects():
+            activity = activity_of(self._workflow, effect.activity) if is_own(ledger.run, effect) else None
+            known = ledger.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, ledger.evidence)
+            if activity is None or known:
+                continue
+            if why := without_attempts(ledger.run, effect, activity.mode, activity.retry.attempts):
+                found.append((effect, *why))
+        return found
 
     def _notify(self) -> None:
         """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
@@ -73,18 +109,18 @@ class Held:
             self._around.notify(self.ledger.run, tuple(self._called))
             self._called = []
 
-    async def _rest(self, way: Rest) -> bool:
-        """Mail has come that does not answer what a person is asked: wait again, as before."""
+    async def _rest(self, way: Rest, parked: Sequence[Parked] = ()) -> bool:
+        """Wait again, as before: what a person is asked is not answered. `parked`: what else is waited for."""
         ledger = self.ledger
         still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
-        waiting = [WaitingFor("attention", f"a person: {a.reason.value}", since=a.since) for a in still]
+        clocks = [p.armed for p in parked if p.armed is not None]
         await ledger.land(
             park(
                 ledger.run,
                 "park",
                 mail=ledger.mail_read,
-                waiting=waiting,
-                clocks=stale_clock(still),
+                waiting=[*waiting_for(still), *(p.waiting for p in parked)],
+                clocks=[*stale_clock(still), *clocks],
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
                 told=self._told(()),

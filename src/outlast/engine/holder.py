@@ -10,7 +10,7 @@ from outlast.core.attention import answered, tripped
 from outlast.core.budget import HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.compensation import Ending, compensate, compensated, must_undo
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import Choice, Reason, RunStatus, WaitStatus
+from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.moves import Told
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
@@ -18,7 +18,7 @@ from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Undo, WalkOn,
 from outlast.core.rows import EVENT, Event
 from outlast.core.verbs import advance
 from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
-from outlast.engine.compensation import unwind
+from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import WalkContext
 from outlast.engine.ending import end
 from outlast.engine.fit import accepted, effect_misfits, state_misfits
@@ -28,7 +28,7 @@ from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
 from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.results import Results, why_empty
 from outlast.engine.user_code import as_exception
-from outlast.engine.verdict import Again, Flagged, HandBack, Raised, Resting, Returned, Verdict
+from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
 from outlast.engine.walk import Surroundings, Walk
 from outlast.engine.write import EXHAUSTED
 from outlast.errors import Corrupt, Misplaced, NotStorable, Rejected, StoreError, Unavailable, Uncertain
@@ -124,7 +124,7 @@ class Holder(Held):
             ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
             self._pending.append(said)
         if isinstance(way, Rest):
-            return await self._rest(way)
+            return await self._settle_beside(way)
         if any(a.attention.reason is Reason.POISONED for a in way.answers):  # written before it kills again
             return await self.give_back("a person let it go on")
         if isinstance(way, Undo):
@@ -199,7 +199,8 @@ class Holder(Held):
             return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._told(()))
         self._fits = True
         context = WalkContext(walk, state)
-        verdict = await walk.run(lambda: context.run(node.fn), f'node "{node.name}" of {self._workflow.name}')
+        title = f'node "{node.name}" of {self._workflow.name}'
+        verdict = await walk.run(lambda: context.run(node.fn), title, lambda: left_open(walk, ending=False))
         told = self._told([*walk.told.values(), *context.told.values()])
         return await self._conclude(walk, node, context, verdict, told, way)
 
@@ -245,10 +246,37 @@ class Holder(Held):
             return await self._raised(verdict.error, told)
         return await self._left(walk, verdict, told)
 
+    async def _settle_beside(self, way: Rest) -> bool:
+        """Bring open effects to their outcome while a person is asked about another one, then wait on (S-16)."""
+        ledger = self.ledger
+        stopping = [a.reason for a in way.left if a.reason not in OVERLAY_ONLY]
+        if any(reason is not Reason.EFFECT_UNCERTAIN for reason in stopping) or not await self._may_settle():
+            return await self._rest(way)
+        walk = self.walk = Walk(ledger, self._workflow, self._around, settling=True)
+        ending = bool(ledger.run.ending)
+        title = f"the open effects of {ledger.run.run}"
+        verdict = await walk.run(_nothing, title, lambda: left_open(walk, ending=ending))
+        if isinstance(verdict, Returned | Resting):
+            parked = verdict.parked if isinstance(verdict, Resting) else ()
+            return await self._rest(way, _of_effects(parked))
+        return await self._left(walk, verdict, self._told(()))
+
+    async def _may_settle(self) -> bool:
+        """True if an open effect is left, and the code and the operators let it be settled."""
+        ledger, run = self.ledger, self.ledger.run
+        if self._workflow.lane != run.lane or not any(e.status is EffectStatus.INTENDED for e in ledger.open_effects()):
+            return False
+        if any(effect_misfits(self._workflow, run, ledger.effects.values())):
+            return False
+        stop = await self._stopped()
+        if stop is not None:
+            stop.close()
+        return stop is None
+
     async def _left(self, walk: Walk, verdict: Verdict, told: tuple[Told, ...]) -> bool:
         """A walk that came to no end of its own: the run is given back, or gone over again."""
         if isinstance(verdict, Flagged):
-            return await self._flag(verdict.reasons, told)
+            return await self._flag(verdict.reasons, told, _of_effects(verdict.parked))
         if isinstance(verdict, Cancel):
             await self._reload()
             return True
@@ -396,6 +424,15 @@ class Holder(Held):
             told = (*told, compensated(ledger.run, tuple(ledger.effects.values())))
         await end(ledger, ending.outcome, state=None, result=None, reason=ending.reason, told=told)
         return False
+
+
+async def _nothing() -> None:
+    """The body of a walk that only settles."""
+
+
+def _of_effects(parked: Sequence[Parked]) -> list[Parked]:
+    """Return the waits that end by themselves for an effect: its quiet time, or the time before its next attempt."""
+    return [each for each in parked if each.verb in ("quiet", "retry")]
 
 
 def _one_more(way: WalkOn) -> bool:

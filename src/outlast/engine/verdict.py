@@ -15,9 +15,10 @@ class Parked(NamedTuple):
 
 
 class Flagged(NamedTuple):
-    """A person must look."""
+    """A person must look. `parked`: what else the walk waits for."""
 
     reasons: tuple[Attention, ...]
+    parked: tuple[Parked, ...] = ()
 
 
 class Resting(NamedTuple):

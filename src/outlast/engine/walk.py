@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.limits import CALLS_PER_VISIT_MAX
+from outlast.core.machine import Reason
 from outlast.core.moves import Told
 from outlast.core.overlay import Attention
 from outlast.core.route import Cancel
@@ -63,10 +64,18 @@ class Flight(NamedTuple):
     waiters: list[asyncio.Future[Any]]
 
 
+LeftOpen = tuple[EffectKey, Callable[[], Coroutine[Any, Any, Any]]]
+"""An open effect, and what brings it to its outcome."""
+
+
 class Walk:
     """One walk. Effects and waits report here; the runner decides here."""
 
-    def __init__(self, ledger: Ledger, workflow: Workflow[Any], around: Surroundings) -> None:
+    def __init__(
+        self, ledger: Ledger, workflow: Workflow[Any], around: Surroundings, *, settling: bool = False
+    ) -> None:
+        """`settling`: it only brings open effects to their outcome, while a person is asked about another."""
+        self._settling = settling
         self.ledger = ledger
         self.workflow = workflow
         self.around = around
@@ -140,7 +149,12 @@ class Walk:
         """May a call that was asked for before the walk closed still begin? After a doubt it may: the members of a
         do_all are begun together and all settle first; so may one whose awaiter gave up at once (S-16)."""
         stops = self._cancel or self._again or self._hand_back or self._broken
-        return not self.closing or (bool(self._attention or self._given_up) and not stops)
+        return not self.closing or (bool(self._attention or self._given_up or self._settling) and not stops)
+
+    def settles(self) -> bool:
+        """True if a closing walk goes on with its open effects, because a person is asked about one of them."""
+        doubts = self._settling or bool(self._attention)
+        return doubts and self.may_begin() and all(a.reason is Reason.EFFECT_UNCERTAIN for a in self._attention)
 
     async def hang(self) -> Any:
         """Never resolves in this walk."""
@@ -247,8 +261,14 @@ class Walk:
         return "an await of the engine"
 
     # --- running ------------------------------------------------------------------------------------
-    async def run(self, body: Callable[[], Awaitable[Any]], title: str) -> Verdict:
-        """Walk until the verdict is known. Raises Lost when the run is no longer ours."""
+    async def run(
+        self, body: Callable[[], Awaitable[Any]], title: str, left_open: Callable[[], Iterable[LeftOpen]] = tuple
+    ) -> Verdict:
+        """Walk until the verdict is known. Raises Lost when the run is no longer ours.
+
+        `left_open`: the open effects. Those that the body has not asked for settle before a person is called about
+        another (S-16).
+        """
         context = contextvars.copy_context()
         context.run(walking.set, title)
         task = self._body = self._loop.create_task(self._to_its_end(body), context=context)
@@ -260,12 +280,19 @@ class Walk:
                 await self._signal
                 self._signal = self._loop.create_future()
         self.closing = True
-        while self.flights:
-            await self._signal
-            self._signal = self._loop.create_future()
+        await self._calls_ended()
+        if self.settles():
+            for ident, make in left_open():
+                self.flights[ident] = Flight(self._loop.create_task(self._fly(ident, make())), [])
+            await self._calls_ended()
         if not task.done():
             await self._cancel_body(task)
         return self._verdict(task)
+
+    async def _calls_ended(self) -> None:
+        while self.flights:
+            await self._signal
+            self._signal = self._loop.create_future()
 
     async def _to_its_end(self, body: Callable[[], Awaitable[Any]]) -> Any:
         try:
@@ -313,16 +340,14 @@ class Walk:
                 break
         else:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        while self.flights:  # begun before the walk closed; nothing begins since
-            await self._signal
-            self._signal = self._loop.create_future()
+        await self._calls_ended()  # begun before the walk closed; nothing begins since
 
     def _verdict(self, task: asyncio.Task[Any]) -> Verdict:
         error = task.exception() if task.done() and not task.cancelled() else None
         if self._broken is not None:
             raise self._broken
         if self._attention:
-            return Flagged(tuple(self._attention))
+            return Flagged(tuple(self._attention), tuple(self._parked))
         if self._cancel is not None:
             return self._cancel
         if self._again:

@@ -11,7 +11,7 @@ from outlast.core.budget import INLINE_WAIT_MAX, SECOND
 from outlast.core.commit import Commit, Instant
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, WaitingFor
-from outlast.core.restore import RESTORED, WHY
+from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Hold
 from outlast.engine.breaker import key_of_provider, paused
@@ -261,7 +261,7 @@ class Write:
             raise Unresolved
 
     def _still_open(self) -> None:
-        if self.walk.closing:
+        if self.walk.closing and not self.walk.settles():
             raise Unresolved
 
     # --- the call --------------------------------------------------------------------------------
@@ -454,16 +454,10 @@ class Write:
             return await self._after_quiet(effect)
         if mode == "repeat" and self._window_open(effect):
             if moves.tries(effect) >= self.callee.retry.attempts:
-                return self._doubt(
-                    effect, EXHAUSTED, f"after {effect.attempts} attempts nobody knows whether it happened"
-                )
+                return self._doubt(effect, *used_up(effect))
             self._perhaps_done = True
             return Next.CALL
-        if self.ledger.run.restored and effect.attempts == 1:
-            return self._doubt(effect, RESTORED, WHY)
-        return self._doubt(
-            effect, "interrupted", "the process that called it died or was replaced before the answer was recorded"
-        )
+        return self._doubt(effect, *cut_off(self.ledger.run, effect))
 
     def _exhausted_open(self, effect: Effect) -> Any:
         error = refusal_of(effect)

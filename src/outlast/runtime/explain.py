@@ -173,8 +173,14 @@ def _needs_person(seen: Seen, entries: tuple[Attention, ...]) -> Part:
         commands,
         since=min(entry.since for entry in entries),
         until=min(untils, default=0),
-        facts=(("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))),),
+        facts=(("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))), *_open_facts(seen)),
     )
+
+
+def _open_facts(seen: Seen) -> tuple[tuple[str, str], ...]:
+    """Return the effects that no worker works at and that no person is asked about."""
+    open_ = [f"{e.activity} {e.key}" for e in seen.effects if e.status is EffectStatus.INTENDED]
+    return (("open effects", ", ".join(open_)),) if open_ and not is_held(seen.run) else ()
 
 
 def _is_open(seen: Seen, entry: Attention, way: Way) -> bool:

@@ -41,7 +41,7 @@ from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
 from outlast.runtime.explain import explain
 from outlast.runtime.port import Actor
 from outlast.runtime.seen import Explanation, Seen
-from outlast.runtime.words import lanes_served
+from outlast.runtime.words import is_held, lanes_served
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
@@ -220,6 +220,12 @@ class Reading:
             cursor=cursor,
             limit=limit,
         )
+
+    async def held_runs(self, effects: Iterable[Effect]) -> frozenset[str]:
+        """Return the runs of open ones among these effects that a worker holds at this moment."""
+        runs = {e.by_run or e.run for e in effects if e.status is EffectStatus.INTENDED}
+        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
+        return frozenset(row.run for row in rows if isinstance(row, Run) and is_held(row))
 
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> verification.Doubt:
         """One effect with its evidence: the uncertain one of this key, else the latest, or that of a visit."""

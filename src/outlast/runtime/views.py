@@ -55,8 +55,13 @@ def run_view(run: Run, serving: Collection[str], results: int) -> dict[str, Any]
     }
 
 
-def effect_view(effect: Effect, now: Instant, evidence: Sequence[Evidence] = ()) -> dict[str, Any]:
-    """A row of the ledger. `settles_in_ms`: how long a person must still wait before "did not happen" is accepted."""
+def effect_view(
+    effect: Effect, now: Instant, evidence: Sequence[Evidence] = (), *, held: Collection[str] | None = None
+) -> dict[str, Any]:
+    """A row of the ledger. `settles_in_ms`: how long a person must still wait before "did not happen" is accepted.
+
+    `held`: the runs that a worker holds, as `Reading.held_runs` finds them; None: not asked for, because it is settled.
+    """
     error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
     return {
         "run": effect.by_run or effect.run,
@@ -67,7 +72,7 @@ def effect_view(effect: Effect, now: Instant, evidence: Sequence[Evidence] = ())
         "key": effect.key,
         "version": effect.version,
         "status": effect.status.value,
-        "outcome": effect_words(effect, error["code"]),
+        "outcome": effect_words(effect, error["code"], held=held is None or (effect.by_run or effect.run) in held),
         "code": error["code"],
         "detail": error["detail"],
         "reopened": effect.status is EffectStatus.REFUSED and error["code"] == REOPENED,

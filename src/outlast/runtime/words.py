@@ -90,8 +90,11 @@ def blocked_ms(worker: Worker, now: Instant) -> int:
     return ticked + max(0, now.real - worker.renewed_at) if ticked > STALLED else 0
 
 
-def effect_words(effect: Effect, code: str) -> str:
-    """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt."""
+def effect_words(effect: Effect, code: str, *, held: bool = True) -> str:
+    """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt.
+
+    `held`: a worker holds its run.
+    """
     again = f", asked again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
     if effect.status is EffectStatus.DONE and code == BY_HAND:
         return f"done by hand{_told_by(effect)}"
@@ -107,7 +110,7 @@ def effect_words(effect: Effect, code: str) -> str:
         return f"{effect.status.value} {code}{again}{_told_by(effect)}"
     if effect.quiet_until == 0:
         return f"to be called again after {code}"
-    return f"under way{again}"
+    return f"under way{again}" if held else f"left open{again}: it may have happened"
 
 
 def late_words(view: Mapping[str, Any]) -> str:

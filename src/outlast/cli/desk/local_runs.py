@@ -93,7 +93,10 @@ class LocalRuns:
     async def effects(self, run: str) -> list[View]:
         """With the late answers of replaced workers."""
         now, rows, known = await self.ops.store.now(), await self.ops.effects(run), await self.ops.evidence(run)
-        return [effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)]) for e in rows]
+        held = await self.ops.held_runs(rows)
+        return [
+            effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in rows
+        ]
 
     async def ledger(
         self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
@@ -103,12 +106,14 @@ class LocalRuns:
             status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
         )
         now = await self.ops.store.now()
-        return [effect_view(row, now) for row in rows], further
+        held = await self.ops.held_runs(rows)
+        return [effect_view(row, now, held=held) for row in rows], further
 
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
         """With its evidence."""
         found = await self.ops.effect(run, key, visit=visit)
-        return effect_view(found.effect, await self.ops.store.now(), found.evidence)
+        held = await self.ops.held_runs([found.effect])
+        return effect_view(found.effect, await self.ops.store.now(), found.evidence, held=held)
 
     async def events(self, run: str, *, after: int = 0) -> list[View]:
         """From the rows."""

@@ -197,9 +197,9 @@ async def list_results(
 async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
     """What was done to the world, in the order of its intents, with late answers of replaced workers."""
     effects, evidence = await ops.effects(run), await ops.evidence(run)
-    now = await ops.store.now()
+    now, held = await ops.store.now(), await ops.held_runs(effects)
     views = []
     for effect in effects:
         known = [each for each in evidence if (each.visit, each.key) == (effect.visit, effect.key)]
-        views.append(with_id(effect_view(effect, now, known)))
+        views.append(with_id(effect_view(effect, now, known, held=held)))
     return {"effects": views}

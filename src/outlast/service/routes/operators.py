@@ -90,8 +90,8 @@ async def list_ledger(
     rows, further = await ops.ledger(
         status=status, activity=activity, run=run, since=since, cursor=pages.place, limit=pages.limit
     )
-    now = await ops.store.now()
-    return await pages.page("effects", [with_id(effect_view(row, now)) for row in rows], further)
+    now, held = await ops.store.now(), await ops.held_runs(rows)
+    return await pages.page("effects", [with_id(effect_view(row, now, held=held)) for row in rows], further)
 
 
 @router.post(
