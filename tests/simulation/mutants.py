@@ -7,7 +7,7 @@ from outlast.core import compensation, ledger, moves, people, verbs
 from outlast.core.commit import Done
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Run, version_of
-from outlast.engine import approvals, commands, effects, holder, permission, waits, worker, write
+from outlast.engine import approvals, commands, effects, holder, permission, taking, waits, worker, write
 from outlast.engine.ledger import Ledger
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
@@ -200,12 +200,19 @@ def blind_retry() -> None:
 @mutant
 def impatient() -> None:
     """A run is taken from a worker only after its row was closed, which needs an expired lease."""
-    kept = worker.claim
-    worker.claim = lambda run, **k: kept(run, **{**k, "closed": (*k.get("closed", ()), run.owner)} if run.owner else k)
+    kept = taking.Taking._due
+
+    def due(self: Any, run: Run, now: Any) -> Any:
+        if not run.owner:
+            return kept(self, run, now)
+        taker = self._taker
+        return verbs.claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed={run.owner: 0})
+
+    taking.Taking._due = due  # type: ignore[method-assign]
     candidates = MemoryStore._candidates
 
-    def more(self: Any, lanes: Any, n: int, owners: Any, real: int) -> Any:
-        found = candidates(self, lanes, n, owners, real)
+    def more(self: Any, *args: Any) -> Any:
+        found = candidates(self, *args)
         rest = [r for r in self._core.shelf.under(RUN, ()) if isinstance(r, Run) and r.owner.startswith("wk-")]
         return found + [r for r in rest if r not in found]
 
