@@ -1,14 +1,13 @@
 """How one attempt of a call ended, and what an exception or an HTTP status says of that (S-17)."""
 
-import socket
-import sys
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.backoff import asked_wait
 from outlast.core.budget import RETRY_AFTER_MAX, SECOND
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.engine.client_errors import Meaning, Reading, read
 from outlast.engine.user_code import text_of
-from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
+from outlast.flow.outcomes import Declared, NotNow, NotSent, Refused
 
 
 class Answered(NamedTuple):
@@ -62,37 +61,39 @@ def judge(error: BaseException, wall_ms: int = 0) -> No | Unsent | Maybe:
     detail = text_of(error)[:TEXT_CHARS_MAX]
     if isinstance(error, Declared):
         return _declared(error)
-    if isinstance(error, ConnectionRefusedError | socket.gaierror):
-        return Unsent("not_sent", detail)
-    httpx = sys.modules.get("httpx")  # what was never imported cannot have raised this
-    if httpx is not None:
-        if isinstance(error, httpx.HTTPStatusError):
-            return _status(error.response.status_code, detail, asked_to_wait(error, wall_ms))
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol):
+    found = read(error)
+    match found.meaning:
+        case Meaning.ANSWERED:
+            return _status(found, detail, asked_to_wait(error, wall_ms))
+        case Meaning.NEVER_SENT:
             return Unsent("not_sent", detail)
-        if isinstance(error, httpx.TimeoutException):
+        case Meaning.REFUSED:
+            return No(found.code[:NAME_CHARS_MAX], detail)
+        case Meaning.RETRY_LATER:
+            wait = asked_to_wait(error, wall_ms)
+            return Unsent("not_now", detail, wait) if found.sure else Maybe("error", detail, after_ms=wait)
+        case Meaning.TIMED_OUT:
             return Maybe("timeout", detail)
-    if isinstance(error, TimeoutError):
-        return Maybe("timeout", detail)
     return Maybe("error", detail)
 
 
-def _status(status: int, detail: str, after_ms: int) -> No | Unsent | Maybe:
-    if status in DEFINITE:
-        return No(f"http_{status}", detail)
-    if status in NOT_NOW:
-        return Unsent(f"http_{status}", detail, after_ms)
-    return Maybe(f"http_{status}", detail, after_ms=after_ms)
+def _status(found: Reading, detail: str, after_ms: int) -> No | Unsent | Maybe:
+    code = f"http_{found.status}" if found.status else "error"
+    if found.sure and found.status in DEFINITE:
+        return No(code, detail)
+    if found.sure and found.status in NOT_NOW:
+        return Unsent(code, detail, after_ms)
+    return Maybe(code, detail, after_ms=after_ms)
 
 
 def asked_to_wait(error: BaseException, wall_ms: int) -> int:
     """How long the receiver asks to be left alone, in ms: NotNow's `retry_after`, or the header where it counts."""
     if isinstance(error, NotNow):
         return _bounded(error.retry_after.total_seconds()) if error.retry_after else 0
-    response = getattr(error, "response", None)
-    if response is None or response.status_code not in HONOURS_RETRY_AFTER:
+    found = read(error)
+    if found.status not in HONOURS_RETRY_AFTER and found.meaning is not Meaning.RETRY_LATER:
         return 0
-    headers = response.headers
+    headers = found.headers
     return asked_wait(headers.get("Retry-After", ""), headers.get("Date", ""), wall_ms, RETRY_AFTER_MAX)
 
 
@@ -113,10 +114,11 @@ def _declared(error: Declared) -> No | Unsent | Maybe:
 
 def is_transient(error: BaseException) -> bool:
     """For lookups, which change nothing: is it worth another attempt? Bugs are not."""
-    httpx = sys.modules.get("httpx")
-    if httpx is not None and isinstance(error, httpx.HTTPStatusError):
-        status = error.response.status_code
-        return status in HONOURS_RETRY_AFTER or status == 409 or status >= 500
-    if httpx is not None and isinstance(error, httpx.TransportError):
-        return True
-    return isinstance(error, NotNow | NotSent | Perhaps | TimeoutError | ConnectionError | socket.gaierror)
+    if isinstance(error, Declared):
+        return not isinstance(error, Refused)
+    found = read(error)
+    if found.meaning in (Meaning.REFUSED, Meaning.UNKNOWN):
+        return False
+    if found.meaning is Meaning.ANSWERED:
+        return found.status in HONOURS_RETRY_AFTER or found.status == 409 or found.status >= 500
+    return True

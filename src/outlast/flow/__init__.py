@@ -20,6 +20,7 @@ from outlast.flow.outcomes import (
     Refusal,
     Refused,
     Stopped,
+    classify,
 )
 from outlast.flow.people import Decision, Rule, role
 from outlast.flow.plan import Plan
@@ -63,6 +64,7 @@ __all__ = [
     "Verdict",
     "Workflow",
     "activity",
+    "classify",
     "lookup",
     "policy_from_file",
     "repeat",

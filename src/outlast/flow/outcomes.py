@@ -1,8 +1,12 @@
 """How a call can end, in words an author may return, raise or catch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
+
+from outlast.errors import DefinitionError
+from outlast.flow.registry import CLASSIFIED
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -67,7 +71,7 @@ class Stopped(Exception):
 
 # --- what an activity may declare of its own call ------------------------------------------
 class Declared(Exception):
-    """What an activity raises to say how its call ended, where no httpx exception says it (S-17)."""
+    """What an activity raises to say how its call ended, where no client's exception says it (S-17)."""
 
 
 class Refused(Declared):
@@ -105,3 +109,19 @@ class Perhaps(Declared):
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
         self.detail = detail
+
+
+def classify(errors: Mapping[type[BaseException], type[Declared]]) -> None:
+    """Say of exceptions of a client that Outlast does not know how a call ends that raises them.
+
+    `NotSent`, `Refused`, `NotNow` or `Perhaps`, for each class and its subclasses, in all activities and lookups of
+    this process. It comes before what Outlast knows by itself. Raises DefinitionError.
+    """
+    for cls, said in errors.items():
+        if not issubclass(cls, Exception) or said not in (NotSent, Refused, NotNow, Perhaps):
+            raise DefinitionError(
+                f"classify({{{cls!r}: {said!r}}})",
+                "it takes classes of exceptions, and one of NotSent, Refused, NotNow and Perhaps for each",
+                "classify({stripe.CardError: Refused, stripe.APIConnectionError: Perhaps})",
+            )
+        CLASSIFIED[cls] = said

@@ -57,3 +57,5 @@ def ambiguous(kind: str, items: list[Any]) -> DefinitionError:
 
 ACTIVITIES: Final[Registry[Any]] = Registry("activity")
 WORKFLOWS: Final[Registry[Any]] = Registry("workflow")
+CLASSIFIED: Final[dict[type[BaseException], Any]] = {}
+"""What authors said of exceptions: their class → the class of flow/outcomes.py that says the same."""

@@ -1,0 +1,341 @@
+"""The exceptions of HTTP, AWS and gRPC clients, and what each says of the call that raised it (S-17).
+
+One table by qualified name: nothing of a client is imported. "Never sent" has to be proved. A client that retries by
+itself may have sent an earlier attempt, and so may one that follows redirects. Where an exception does not show that
+nothing was sent before, the call may have happened. Decision 0055.
+"""
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from traceback import walk_tb
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
+from outlast.flow.registry import CLASSIFIED
+
+Locals = Mapping[str, Any]
+
+
+class Meaning(Enum):
+    """What the class of an exception says."""
+
+    NEVER_SENT = auto()
+    REFUSED = auto()
+    RETRY_LATER = auto()
+    PERHAPS = auto()
+    TIMED_OUT = auto()
+    """Perhaps, after a time-out."""
+    ANSWERED = auto()
+    """The receiver answered; the status decides."""
+    GRPC = auto()
+    """The code of gRPC decides."""
+    BY_CAUSE = auto()
+    """The exception that this one wraps decides."""
+    UNKNOWN = auto()
+    """No class of it is known: it may mean anything."""
+
+
+def _named(module: str, meaning: Meaning, names: str) -> dict[str, Meaning]:
+    return {f"{module}.{name}": meaning for name in names.split()}
+
+
+def _of_httpx(module: str) -> dict[str, Meaning]:
+    unsent = "ConnectError ConnectTimeout PoolTimeout ProxyError UnsupportedProtocol InvalidURL"
+    return {
+        **_named(module, Meaning.NEVER_SENT, unsent),
+        **_named(module, Meaning.TIMED_OUT, "TimeoutException"),
+        **_named(module, Meaning.ANSWERED, "HTTPStatusError"),
+        **_named(module, Meaning.PERHAPS, "TransportError DecodingError TooManyRedirects"),
+    }
+
+
+def _of_sdk(module: str) -> dict[str, Meaning]:
+    return {
+        **_named(module, Meaning.ANSWERED, "APIStatusError"),
+        **_named(module, Meaning.BY_CAUSE, "APIConnectionError"),
+        **_named(module, Meaning.PERHAPS, "APIError"),
+    }
+
+
+_URLLIB3_UNSENT: Final = "ConnectTimeoutError EmptyPoolError ClosedPoolError FullPoolError LocationValueError"
+_REQUESTS_UNSENT: Final = "InvalidHeader InvalidSchema InvalidURL MissingSchema URLRequired"
+_AIOHTTP_UNSENT: Final = (
+    "ClientConnectorError ClientConnectorCertificateError ClientConnectorSSLError ClientHttpProxyError "
+    "ConnectionTimeoutError InvalidURL NonHttpUrlClientError ServerFingerprintMismatch"
+)
+_BOTOCORE_UNSENT: Final = (
+    "EndpointConnectionError ConnectTimeoutError NoCredentialsError PartialCredentialsError NoRegionError "
+    "ParamValidationError"
+)
+# Class → meaning; the nearest class of an exception's mro that is named here counts.
+TABLE: Final[Mapping[str, Meaning]] = {
+    "builtins.ConnectionRefusedError": Meaning.NEVER_SENT,
+    "socket.gaierror": Meaning.NEVER_SENT,
+    "ssl.SSLCertVerificationError": Meaning.NEVER_SENT,  # in the handshake, before any byte of a request
+    "builtins.TimeoutError": Meaning.TIMED_OUT,
+    "builtins.ConnectionError": Meaning.PERHAPS,
+    "http.client.HTTPException": Meaning.PERHAPS,
+    **_of_httpx("httpx"),
+    **_of_httpx("httpx2"),
+    **_of_sdk("openai"),
+    **_of_sdk("anthropic"),
+    **_named("urllib.error", Meaning.BY_CAUSE, "URLError"),
+    **_named("urllib.error", Meaning.ANSWERED, "HTTPError"),
+    **_named("urllib3.exceptions", Meaning.NEVER_SENT, _URLLIB3_UNSENT),
+    **_named("urllib3.exceptions", Meaning.TIMED_OUT, "TimeoutError"),
+    **_named("urllib3.exceptions", Meaning.BY_CAUSE, "MaxRetryError SSLError"),
+    **_named("urllib3.exceptions", Meaning.PERHAPS, "HTTPError"),
+    **_named("requests.exceptions", Meaning.BY_CAUSE, "ConnectionError ConnectTimeout SSLError"),
+    **_named(
+        "requests.exceptions", Meaning.NEVER_SENT, "InvalidHeader InvalidSchema InvalidURL MissingSchema URLRequired"
+    ),
+    **_named("requests.exceptions", Meaning.TIMED_OUT, "Timeout"),
+    **_named("requests.exceptions", Meaning.ANSWERED, "HTTPError"),
+    **_named("requests.exceptions", Meaning.PERHAPS, "RequestException ProxyError"),
+    **_named("aiohttp.client_exceptions", Meaning.NEVER_SENT, _AIOHTTP_UNSENT),
+    **_named("aiohttp.client_exceptions", Meaning.TIMED_OUT, "ServerTimeoutError"),
+    **_named("aiohttp.client_exceptions", Meaning.ANSWERED, "ClientResponseError"),
+    **_named("aiohttp.client_exceptions", Meaning.PERHAPS, "ClientError RedirectClientError"),
+    **_named("botocore.exceptions", Meaning.NEVER_SENT, _BOTOCORE_UNSENT),
+    **_named("botocore.exceptions", Meaning.BY_CAUSE, "SSLError"),
+    **_named("botocore.exceptions", Meaning.TIMED_OUT, "ReadTimeoutError"),
+    **_named("botocore.exceptions", Meaning.ANSWERED, "ClientError"),
+    **_named("botocore.exceptions", Meaning.PERHAPS, "ConnectionError HTTPClientError"),
+    "grpc.RpcError": Meaning.GRPC,
+}
+BY_AUTHOR: Final[Mapping[type[Declared], Meaning]] = {
+    NotSent: Meaning.NEVER_SENT,
+    Refused: Meaning.REFUSED,
+    NotNow: Meaning.RETRY_LATER,
+    Perhaps: Meaning.PERHAPS,
+}
+CHAIN_MAX: Final = 20
+
+
+class Reading(NamedTuple):
+    """What an exception says.
+
+    `sure`: no attempt before the last one was sent. `status`: of the answer, 0 if there is none. `code`: of a no.
+    """
+
+    meaning: Meaning
+    sure: bool = True
+    status: int = 0
+    headers: Mapping[str, str] = MappingProxyType({})
+    code: str = ""
+
+
+def read(error: BaseException) -> Reading:
+    """Return what the exception of a known client says; any other is UNKNOWN."""
+    said = next((CLASSIFIED[cls] for cls in type(error).__mro__ if cls in CLASSIFIED), None)
+    if said is not None:
+        return Reading(BY_AUTHOR[said], code=type(error).__name__)
+    meaning = _meaning(error)
+    if meaning is Meaning.GRPC:
+        return _of_grpc(error)
+    if meaning is Meaning.ANSWERED:
+        status, headers = _answer(error)
+        throttled = _error_of_aws(error).get("Code") in THROTTLED
+        return Reading(Meaning.RETRY_LATER if throttled else meaning, not _sent_before(error), status, headers)
+    if meaning is Meaning.BY_CAUSE:
+        meaning = _of_cause(error)
+    if meaning is Meaning.NEVER_SENT and _sent_before(error):
+        return Reading(Meaning.PERHAPS, sure=False)
+    return Reading(meaning or Meaning.UNKNOWN)
+
+
+def _meaning(error: BaseException) -> Meaning | None:
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(error).__mro__)
+    return next((TABLE[name] for name in names if name in TABLE), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, those it wraps and those it was raised from or beside, outermost first."""
+    seen: dict[int, BaseException] = {}
+    queue: list[Any] = [error]
+    while queue and len(seen) < CHAIN_MAX:
+        each = queue.pop(0)
+        if not isinstance(each, BaseException) or id(each) in seen:
+            continue
+        seen[id(each)] = each
+        yield each
+        queue += [each.__cause__, each.__context__, getattr(each, "reason", None), *each.args[:1]]
+
+
+def _of_cause(error: BaseException) -> Meaning:
+    for each in _chain(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return Meaning.NEVER_SENT
+        meaning = _meaning(each)
+        if meaning is not None and meaning is not Meaning.BY_CAUSE:
+            return Meaning.PERHAPS if meaning is Meaning.ANSWERED else meaning
+    return Meaning.PERHAPS
+
+
+# --- was something sent before? ---------------------------------------------------------------------------
+def _hops(found: Locals) -> bool:
+    return bool(found.get("history"))
+
+
+def _attempts_of_aiohttp(found: Locals) -> bool:
+    """A redirect, or the one repetition of an idempotent request on a connection that was closed."""
+    repeated = found.get("method") not in ("POST", "PATCH", "CONNECT") and not found.get("retry_persistent_connection")
+    return bool(found.get("history")) or repeated
+
+
+def _attempts_of_urllib3(found: Locals) -> bool:
+    """An attempt that did not fail to connect. Without a history it makes one attempt only."""
+    past = [getattr(each, "error", None) for each in found.get("history", ())]
+    return any(each is None or _of_cause(each) is not Meaning.NEVER_SENT for each in past)
+
+
+# (module, function) of a frame of the traceback → True if its variables show an earlier attempt that was sent.
+EARLIER: Final[Mapping[tuple[str, str], Callable[[Locals], bool]]] = {
+    ("httpx._client", "_send_handling_redirects"): _hops,
+    ("httpx2._client", "_send_handling_redirects"): _hops,
+    ("aiohttp.client", "_request"): _attempts_of_aiohttp,
+    ("requests.sessions", "resolve_redirects"): lambda found: True,
+    ("urllib.request", "http_error_302"): lambda found: True,
+    ("urllib3.util.retry", "increment"): _attempts_of_urllib3,
+    ("botocore.endpoint", "_send_request"): lambda found: found.get("attempts") != 1,
+}
+# Clients that retry by themselves: without this frame nothing shows that they did not.
+PROOF: Final[Mapping[str, tuple[str, str]]] = {
+    "urllib3.exceptions.MaxRetryError": ("urllib3.util.retry", "increment"),
+    "botocore.exceptions.ConnectionError": ("botocore.endpoint", "_send_request"),
+}
+RETRY_COUNT: Final = "x-stainless-retry-count"  # of openai and anthropic, in each request
+
+
+def _sent_before(error: BaseException) -> bool:
+    """True unless the exception shows that no attempt before the last one was sent."""
+    needed: set[tuple[str, str]] = set()
+    found: set[tuple[str, str]] = set()
+    for each in _chain(error):
+        if each is not error and _shows_sending(each, error):
+            return True
+        names = [f"{cls.__module__}.{cls.__qualname__}" for cls in type(each).__mro__]
+        needed |= {PROOF[name] for name in names if name in PROOF}
+        if _is_sdk(each) and not _first_of_sdk(each):
+            return True
+        for frame, _ in walk_tb(each.__traceback__):
+            name = (str(frame.f_globals.get("__name__")), frame.f_code.co_name)
+            if (shows := EARLIER.get(name)) is not None:
+                found.add(name)
+                if shows(frame.f_locals):
+                    return True
+    return not needed <= found or _answered_before(error)
+
+
+def _shows_sending(earlier: BaseException, error: BaseException) -> bool:
+    """True if an exception behind this one is a client's own, and says that something was sent."""
+    if type(earlier).__module__ in ("builtins", "socket", "ssl"):  # TimeoutError is behind a ConnectTimeout too
+        return False
+    if _meaning(earlier) is Meaning.ANSWERED:  # a client wraps its own transport's
+        return getattr(earlier, "response", None) is not getattr(error, "response", earlier)
+    return _meaning(earlier) in (Meaning.PERHAPS, Meaning.TIMED_OUT)
+
+
+def _is_sdk(error: BaseException) -> bool:
+    return _meaning(error) is not None and type(error).__module__.partition(".")[0] in ("openai", "anthropic")
+
+
+def _first_of_sdk(error: BaseException) -> bool:
+    """Was this the first attempt of openai's or anthropic's client?"""
+    request = getattr(error, "request", None)
+    return request is not None and request.headers.get(RETRY_COUNT) == "0"
+
+
+def _answered_before(error: BaseException) -> bool:
+    """Did the answer follow redirects, or attempts of the client's own? By what the response keeps."""
+    if (metadata := _metadata_of_aws(error)) is not None:
+        return metadata.get("RetryAttempts") != 0
+    response = getattr(error, "response", None)
+    if getattr(response, "history", None) or getattr(error, "history", None):
+        return True
+    past = getattr(getattr(getattr(response, "raw", None), "retries", None), "history", ())  # of requests
+    return bool(past) and _attempts_of_urllib3({"history": past})
+
+
+# --- answers --------------------------------------------------------------------------------------------
+# AWS throttles with 400 too: the codes that botocore itself retries.
+_THROTTLED: Final = (
+    "BandwidthLimitExceeded EC2ThrottledException LimitExceededException ProvisionedThroughputExceededException "
+    "RequestLimitExceeded RequestThrottled RequestThrottledException SlowDown ThrottledException Throttling "
+    "ThrottlingException TooManyRequestsException"
+)
+THROTTLED: Final = frozenset(_THROTTLED.split())
+UNREADABLE: Final = 0
+
+
+def _metadata_of_aws(error: BaseException) -> Mapping[str, Any] | None:
+    response = getattr(error, "response", None)
+    found = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+    return found if isinstance(found, Mapping) else ({} if isinstance(response, Mapping) else None)
+
+
+def _error_of_aws(error: BaseException) -> Mapping[str, Any]:
+    response = getattr(error, "response", None)
+    found = response.get("Error") if isinstance(response, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _answer(error: BaseException) -> tuple[int, Mapping[str, str]]:
+    """The status and the headers of the answer, wherever the client keeps them."""
+    metadata = _metadata_of_aws(error)
+    if metadata is not None:
+        if str(_error_of_aws(error).get("Code")).startswith("RequestTimeout"):  # S3 says 400 of it
+            return UNREADABLE, {}
+        headers = {str(name).title(): str(value) for name, value in (metadata.get("HTTPHeaders") or {}).items()}
+        return _number(metadata.get("HTTPStatusCode")), headers
+    holder = getattr(error, "response", None)
+    for of in (holder, error):
+        status = next((n for name in ("status_code", "status", "code") if (n := _number(getattr(of, name, None)))), 0)
+        if status:
+            return status, getattr(of, "headers", None) or {}
+    return UNREADABLE, {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else UNREADABLE
+
+
+# --- gRPC -----------------------------------------------------------------------------------------------
+_GRPC_NO: Final = (
+    "INVALID_ARGUMENT NOT_FOUND PERMISSION_DENIED UNAUTHENTICATED UNIMPLEMENTED FAILED_PRECONDITION OUT_OF_RANGE"
+)
+_GRPC_REFUSED: Final = frozenset(_GRPC_NO.split())
+_GRPC_NO_LINE: Final = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
+_GRPC_NOT_CONNECTED: Final = (1, 3)  # CONNECTING, TRANSIENT_FAILURE
+
+
+def _of_grpc(error: BaseException) -> Reading:
+    """By its code; UNAVAILABLE is never sent only if no connection was made."""
+    try:
+        code, details = error.code().name, str(error.details() or "")  # type: ignore[attr-defined]
+    except Exception:  # a class of an author's, or an error without a call
+        return Reading(Meaning.PERHAPS)
+    if code == "UNAVAILABLE" and details.startswith(_GRPC_NO_LINE) and _has_no_connection(error):
+        return Reading(Meaning.NEVER_SENT)
+    if code == "RESOURCE_EXHAUSTED" and "message larger than max" not in details:  # that may be the answer's size
+        return Reading(Meaning.RETRY_LATER)
+    if code in _GRPC_REFUSED:
+        return Reading(Meaning.REFUSED, code=f"grpc_{code.lower()}")
+    return Reading(Meaning.TIMED_OUT if code == "DEADLINE_EXCEEDED" else Meaning.PERHAPS)
+
+
+def _has_no_connection(error: BaseException) -> bool:
+    """True if the channel of the call has no connection now.
+
+    The details alone prove nothing: a server that forwards the error of its own backend sends the same words.
+    """
+    for frame, _ in walk_tb(error.__traceback__):
+        channel: Any = getattr(frame.f_locals.get("self"), "_channel", None)
+        if frame.f_globals.get("__name__") == "grpc._channel" and hasattr(channel, "check_connectivity_state"):
+            try:
+                return bool(channel.check_connectivity_state(False) in _GRPC_NOT_CONNECTED)
+            except ValueError:  # the channel is closed
+                return False
+    return False
