@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, lookup, repeat, role, this_call
@@ -20,7 +20,7 @@ RECEIVER = "OUTLAST_BENCH_RECEIVER"  # of `sending`: where its calls go
 NOTES = "OUTLAST_BENCH_NOTES"  # of a worker process: the file that gets a line for each intent that has landed
 STEPS = 10
 WITHIN = timedelta(hours=96)
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class Count(BaseModel):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 ENDINGS = ("completed", "failed", "cancelled")
 WITHIN_S = 60.0
@@ -32,12 +32,12 @@ class Event(NamedTuple):
         return str(self.body["type"]).rpartition(".")[2]
 
 
-def client(url: str, token: str) -> httpx.Client:
+def client(url: str, token: str) -> httpx2.Client:
     """A client with a caller's credential."""
-    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    return httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
 
 
-def start(http: httpx.Client, workflow: str, given: dict[str, Any], *, key: str, traceparent: str = "") -> str:
+def start(http: httpx2.Client, workflow: str, given: dict[str, Any], *, key: str, traceparent: str = "") -> str:
     """Start a run, or find the one that was started under this key; its id."""
     headers = {"Idempotency-Key": key} | ({"traceparent": traceparent} if traceparent else {})
     answer = http.post(f"/v1/workflows/{workflow}/runs", json={"input": given}, headers=headers)
@@ -45,7 +45,7 @@ def start(http: httpx.Client, workflow: str, given: dict[str, Any], *, key: str,
     return str(answer.json()["run"])
 
 
-def events(http: httpx.Client, run: str, *, after: int = 0) -> Iterator[Event]:
+def events(http: httpx2.Client, run: str, *, after: int = 0) -> Iterator[Event]:
     """Every event of a run as it comes, until the run has ended. A stream that breaks off is begun anew behind it."""
     give_up = time.monotonic() + WITHIN_S
     while time.monotonic() < give_up:
@@ -55,13 +55,13 @@ def events(http: httpx.Client, run: str, *, after: int = 0) -> Iterator[Event]:
                 yield event
                 if event.name in ENDINGS:
                     return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             pass  # the service is being started anew
         time.sleep(0.2)
     raise TimeoutError(f"{run} could not be followed any more behind event {after}")
 
 
-def _stream(http: httpx.Client, run: str, after: int) -> Iterator[Event]:
+def _stream(http: httpx2.Client, run: str, after: int) -> Iterator[Event]:
     """One stream of events, for as long as it lasts."""
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": f"{after}"} if after else {})
     with http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as stream:
@@ -74,14 +74,14 @@ def _stream(http: httpx.Client, run: str, after: int) -> Iterator[Event]:
                 yield Event(int(body["sequence"]), body)
 
 
-def waiting(http: httpx.Client, run: str) -> str:
+def waiting(http: httpx2.Client, run: str) -> str:
     """The approval that this caller may decide for the run, if there is one."""
     answer = http.get("/v1/approvals", params={"status": "pending", "mine": True})
     raised(answer)
     return next((str(each["approval"]) for each in answer.json()["approvals"] if each["run"] == run), "")
 
 
-def decide(http: httpx.Client, approval: str, decision: str, reason: str) -> dict[str, Any]:
+def decide(http: httpx2.Client, approval: str, decision: str, reason: str) -> dict[str, Any]:
     """Look at an approval and decide exactly what was seen. The key makes it one decision, however often it is sent."""
     seen = http.get(f"/v1/approvals/{approval}")
     raised(seen)
@@ -94,7 +94,7 @@ def decide(http: httpx.Client, approval: str, decision: str, reason: str) -> dic
     return decided
 
 
-def raised(answer: httpx.Response) -> None:
+def raised(answer: httpx2.Response) -> None:
     """Raise what the service says in words: what, why, and what to do."""
     if not answer.is_success:
         said = answer.json()

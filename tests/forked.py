@@ -28,7 +28,7 @@ ASK_MAX = 1 << 20  # bytes
 STATUS = 4  # bytes: what waitpid says of a process
 # Nothing of OpenTelemetry: a process that has loaded it makes spans.
 WARM = (
-    "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx", "outlast.cli.root", "outlast.service.app",
+    "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx2", "outlast.cli.root", "outlast.service.app",
     "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite", "rich.live", "rich.markup",
     "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging",
     "uvicorn.loops.asyncio", "uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl",

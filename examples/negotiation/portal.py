@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any
 
-import httpx
+import httpx2
 
 from .inbox import Posted, inbox_app
 from .loopback import serve
@@ -23,7 +23,7 @@ ANSWERS: dict[int, Posted] = {202: "accepted", 410: "ended", 404: "unknown", 409
 class Portal:
     """Leaves signals with a service."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx2.AsyncClient) -> None:
         self._http = http
 
     async def post(self, run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
@@ -31,7 +31,7 @@ class Portal:
         ask = {"payload": payload, "signal_id": signal_id}
         try:
             answer = await self._http.post(f"/v1/runs/{run_id}/signals/{name}", json=ask)
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return "unavailable"
         return ANSWERS.get(answer.status_code, "unavailable")
 
@@ -42,7 +42,7 @@ async def _run(port: int) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     headers = {"Authorization": f"Bearer {os.environ['OUTLAST_TOKEN']}"}
     async with (
-        httpx.AsyncClient(base_url=os.environ["OUTLAST_URL"], headers=headers, timeout=10) as http,
+        httpx2.AsyncClient(base_url=os.environ["OUTLAST_URL"], headers=headers, timeout=10) as http,
         serve(inbox_app(Portal(http).post), port) as url,
     ):
         print(json.dumps({"url": url}), flush=True)

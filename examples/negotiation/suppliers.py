@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ValidationError
 
 from outlast import CannotTell, Found, NotFound, NotNow, NoUndo, Refused, activity, this_call
@@ -143,7 +143,7 @@ async def _post(mailbox: str, kind: Kind, letter: BaseModel, word: type[Word]) -
     key = {"Idempotency-Key": this_call().idempotency_key}
     async with _client() as http:
         answer = await http.post(f"{mailbox.rstrip('/')}/{kind}", json=letter.model_dump(mode="json"), headers=key)
-    if answer.status_code in (httpx.codes.UNPROCESSABLE_ENTITY, httpx.codes.GONE):
+    if answer.status_code in (httpx2.codes.UNPROCESSABLE_CONTENT, httpx2.codes.GONE):
         raise Refused("declined", _detail(answer))
     answer.raise_for_status()
     return word.model_validate_json(answer.content)
@@ -154,9 +154,9 @@ async def _ask(mailbox: str, word: type[Word]) -> Finding[Word]:
     try:
         async with _client() as http:
             answer = await http.get(f"{mailbox.rstrip('/')}/requests/{quote(this_call().idempotency_key, safe='')}")
-    except httpx.TransportError as failed:
+    except httpx2.TransportError as failed:
         return CannotTell(f"the supplier could not be reached: {failed}")
-    if answer.status_code != httpx.codes.OK:
+    if answer.status_code != httpx2.codes.OK:
         return CannotTell(f"the supplier answered {answer.status_code}: {_detail(answer)}")
     try:
         said = answer.json()
@@ -168,10 +168,10 @@ async def _ask(mailbox: str, word: type[Word]) -> Finding[Word]:
     return Found(response, external_id=next(iter(response.model_dump().values())))
 
 
-def _client() -> httpx.AsyncClient:
+def _client() -> httpx2.AsyncClient:
     """Until this call's deadline, directly: a proxy of the environment must not answer in a supplier's place."""
     left = (this_call().deadline - datetime.now(UTC)).total_seconds()
-    return httpx.AsyncClient(timeout=max(left, 0.001), trust_env=False, verify=_trust())
+    return httpx2.AsyncClient(timeout=max(left, 0.001), trust_env=False, verify=_trust())
 
 
 @functools.cache
@@ -179,7 +179,7 @@ def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _detail(answer: httpx.Response) -> str:
+def _detail(answer: httpx2.Response) -> str:
     try:
         said: Any = answer.json()
     except ValueError:

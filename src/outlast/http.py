@@ -1,4 +1,4 @@
-"""httpx's clients for activities: each write carries its Idempotency-Key, ends before the call does, and is judged.
+"""httpx2's clients for activities: each write carries its Idempotency-Key, ends before the call does, and is judged.
 
     http = outlast.http.AsyncClient(base_url="https://shop.example")
 
@@ -7,22 +7,22 @@
         response = await http.post("/orders", json={"sku": sku})      # 422 is a refusal, 429 waits, 503 is a doubt
         return Order.model_validate_json(response.content)
 
-They are httpx's own classes with three additions, all of which follow from `this_call()`:
+They are httpx2's own classes with three additions, all of which follow from `this_call()`:
 
 - Inside any call, no part of a request takes longer than the call has left, and none begins once it has nothing left.
 - A request that may change something (any method but GET, HEAD, OPTIONS, TRACE), made by an activity and not by its
   reconcile, carries `Idempotency-Key`, unless it has one already. One such request for each activity: two would have
   the same key.
-- The answer to such a request is judged: any status but 2xx raises `httpx.HTTPStatusError`, which the engine
-  understands. All other answers are given as httpx gives them; `checked` judges them too.
+- The answer to such a request is judged: any status but 2xx raises `httpx2.HTTPStatusError`, which the engine
+  understands. All other answers are given as httpx2 gives them; `checked` judges them too.
 
-Outside of a call they are httpx's clients and nothing else.
+Outside of a call they are httpx2's clients and nothing else.
 """
 
 from typing import Any, Final
 
-import httpx
-from httpx import USE_CLIENT_DEFAULT
+import httpx2
+from httpx2 import USE_CLIENT_DEFAULT
 
 from outlast.flow.calls import Call, current_call
 from outlast.flow.outcomes import NotSent
@@ -41,8 +41,8 @@ MARGIN_MAX_S: Final = 1.0
 MARGIN_SHARE: Final = 0.1
 
 
-def checked(response: httpx.Response) -> httpx.Response:
-    """The response, if its status is 2xx. Raises httpx.HTTPStatusError, which the engine judges, for any other.
+def checked(response: httpx2.Response) -> httpx2.Response:
+    """The response, if its status is 2xx. Raises httpx2.HTTPStatusError, which the engine judges, for any other.
 
     As `raise_for_status()`, but it keeps the beginning of the body, and nothing of the query, in the error's text.
     """
@@ -50,23 +50,23 @@ def checked(response: httpx.Response) -> httpx.Response:
         return response
     try:
         text = response.text
-    except httpx.ResponseNotRead:  # a stream: what it says is not waited for
+    except httpx2.ResponseNotRead:  # a stream: what it says is not waited for
         text = ""
     raise _failure(response, text)
 
 
-class AsyncClient(httpx.AsyncClient):
-    """`httpx.AsyncClient` for activities; takes what that takes. One for a process, closed when it ends."""
+class AsyncClient(httpx2.AsyncClient):
+    """`httpx2.AsyncClient` for activities; takes what that takes. One for a process, closed when it ends."""
 
     async def send(
         self,
-        request: httpx.Request,
+        request: httpx2.Request,
         *,
         stream: bool = False,
         auth: Any = USE_CLIENT_DEFAULT,
         follow_redirects: Any = USE_CLIENT_DEFAULT,
-    ) -> httpx.Response:
-        """Send it. Raises what httpx raises, HTTPStatusError for a write that was not answered with 2xx, NotSent when
+    ) -> httpx2.Response:
+        """Send it. Raises what httpx2 raises, HTTPStatusError for a write that was not answered with 2xx, NotSent when
         the call's time is over."""
         judged = _prepare(request)
         response = await super().send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
@@ -81,17 +81,17 @@ class AsyncClient(httpx.AsyncClient):
         return response
 
 
-class Client(httpx.Client):
-    """`httpx.Client` for activities that are plain `def`; takes what that takes."""
+class Client(httpx2.Client):
+    """`httpx2.Client` for activities that are plain `def`; takes what that takes."""
 
     def send(
         self,
-        request: httpx.Request,
+        request: httpx2.Request,
         *,
         stream: bool = False,
         auth: Any = USE_CLIENT_DEFAULT,
         follow_redirects: Any = USE_CLIENT_DEFAULT,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """As `AsyncClient.send`."""
         judged = _prepare(request)
         response = super().send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
@@ -106,7 +106,7 @@ class Client(httpx.Client):
         return response
 
 
-def _prepare(request: httpx.Request) -> bool:
+def _prepare(request: httpx2.Request) -> bool:
     """Bound the request by the call it belongs to, and give it its key. Is its answer to be judged?"""
     call = current_call.get()
     if call is None:
@@ -119,7 +119,7 @@ def _prepare(request: httpx.Request) -> bool:
     return True
 
 
-def _bound(request: httpx.Request, call: Call) -> None:
+def _bound(request: httpx2.Request, call: Call) -> None:
     left = call.seconds_left()
     if left <= 0:
         raise NotSent(f"the time of the call {call.key} was over before {request.method} {request.url.path} was sent")
@@ -131,15 +131,15 @@ def _bound(request: httpx.Request, call: Call) -> None:
         request.extensions = {**request.extensions, "timeout": bounded}
 
 
-def _failure(response: httpx.Response, text: str) -> httpx.HTTPStatusError:
+def _failure(response: httpx2.Response, text: str) -> httpx2.HTTPStatusError:
     request = response.request
     where = request.url.copy_with(query=None, fragment=None, userinfo=b"")  # what may be secret stays out of the ledger
     said = f": {' '.join(text.split())[:TEXT_CHARS]}" if text.strip() else ""
     message = f"{response.status_code} {response.reason_phrase} for {request.method} {where}{said}"
-    return httpx.HTTPStatusError(message, request=request, response=response)
+    return httpx2.HTTPStatusError(message, request=request, response=response)
 
 
-def _readable(response: httpx.Response) -> bool:
+def _readable(response: httpx2.Response) -> bool:
     """Is there text in its body that can be read without unpacking it? And: let no part of it take long."""
     kind = response.headers.get("Content-Type", "")
     if response.headers.get("Content-Encoding") or not ("json" in kind or kind.startswith("text/plain")):
@@ -150,7 +150,7 @@ def _readable(response: httpx.Response) -> bool:
     return True
 
 
-async def _beginning(response: httpx.Response) -> str:
+async def _beginning(response: httpx2.Response) -> str:
     found = b""
     if _readable(response):
         try:
@@ -159,12 +159,12 @@ async def _beginning(response: httpx.Response) -> str:
                 found, chunks = found + chunk[: 4 * TEXT_CHARS], chunks + 1
                 if chunks == TEXT_CHUNKS or len(found) >= TEXT_CHARS:
                     break
-        except httpx.TransportError:  # the status stands without it
+        except httpx2.TransportError:  # the status stands without it
             pass
     return found.decode(errors="replace")
 
 
-def _beginning_now(response: httpx.Response) -> str:
+def _beginning_now(response: httpx2.Response) -> str:
     found = b""
     if _readable(response):
         try:
@@ -173,6 +173,6 @@ def _beginning_now(response: httpx.Response) -> str:
                 found, chunks = found + chunk[: 4 * TEXT_CHARS], chunks + 1
                 if chunks == TEXT_CHUNKS or len(found) >= TEXT_CHARS:
                     break
-        except httpx.TransportError:  # the status stands without it
+        except httpx2.TransportError:  # the status stands without it
             pass
     return found.decode(errors="replace")

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import attention_of
@@ -39,7 +39,7 @@ class Client:
 
     def __init__(self, operations: Operations, world: str, history: Path, seed: int, rate: float) -> None:
         self._ops = operations
-        self._http = httpx.AsyncClient(base_url=world, trust_env=False)
+        self._http = httpx2.AsyncClient(base_url=world, trust_env=False)
         self._file = os.open(history, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._dice = random.Random(seed)
         self._rate = rate
@@ -145,7 +145,7 @@ class Client:
     async def again_and_again(self, act: Callable[[], Awaitable[None]]) -> None:
         """Look, act, look again; a store or a world that is away is looked for later."""
         while True:
-            with contextlib.suppress(OutlastError, httpx.HTTPError):
+            with contextlib.suppress(OutlastError, httpx2.HTTPError):
                 await act()
             await asyncio.sleep(LOOK_S)
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Literal
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import (
@@ -47,7 +47,7 @@ class Word(BaseModel):
 @cache
 def _world() -> AsyncClient:
     """One client for the process: a new one costs 20 ms of CPU, more than all that a step of ours does."""
-    return AsyncClient(base_url=os.environ[WORLD], trust_env=False, limits=httpx.Limits(), timeout=None)
+    return AsyncClient(base_url=os.environ[WORLD], trust_env=False, limits=httpx2.Limits(), timeout=None)
 
 
 async def _post(path: str) -> str:
@@ -169,8 +169,8 @@ async def settle(ctx: Context[Job]) -> None:
 
 @activity(key="slow/{n}", on_doubt=repeat(window=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
 async def slowly(n: int) -> str:
-    """A call that takes as long as the world wants, over a line of its own: httpx goes over all its open connections at
-    each request, which is a minute of CPU for five thousand."""
+    """A call that takes as long as the world wants, over a line of its own: httpx2 goes over all its open connections
+    at each request, which is a minute of CPU for five thousand."""
     url = urlsplit(os.environ[WORLD])
     head = f"POST /slow/{n} HTTP/1.1\r\nHost: world\r\nIdempotency-Key: {this_call().key}\r\nContent-Length: 0\r\n\r\n"
     reader, writer = await asyncio.open_connection(url.hostname, url.port)

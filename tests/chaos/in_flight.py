@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 from bench.serving import STARTS
 from outlast.core.rows import RUN, STORE, WORKER, Worker
@@ -85,7 +85,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
         taken_s = await _until(flight, "taken over", taken, held)
         await _until(flight, "called again", lambda: _asked(folder), flight.runs + held)
         used = _cpu_s(fleet) - used
-        async with httpx.AsyncClient(base_url=fleet.world, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=fleet.world, trust_env=False) as http:
             await http.post(GO)
 
         async def ended() -> int:

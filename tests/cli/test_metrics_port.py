@@ -7,7 +7,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -124,7 +124,7 @@ def test_the_token_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         listening = listen("127.0.0.1", 0)
         scrape = Scrape(Metrics(store, []), listening, "s3cret")
         serving = asyncio.create_task(scrape.run())
-        async with httpx.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
             tokens = ("s3creT", "x", "s3cret-and-more", "s3cret")
             answers = [await client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
                        for token in tokens]  # fmt: skip
@@ -149,7 +149,7 @@ def test_silent_strangers_hold_no_more_than_the_backlog_and_prometheus_is_answer
         host, port = listening.getsockname()[:2]
         strangers = [await asyncio.open_connection(host, port) for _ in range(3 * BACKLOG)]
         gone = await asyncio.wait_for(strangers[0][0].read(), 30)
-        async with httpx.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
             answer = await client.get("/metrics")
         for _, writer in strangers:
             writer.close()

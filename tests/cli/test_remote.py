@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.cli.conftest import MODULE, PATIENCE_S, SHORT_OPTIONS, Answer, Terminal, eventually
@@ -223,7 +223,7 @@ class Forgetful(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        answer = httpx.post(self.url + self.path, content=body, headers=dict(self.headers), trust_env=False)
+        answer = httpx2.post(self.url + self.path, content=body, headers=dict(self.headers), trust_env=False)
         self.close_connection = True
         if not type(self).lost:
             type(self).lost = True

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-import httpx
+import httpx2
 
 from examples.negotiation import suppliers
 from outlast import this_call
 from outlast.testing.trace import Trace
 
 
-class _Watched(httpx.AsyncHTTPTransport):
+class _Watched(httpx2.AsyncHTTPTransport):
     """Tells the trace before a request leaves, and when its answer has come but nobody above has seen it."""
 
     def __init__(self, trace: Trace, **given: Any) -> None:
         super().__init__(**given)
         self._trace = trace
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         label = f"{this_call().run_id} call {this_call().key}"
         asks = request.method == "GET"
         if not asks:
@@ -29,7 +29,9 @@ class _Watched(httpx.AsyncHTTPTransport):
 def watch_mail(trace: Trace) -> None:
     """Have the example's HTTP client report to the trace."""
 
-    def client() -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=_Watched(trace, verify=suppliers._trust(), trust_env=False), trust_env=False)
+    def client() -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            transport=_Watched(trace, verify=suppliers._trust(), trust_env=False), trust_env=False
+        )
 
     suppliers._client = client  # type: ignore[assignment]

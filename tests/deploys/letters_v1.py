@@ -3,7 +3,7 @@
 import os
 from typing import Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, this_call
@@ -25,7 +25,7 @@ letters = Workflow("letters", state=Mail, version=1)
 @activity(key="letter/{n}", undo=NoUndo("a letter cannot be unsent"))
 async def send(n: int) -> str:
     """Post one letter."""
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post(os.environ["RECEIVER"], headers=key)
     answer.raise_for_status()

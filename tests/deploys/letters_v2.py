@@ -3,7 +3,7 @@
 import os
 from typing import Any, Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, this_call
@@ -32,7 +32,7 @@ def with_team(old: dict[str, Any]) -> dict[str, Any]:
 @activity(key="letter/{n}", name="send", undo=NoUndo("a letter cannot be unsent"))
 async def send_letter(n: int) -> str:
     """Post one letter."""
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post(os.environ["RECEIVER"], headers=key)
     answer.raise_for_status()

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, pages, program, programs
@@ -42,10 +42,10 @@ def test_the_application_that_mounts_the_service_answers(tmp_path: Path, monkeyp
     app = namespace["app"]
 
     async def ask() -> list[Any]:
-        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 50_000))
+        transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 50_000))
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000/outlast") as client,
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000/outlast") as client,
         ):
             return [(await client.get(path)).json() for path in ("/readyz", "/v1/runs", "/openapi.json")]
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, this_call
@@ -37,7 +37,7 @@ letters = Workflow("letters", state=Mail, version=1)
 @activity(key="letter/{n}", undo=NoUndo("a letter cannot be unsent"))
 async def send(n: int) -> str:
     """Post one letter."""
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post(os.environ["RECEIVER"], headers=key)
     answer.raise_for_status()
@@ -47,7 +47,7 @@ async def send(n: int) -> str:
 @send.reconcile
 async def find(n: int) -> Found[str] | NotFound | CannotTell:
     """Whether the receiver has it."""
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=5) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=5) as http:
         answer = await http.get(os.environ["RECEIVER"], headers={"Idempotency-Key": this_call().idempotency_key})
     return Found(answer.text) if answer.status_code == 200 else NotFound()
 

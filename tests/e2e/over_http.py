@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import click
-import httpx
+import httpx2
 from standardwebhooks import Webhook
 
 from examples import buyer
@@ -181,7 +181,7 @@ class Stage:
             when(lambda: sum(w["serving"] for w in ops.get("/v1/workers").json()["workers"]) == 2, self.said)
         return str(self.first_line("market")["url"])
 
-    def client(self, name: str) -> httpx.Client:
+    def client(self, name: str) -> httpx2.Client:
         """An HTTP client of this caller."""
         return buyer.client(self.url, self.tokens[name])
 
@@ -230,9 +230,9 @@ class Told(NamedTuple):
 
     run: dict[str, Any]
     traceparent: str
-    started: list[httpx.Response]
-    refused: dict[str, httpx.Response]
-    decided: list[httpx.Response]
+    started: list[httpx2.Response]
+    refused: dict[str, httpx2.Response]
+    decided: list[httpx2.Response]
     followed: list[buyer.Event]
     effects: list[dict[str, Any]]
     results: dict[str, Any]
@@ -240,7 +240,7 @@ class Told(NamedTuple):
     invitations: Count
     orders: Count
     bought: list[str]
-    late: httpx.Response
+    late: httpx2.Response
 
 
 class Story:
@@ -249,7 +249,7 @@ class Story:
     def __init__(self, stage: Stage, say: Say) -> None:
         self._stage, self._say = stage, say
         self._followed: list[buyer.Event] = []
-        self._refused: dict[str, httpx.Response] = {}
+        self._refused: dict[str, httpx2.Response] = {}
 
     def play(self) -> Told:
         """From the start to the award."""
@@ -307,20 +307,20 @@ class Story:
         self._say(f"examples/buyer.py: {lines[-1][:40]}…")
         return lines
 
-    def _listen(self, root: httpx.Client) -> None:
+    def _listen(self, root: httpx2.Client) -> None:
         made = root.post("/v1/webhooks", json={"url": self._stage.receiver.url})
         buyer.raised(made)
         self._stage.receiver.secret = made.json()["secret"]
         self._say(f"POST /v1/webhooks  {made.status_code}: {made.json()['webhook']} is told of every event")
 
-    def _follow(self, http: httpx.Client, run: str) -> None:
+    def _follow(self, http: httpx2.Client, run: str) -> None:
         for event in buyer.events(http, run):
             self._followed.append(event)
             node = event.body["data"].get("node", "")
             if event.name in ("checkpoint", "taken_over", *buyer.ENDINGS):
                 self._say(f"    event {event.seq:>2}  {event.name} {event.body['data'].get('completed', node)}")
 
-    def _kill(self, ops: httpx.Client, run: str) -> str:
+    def _kill(self, ops: httpx2.Client, run: str) -> str:
         """SIGKILL to whoever holds the run while an invitation of round 3 is in the air."""
         when(lambda: in_flight(read(self._stage.record), "invitations", KILL_ROUND), self._stage.said)
         owner = str(when(lambda: ops.get(f"/v1/runs/{run}").json()["owner"], self._stage.said))
@@ -336,7 +336,7 @@ class Story:
         name = self._stage.name_of(owner)
         return any(s.service == name and f"/{KILL_ROUND}" in s.said for s in self._stage.collector.spans)
 
-    def _decide(self, http: Mapping[str, httpx.Client], approval: str) -> list[httpx.Response]:
+    def _decide(self, http: Mapping[str, httpx2.Client], approval: str) -> list[httpx2.Response]:
         stage, say = self._stage, self._say
         path = f"/v1/approvals/{approval}/decision"
         shown = http["ana"].get(f"/v1/approvals/{approval}")

@@ -4,7 +4,7 @@ import os
 from datetime import timedelta
 from typing import Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, this_call
@@ -24,8 +24,8 @@ class Word(BaseModel):
 letters = Workflow("restored", state=Mail)
 
 
-async def _http(method: str) -> httpx.Response:
-    async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+async def _http(method: str) -> httpx2.Response:
+    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         return await http.request(method, os.environ["RECEIVER"], headers=key)
 

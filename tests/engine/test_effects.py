@@ -4,7 +4,7 @@ import asyncio
 import json
 from datetime import timedelta
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.core import points
@@ -175,15 +175,15 @@ async def test_nothing_is_committed_over_a_record_that_failed(world: World) -> N
 
 
 # --- the outcomes of a call, in each mode (S-17) -------------------------------------------------
-REQUEST = httpx.Request("POST", "http://shop.test/orders")
+REQUEST = httpx2.Request("POST", "http://shop.test/orders")
 
 
-def status(code: int) -> httpx.HTTPStatusError:
+def status(code: int) -> httpx2.HTTPStatusError:
     """What raise_for_status raises."""
-    return httpx.HTTPStatusError(f"{code}", request=REQUEST, response=httpx.Response(code, request=REQUEST))
+    return httpx2.HTTPStatusError(f"{code}", request=REQUEST, response=httpx2.Response(code, request=REQUEST))
 
 
-NOT_SENT = [httpx.ConnectError("refused"), httpx.ConnectTimeout("slow"), ConnectionRefusedError(), NotSent("dns")]
+NOT_SENT = [httpx2.ConnectError("refused"), httpx2.ConnectTimeout("slow"), ConnectionRefusedError(), NotSent("dns")]
 NOT_NOW = [status(425), status(429), NotNow("busy")]
 DEFINITE = [status(400), status(401), status(403), status(404), status(422), Refused("no")]
 PERHAPS = [
@@ -191,9 +191,9 @@ PERHAPS = [
     status(409),
     status(500),
     status(503),
-    httpx.ReadTimeout("late"),
-    httpx.ReadError("reset"),
-    httpx.RemoteProtocolError("cut"),
+    httpx2.ReadTimeout("late"),
+    httpx2.ReadError("reset"),
+    httpx2.RemoteProtocolError("cut"),
     TimeoutError(),
     ConnectionResetError(),
     Perhaps("lost"),

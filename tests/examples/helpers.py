@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from examples.negotiation.inbox import Posted, inbox_app
 from examples.negotiation.letters import Feedback, Invitation, Line
@@ -57,9 +57,9 @@ def feedback(best_cents: int, *, round_number: int = 1, run_id: str = "r1") -> d
     return said.model_dump(mode="json")
 
 
-def client(timeout_s: float = GIVE_UP_S) -> httpx.AsyncClient:
+def client(timeout_s: float = GIVE_UP_S) -> httpx2.AsyncClient:
     """Plain HTTP only, so nothing is spent on certificates."""
-    return httpx.AsyncClient(trust_env=False, verify=False, timeout=timeout_s)
+    return httpx2.AsyncClient(trust_env=False, verify=False, timeout=timeout_s)
 
 
 @dataclass
@@ -77,12 +77,12 @@ class Market:
 
     async def post(
         self, supplier: str, kind: str, body: object, key: str, timeout_s: float = GIVE_UP_S
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         async with client(timeout_s) as http:
             address = f"{self.url}/suppliers/{supplier}/{kind}"
             return await http.post(address, json=body, headers={"Idempotency-Key": key} if key else {})
 
-    async def get(self, path: str) -> httpx.Response:
+    async def get(self, path: str) -> httpx2.Response:
         async with client() as http:
             return await http.get(f"{self.url}{path}")
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from examples.negotiation.inbox import BODY_BYTES_MAX, answer_to, posting
@@ -16,8 +16,8 @@ BID: dict[str, Any] = {
 }  # fmt: skip
 
 
-def post(body: Any, **given: Any) -> tuple[httpx.Response, list[Any]]:
-    async def story() -> tuple[httpx.Response, list[Any]]:
+def post(body: Any, **given: Any) -> tuple[httpx2.Response, list[Any]]:
+    async def story() -> tuple[httpx2.Response, list[Any]]:
         async with inbox(**given) as box, client() as http:
             content = {"content": body} if isinstance(body, bytes) else {"json": body}
             return await http.post(answer_to(box.url, "neg_1"), **content), box.signals

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from examples.negotiation.record import Answered, Arrived, Entry, Executed, Offered, count, in_flight, read
@@ -114,7 +114,7 @@ def test_what_is_turned_away_is_no_invitation(
 def test_a_connection_breaks_before_or_after_the_supplier_acted(m: Market, run_id: str, acted: bool) -> None:
     async def story() -> None:
         supplier = "breaks-after" if acted else "breaks-before"
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(httpx2.TransportError):
             await m.post(supplier, "invitations", invitation(run_id=run_id), run_id)
         assert (await m.get(f"/suppliers/{supplier}/requests/{run_id}")).json()["known"] is acted
         await m.post(supplier, "invitations", invitation(run_id=run_id), run_id)
@@ -126,7 +126,7 @@ def test_a_connection_breaks_before_or_after_the_supplier_acted(m: Market, run_i
 
 def test_a_supplier_that_times_out_has_acted_and_can_be_asked(m: Market, run_id: str) -> None:
     async def story() -> None:
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(httpx2.ReadTimeout):
             await m.post("silent", "invitations", invitation(run_id=run_id), "r1/invite/a%20b/1", timeout_s=0.3)
         found = await m.get("/suppliers/silent/requests/r1%2Finvite%2Fa%2520b%2F1")
         assert found.json() == {"known": True, "response": {"message_id": "invitations-silent-1"}}

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from examples.negotiation import suppliers
@@ -90,23 +90,23 @@ def test_a_decline_is_a_definite_no_in_the_suppliers_words(m: Market) -> None:
 
 
 def test_any_other_bad_answer_is_left_for_the_engine_to_judge(m: Market) -> None:
-    with pytest.raises(httpx.HTTPStatusError):
+    with pytest.raises(httpx2.HTTPStatusError):
         invited(m, "unavailable", "n3")
-    with pytest.raises(httpx.TimeoutException):
+    with pytest.raises(httpx2.TimeoutException):
         invited(m, "silent", "n3", seconds=0.3)
-    with pytest.raises(httpx.ConnectError), calling("n3"):
+    with pytest.raises(httpx2.ConnectError), calling("n3"):
         asyncio.run(_await(suppliers.invite, "nobody", 1, "http://127.0.0.1:9", ASK))
 
 
 def test_asking_proves_only_what_the_supplier_says_in_so_many_words(m: Market) -> None:
     assert found(m, "plain", "never") == NotFound()
     assert isinstance(found(m, "closed", "never"), CannotTell)
-    with pytest.raises(httpx.TimeoutException):
+    with pytest.raises(httpx2.TimeoutException):
         invited(m, "silent", "n4", seconds=0.3)
     known = found(m, "silent", "n4")
     assert isinstance(known, Found)
     assert known.external_id == known.response.message_id
-    with pytest.raises(httpx.TimeoutException):
+    with pytest.raises(httpx2.TimeoutException):
         invited(m, "slow", "n4", seconds=0.3)
     assert found(m, "slow", "n4") == CannotTell("the supplier answered 202: being worked on")
     with calling("n4"):

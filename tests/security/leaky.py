@@ -3,7 +3,7 @@
 import os
 from datetime import timedelta
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, lookup, role
@@ -31,7 +31,7 @@ async def ask_model(prompt: str) -> str:
 @activity(key="leaky-login/{user}", undo=NoUndo("nothing is kept"))
 async def login(user: str, password: str, options: dict[str, str]) -> str:
     """A supplier that sends what it was given back in its refusal."""
-    async with httpx.AsyncClient() as client:
+    async with httpx2.AsyncClient() as client:
         answer = await client.post(SUPPLIER, json={"user": user, **options}, headers={"Authorization": HEADER})
         answer.raise_for_status()
     return "in"

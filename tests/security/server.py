@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 import uvicorn
 
 from outlast.runtime.clocks import SystemClock
@@ -41,11 +41,11 @@ class Service:
         """Run a coroutine where the service runs."""
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
 
-    def client(self, name: str = "", tenant: str = "acme", *, token: str = "", **headers: str) -> httpx.Client:
+    def client(self, name: str = "", tenant: str = "acme", *, token: str = "", **headers: str) -> httpx2.Client:
         """A client of this caller; of nobody without a name."""
         bearer = token or (self.tokens[tenant, name] if name else "")
         given = {**({"Authorization": f"Bearer {bearer}"} if bearer else {}), **headers}
-        return httpx.Client(base_url=self.url, headers=given, timeout=30)
+        return httpx2.Client(base_url=self.url, headers=given, timeout=30)
 
     def operations(self, tenant: str = "acme") -> Operations:
         """What stands behind it, as an operator of that tenant without a door."""

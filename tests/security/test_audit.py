@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -224,7 +224,7 @@ def test_a_request_that_is_cut_off_at_the_end_is_on_record_and_told_so(
 ) -> None:
     """Nobody knows whether it was done: neither the caller nor the record may hear nothing, or that it was not."""
     monkeypatch.setattr(process, "GRACE_S", 0.1)
-    entered, answers = threading.Event(), list[httpx.Response]()
+    entered, answers = threading.Event(), list[httpx2.Response]()
 
     async def never(*args: Any) -> None:
         entered.set()
@@ -233,7 +233,7 @@ def test_a_request_that_is_cut_off_at_the_end_is_on_record_and_told_so(
     with Running(f"sqlite:{tmp_path / 'outlast.db'}", worker=False) as service:
         monkeypatch.setattr(service.house.store, "commit", never)
         ask = {"what": "tenant", "reason": "fire"}
-        asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{service.url}/v1/holds", json=ask)))
+        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{service.url}/v1/holds", json=ask)))
         asking.start()
         assert entered.wait(30)
     asking.join(30)

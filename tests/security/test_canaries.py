@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from outlast.service.identity import new_token
@@ -156,7 +156,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def play(scene: Scene) -> None:
     """A run that fails over its secrets, everything that can be asked about it, and at last a store that is away."""
     with scene.running("serve", MODULE, "--port", "0") as url:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {scene.token}"}, timeout=30) as client:
+        with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {scene.token}"}, timeout=30) as client:
             run = failed_run(scene, client)
             problems(scene, client, run)
             for path in ("/metrics", "/v1/webhooks", f"/v1/runs/{run}/explain", "/v1/attention", "/openapi.json"):
@@ -172,7 +172,7 @@ def play(scene: Scene) -> None:
         pass
 
 
-def failed_run(scene: Scene, client: httpx.Client) -> str:
+def failed_run(scene: Scene, client: httpx2.Client) -> str:
     added = client.post(
         "/v1/webhooks", json={"url": f"{scene.receiver.url}/hook?token={PLANTED['secret in an address']}"}
     )
@@ -203,7 +203,7 @@ def failed_run(scene: Scene, client: httpx.Client) -> str:
     return run
 
 
-def problems(scene: Scene, client: httpx.Client, run: str) -> None:
+def problems(scene: Scene, client: httpx2.Client, run: str) -> None:
     """Requests that are refused: what is wrong is said without what was sent."""
     password, key, other = (PLANTED[name] for name in list(PLANTED)[:3])
     start = "/v1/workflows/leaky/runs"

@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.core.machine import Choice, Reason
@@ -22,14 +22,14 @@ NO = {"decision": "reject", "reason": "too dear"}
 def decide(
     service: Service, approval: str, tag: str | None, *, by: str = "ana", body: Any = YES, tenant: str = "acme",
     **headers: str,
-) -> httpx.Response:  # fmt: skip
+) -> httpx2.Response:  # fmt: skip
     """One decision of this person."""
     given = {**({"If-Match": tag} if tag else {}), **headers}
     with service.client(by, tenant, **given) as client:
         return client.post(f"/v1/approvals/{approval}/decision", json=body)
 
 
-def word(answer: httpx.Response) -> tuple[int, str]:
+def word(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json().get("refusal", "")
 
 
@@ -117,7 +117,7 @@ def test_a_replayed_decision_is_one_decision_and_another_after_it_is_refused(ser
 @pytest.mark.req("GATE-2", "GATE-9")
 def test_of_two_at_once_one_counts(service: Service) -> None:
     _, approval, tag = service.approval("s7-race")
-    answers: list[httpx.Response] = []
+    answers: list[httpx2.Response] = []
     start = threading.Barrier(8)
 
     def one(by: str, body: Any) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 import outlast
@@ -44,8 +44,8 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
         written: list[Any] = []
         for name in ("commit", "submit", "take", "purge", "forget"):
             setattr(store, name, lambda *args, _name=name, **more: written.append((_name, args)))
-        local = httpx.ASGITransport(app=outlast.asgi(store, [payments]), client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
+        local = httpx2.ASGITransport(app=outlast.asgi(store, [payments]), client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
             for row in TABLE:
                 path = address(row["path"], ids)
                 for method in ("HEAD", "OPTIONS", *(["GET"] if row in READS else [])):

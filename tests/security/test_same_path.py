@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 import outlast
@@ -78,8 +78,8 @@ def test_anothers_id_is_looked_for_as_one_that_nobody_has(tmp_path: Path) -> Non
         nowhere = {**NOBODYS, "name": "said", "effect": effect_id(NOBODYS["run"], 1, "pay"),
                    "delivery": f"{NOBODYS['webhook']}:{NOBODYS['run']}:1"}  # fmt: skip
         app = outlast.asgi(store, [payments], authenticator=Anonymous("local:eve", tenant="globex"))
-        local = httpx.ASGITransport(app=app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
+        local = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
             for row in OF_AN_ID:
                 for accept in ("application/json", "text/event-stream"):
                     found = [await _asked(client, store, row, accept, ids) for ids in (there, nowhere)]
@@ -93,7 +93,7 @@ def test_anothers_id_is_looked_for_as_one_that_nobody_has(tmp_path: Path) -> Non
 
 
 async def _asked(
-    client: httpx.AsyncClient, store: Store, row: dict[str, str], accept: str, ids: dict[str, str]
+    client: httpx2.AsyncClient, store: Store, row: dict[str, str], accept: str, ids: dict[str, str]
 ) -> tuple[int, str, list[tuple[str, str]]]:
     body = BODIES.get(row["operation"])
     given: dict[str, Any] = {"json": body} if body is not None else {}

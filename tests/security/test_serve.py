@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.service.identity import new_token
@@ -45,16 +45,16 @@ def test_it_refuses_another_address_without_credentials(tmp_path: Path, host: st
 def test_with_credentials_it_asks_for_them(tmp_path: Path) -> None:
     token, line = new_token("ana", tenant="acme", roles=["viewer"], person=True)
     with served(tmp_path, "--host", "0.0.0.0", OUTLAST_AUTH__TOKENS=line) as url:
-        assert httpx.get(f"{url}/v1/runs").status_code == 401
-        assert httpx.get(f"{url}/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
-        huge = httpx.get(f"{url}/v1/runs", headers={"Authorization": "Bearer " + "x" * 64_000})
+        assert httpx2.get(f"{url}/v1/runs").status_code == 401
+        assert httpx2.get(f"{url}/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        huge = httpx2.get(f"{url}/v1/runs", headers={"Authorization": "Bearer " + "x" * 64_000})
         assert huge.status_code in (400, 401, 431)
 
 
 def test_without_them_it_is_for_this_machine(tmp_path: Path) -> None:
     with served(tmp_path) as url:
-        assert url.startswith("http://127.0.0.1:") and httpx.get(f"{url}/v1/runs").status_code == 200
-        assert httpx.get(f"{url}/v1/runs", headers={"Host": "evil.example"}).status_code == 403
-        answer = httpx.get(f"{url}/v1/runs", headers={"X-Forwarded-For": "198.51.100.7"})
+        assert url.startswith("http://127.0.0.1:") and httpx2.get(f"{url}/v1/runs").status_code == 200
+        assert httpx2.get(f"{url}/v1/runs", headers={"Host": "evil.example"}).status_code == 403
+        answer = httpx2.get(f"{url}/v1/runs", headers={"X-Forwarded-For": "198.51.100.7"})
         assert answer.status_code == 200, "no proxy is listed, so nobody says for another where he comes from"
         assert "server" not in answer.headers

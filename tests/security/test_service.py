@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.core.rows import REQUEST
@@ -82,7 +82,7 @@ def test_whoever_guesses_over_http_is_locked_out_with_a_time(tmp_path: Path) -> 
             assert answer.status_code == 429 and 0 < int(answer.headers["Retry-After"]) <= 60
             assert answer.json()["code"] == "OUT-412"
             assert known.get("/v1/runs").status_code == 200, "whoever was at work goes on"
-            assert late.is_closed and httpx.get(f"{service.url}/healthz").status_code == 200
+            assert late.is_closed and httpx2.get(f"{service.url}/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
@@ -202,7 +202,7 @@ def test_many_lines_that_say_nothing_do_not_stop_health(service: Service) -> Non
     host, port = service.url.removeprefix("http://").split(":")
     lines = [socket.create_connection((host, int(port)), timeout=10) for _ in range(500)]
     try:
-        assert httpx.get(f"{service.url}/healthz", timeout=10).status_code == 200
+        assert httpx2.get(f"{service.url}/healthz", timeout=10).status_code == 200
     finally:
         for line in lines:
             line.close()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
@@ -136,8 +136,8 @@ def test_what_the_approver_sees_is_what_is_done(tmp_path: Path, given: dict[str,
             assert json.loads(plan) == {"given": given}, "the page shows every argument, and nothing else"
             shown = json.loads(await asyncio.to_thread(typed, "-o", "json", "approvals", "show", str(approval)))
             app = outlast.asgi(store, [transfers])
-            local = httpx.ASGITransport(app=app, client=("127.0.0.1", 1))
-            async with httpx.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
+            local = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+            async with httpx2.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
                 over_http = (await client.get(f"/v1/approvals/{approval}")).json()
             for view in (shown, over_http):
                 (only,) = view["plans"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.flow.workflow import Workflow
@@ -33,18 +33,18 @@ class Service:
     url: str
     house: House
     loop: asyncio.AbstractEventLoop
-    client: httpx.Client = field(init=False)
+    client: httpx2.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
+        self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
 
     def call(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
-    def get(self, path: str, **more: Any) -> httpx.Response:
+    def get(self, path: str, **more: Any) -> httpx2.Response:
         return self.client.get(path, **more)
 
-    def post(self, path: str, json: Any = None, **headers: str) -> httpx.Response:
+    def post(self, path: str, json: Any = None, **headers: str) -> httpx2.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.client.post(path, json=json, headers=named)
 
@@ -59,7 +59,7 @@ class Service:
         """What is there once it is so: the server is asked, and waits for the store between two looks."""
 
         async def look() -> Any:
-            async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
+            async with httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
                 changed = asyncio.Event()
                 end = self.house.store.on_change(changed.set)
                 try:
@@ -78,7 +78,7 @@ class Service:
         (one,) = [a["approval"] for a in view["approvals"] if a["run"] == run]
         return one, self.get(f"/v1/approvals/{one}").headers["etag"]
 
-    def decide(self, approval: str, tag: str, decision: str = "approve", **headers: str) -> httpx.Response:
+    def decide(self, approval: str, tag: str, decision: str = "approve", **headers: str) -> httpx2.Response:
         body = {"decision": decision, "reason": "as agreed"}
         return self.post(f"/v1/approvals/{approval}/decision", body, if_match=tag, **headers)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from tests.service.test_serve import banner
 
@@ -57,7 +57,7 @@ async def soak(worker: int, service: int, seconds: float, rate: float) -> list[S
     found: list[Sample] = []
     clock = asyncio.get_running_loop().time
     began = clock()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{PORT}", timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{PORT}", timeout=60) as http:
         for number in range(int(seconds * rate) + 1):
             await asyncio.sleep(began + number / rate - clock())
             if clock() - began >= len(found) * EVERY_S:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from pydantic import SecretStr
 
@@ -99,7 +99,7 @@ def test_silent_strangers_leave_descriptors_to_the_worker_and_its_calls(tmp_path
     )  # fmt: skip
     try:
         url = banner(process)["url"]
-        with strangers(url, 2 * DESCRIPTORS), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+        with strangers(url, 2 * DESCRIPTORS), httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
             for number in range(RUNS):
                 started = client.post("/v1/workflows/call/runs", json={"input": {"order": f"o-{number}"}})
                 assert started.status_code == 201, started.text

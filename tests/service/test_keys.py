@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -71,8 +71,8 @@ def test_one_under_way_is_409_and_a_dead_ones_is_taken_over(service: Service) ->
 
 @pytest.mark.req("RUN-4")
 def test_many_at_once_start_one_run(service: Service) -> None:
-    async def many() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=service.url, timeout=30) as client:
+    async def many() -> list[httpx2.Response]:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=30) as client:
             return list(
                 await asyncio.gather(
                     *(client.post(PATH, json=BODY, headers={"Idempotency-Key": "m"}) for _ in range(20))
@@ -140,8 +140,8 @@ def test_one_takes_over_from_a_dead_process_and_the_others_wait(service: Service
     row = Row("default", digest("local:ana", "dead"), 1, "local:ana", "hold", stamp, 0, "", b"", now - IN_FLIGHT - 1)
     service.call(service.house.store.commit(Commit((Put(REQUEST, row, 0),))))
 
-    async def many() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=service.url, timeout=30) as client:
+    async def many() -> list[httpx2.Response]:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=30) as client:
             headers = {"Idempotency-Key": "dead"}
             return list(await asyncio.gather(*(client.post("/v1/holds", json=ask, headers=headers) for _ in range(10))))
 
@@ -235,7 +235,7 @@ def test_it_is_mounted_in_somebodys_own_app(folder_url: str) -> None:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    with httpx.Client(base_url=url_of(listening), timeout=30) as client:
+    with httpx2.Client(base_url=url_of(listening), timeout=30) as client:
         made: Any = client.post("/outlast/v1/workflows/job/runs", json={"input": {"rounds": 1}})
         assert made.status_code == 201 and made.headers["location"].startswith("/outlast/v1/runs/job_")
         assert client.get(made.headers["location"]).status_code == 200

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-import httpx
+import httpx2
 import pytest
 from pydantic import BaseModel
 
@@ -55,7 +55,7 @@ def objects() -> tuple[Counter[str], int]:
     return Counter(type(each).__name__ for each in gc.get_objects()), sys.getallocatedblocks()
 
 
-async def play(http: httpx.AsyncClient, serving: Serving, first: int) -> None:
+async def play(http: httpx2.AsyncClient, serving: Serving, first: int) -> None:
     """Start ROUND runs over HTTP at once, and read each when it has ended."""
     starts = [
         http.post("/v1/workflows/counted/runs", json={"input": {"number": number}})
@@ -84,8 +84,8 @@ def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
         await serving.open()
         task = asyncio.create_task(serving.run())
         found = []
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as http:
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as http:
             for n in range(ROUNDS):
                 await play(http, serving, n * ROUND)
                 found.append(objects())  # after ROUND runs, twice as many, …

@@ -10,7 +10,7 @@ import time
 from typing import Any
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.errors import BadRequest, Fault, Unavailable, Unverifiable
@@ -144,7 +144,9 @@ def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
     assert service.get("/v1/runs", headers=many).json()["refusal"] == "headers_too_large"
     answer = service.client.post(START, content=b"{}", headers={"Content-Type": "text/plain"})
     assert (answer.status_code, answer.json()["refusal"]) == (415, "media_type")
-    with contextlib.suppress(httpx.ReadError, httpx.WriteError):  # it closes with bytes unread: a reset may overtake it
+    with contextlib.suppress(
+        httpx2.ReadError, httpx2.WriteError
+    ):  # it closes with bytes unread: a reset may overtake it
         huge = service.client.get("/healthz", headers={"x": "y" * 100_000})
         assert huge.status_code in (400, 431)
     wrong = service.client.put("/v1/runs")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.core.commit import Commit, Put
@@ -65,7 +65,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(service, url, runs, approvals)
 
 
-def raced(scene: Scene, other: Other, ask: Callable[[], httpx.Response]) -> httpx.Response:
+def raced(scene: Scene, other: Other, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
     """The answer to a request during which somebody else writes: after its last look, before its commit."""
     store, met = scene.service.house.store, []
     commit = store.commit

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.core.machine import ApprovalStatus
@@ -188,7 +188,7 @@ def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
 
     async def two() -> list[int]:
         ask = {"what": "activity", "name": f"twice.{guarded}", "reason": "x"}
-        async with httpx.AsyncClient(base_url=service.url, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=30) as client:
             first = asyncio.create_task(client.post(HOLDS, json=ask, headers={"Idempotency-Key": f"w-{guarded}"}))
             await gate_.wait()
             second = await client.post(HOLDS, json=ask, headers={"Idempotency-Key": f"w-{guarded}"})

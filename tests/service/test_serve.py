@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests import forked
@@ -52,7 +52,7 @@ def eventually(look: Any) -> Any:
         try:
             if found := look():
                 return found
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             pass  # it is being started anew
         assert time.monotonic() < end, "it did not become so"
         time.sleep(0.05)
@@ -72,7 +72,7 @@ def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
             and said["dispatcher"]
             and not said["authentication"]
         )
-        with httpx.Client(base_url=said["url"], timeout=PATIENCE_S) as client:
+        with httpx2.Client(base_url=said["url"], timeout=PATIENCE_S) as client:
             started = client.post("/v1/workflows/job/runs", json={"input": {"rounds": 3}})
             run = started.json()["run"]
             eventually(lambda: client.get(f"/v1/runs/{run}").json()["ended_at"])
@@ -102,11 +102,11 @@ def test_its_parts_can_be_left_out(folder: Path) -> None:
     ) as process:
         said = banner(process)
         assert (said["worker"], said["dispatcher"]) == ("", False)
-        answer = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}})
+        answer = httpx2.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}})
         assert answer.status_code == 201 and answer.json()["served"] is False
         run = answer.json()["run"]
         with outlast(folder, "-q", "worker", "flows.py"):
-            eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+            eventually(lambda: httpx2.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 
@@ -131,18 +131,18 @@ def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path)
                     return match.group(1)
 
         first = url()
-        run = httpx.post(f"{first}/v1/workflows/wish/runs", json={"input": {"text": "?"}}).json()["run"]
-        eventually(lambda: httpx.get(f"{first}/v1/runs/{run}").json()["status"] == "waiting")
+        run = httpx2.post(f"{first}/v1/workflows/wish/runs", json={"input": {"text": "?"}}).json()["run"]
+        eventually(lambda: httpx2.get(f"{first}/v1/runs/{run}").json()["status"] == "waiting")
         code = (folder / "flows.py").read_text(encoding="utf-8")
         changed = code.replace("ctx.state.text = said.text", 'ctx.state.text = f"changed: {said.text}"')
         assert changed != code
         (folder / "flows.py").write_text(changed, encoding="utf-8")
         second = url()
-        answer = httpx.post(
+        answer = httpx2.post(
             f"{second}/v1/runs/{run}/signals/said", json={"payload": {"text": "hi"}}, timeout=PATIENCE_S
         )
         assert answer.status_code == 202
-        body = eventually(lambda: (b := httpx.get(f"{second}/v1/runs/{run}").json())["ended_at"] and b)
+        body = eventually(lambda: (b := httpx2.get(f"{second}/v1/runs/{run}").json())["ended_at"] and b)
         assert body["outcome"]["text"] == "changed: hi"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
@@ -165,7 +165,7 @@ def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path)
 def test_dev_hands_on_what_the_line_says_and_keeps_its_port(folder: Path) -> None:
     with outlast(folder, "dev", "flows.py", "--port", "0", "-o", "ndjson", "--tenant", "acme") as process:
         first = banner(process)["url"]
-        assert httpx.get(f"{first}/v1/me").json()["tenant"] == "acme"
+        assert httpx2.get(f"{first}/v1/me").json()["tenant"] == "acme"
         with (folder / "flows.py").open("a", encoding="utf-8") as code:
             print("def broken(:", file=code)
         assert process.stderr is not None
@@ -197,7 +197,7 @@ def test_the_first_ctrl_c_says_what_it_waits_for_and_the_second_leaves(folder: P
     (folder / "slow.py").write_text(SLOW, encoding="utf-8")
     with outlast(folder, "-o", "ndjson", command, "slow.py", "--port", "0") as process:
         url = banner(process)["url"]
-        httpx.post(f"{url}/v1/workflows/nap/runs", json={"input": {"n": 1}}).raise_for_status()
+        httpx2.post(f"{url}/v1/workflows/nap/runs", json={"input": {"n": 1}}).raise_for_status()
         assert process.stdout is not None and process.stderr is not None
         assert any(line == "asleep\n" for line in iter(process.stdout.readline, ""))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.service.identity import new_token
@@ -59,8 +59,8 @@ def test_the_store_that_the_line_names_is_the_one_of_each(folder: Path) -> None:
     with outlast(folder, "--store", "sqlite:named.db", *ARGS, **elsewhere) as process:
         said = banner(process)
         assert said["store"].endswith("named.db")
-        run = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
-        eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+        run = httpx2.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
+        eventually(lambda: httpx2.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
 
 
 @pytest.mark.req("RT-2")
@@ -71,7 +71,7 @@ def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path
         heard: list[bool] = []
 
         def listen() -> None:
-            with httpx.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
+            with httpx2.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
                 lines = stream.iter_lines()
                 next(lines)
                 opened.release()
@@ -82,10 +82,10 @@ def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path
             done = [pool.submit(listen) for _ in range(LISTENERS)]
             for _ in done:
                 assert opened.acquire(timeout=PATIENCE_S)
-            started = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 2}})
+            started = httpx2.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 2}})
             assert started.status_code == 201
             for _ in range(LISTENERS):
-                eventually(lambda: httpx.get(f"{said['url']}{started.headers['location']}").json()["ended_at"])
+                eventually(lambda: httpx2.get(f"{said['url']}{started.headers['location']}").json()["ended_at"])
             for each in done:
                 each.result(PATIENCE_S)
         assert heard == [True] * LISTENERS
@@ -94,7 +94,7 @@ def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path
 def test_all_stop_with_it_and_streams_end(folder: Path) -> None:
     with several(folder) as (process, said):
         children = begun_by(process.pid)
-        with httpx.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
+        with httpx2.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
             lines = stream.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)
@@ -142,10 +142,10 @@ def test_what_several_cannot_share_is_refused(folder: Path) -> None:
 
 def test_what_the_worker_counts_is_at_a_port_of_its_own(folder: Path) -> None:
     with several(folder, "--metrics-port", "0") as (_, said):
-        run = httpx.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
-        eventually(lambda: httpx.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
-        assert "outlast_workflow_duration_seconds_count" in httpx.get(said["metrics"]).text
-        assert "outlast_workflow_duration_seconds_count" not in httpx.get(f"{said['url']}/metrics").text
+        run = httpx2.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
+        eventually(lambda: httpx2.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+        assert "outlast_workflow_duration_seconds_count" in httpx2.get(said["metrics"]).text
+        assert "outlast_workflow_duration_seconds_count" not in httpx2.get(f"{said['url']}/metrics").text
 
 
 @pytest.mark.req("GATE-2")
@@ -156,7 +156,7 @@ def test_a_guess_counts_whichever_process_hears_it(folder: Path) -> None:
         url = f"{banner(process)['url']}/v1/workflows"
 
         def ask(given: str) -> int:
-            return httpx.get(url, headers={"Authorization": f"Bearer {given}"}, timeout=PATIENCE_S).status_code
+            return httpx2.get(url, headers={"Authorization": f"Bearer {given}"}, timeout=PATIENCE_S).status_code
 
         assert ask(token) == 200
         guesses = [ask(f"olt_guess-{n}") for n in range(3 * MOST)]  # each over a connection of its own, so for either

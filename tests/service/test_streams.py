@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from outlast.core.events import EventType
@@ -23,7 +23,7 @@ STREAM = {"Accept": "text/event-stream"}
 @contextmanager
 def stream(service: Service, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The events of a stream, comments as {"comment": …}."""
-    with httpx.Client(base_url=service.url, timeout=PATIENCE_S) as client:
+    with httpx2.Client(base_url=service.url, timeout=PATIENCE_S) as client:
         with client.stream("GET", path, headers={**STREAM, **headers}) as answer:
             assert answer.status_code == 200, answer.read()
             assert answer.headers["content-type"].startswith("text/event-stream")

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, repeat, this_call
@@ -22,7 +22,7 @@ orders = Workflow("order-under-test", state=Order)
 @activity(key="charge/{order}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("a refund is another"))
 async def charge(order: str) -> str:
     """Charges."""
-    async with httpx.AsyncClient(base_url=shop.url) as http:
+    async with httpx2.AsyncClient(base_url=shop.url) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post("/charges", json={"order": order}, headers=key)
         return str(answer.raise_for_status().json()["id"])

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Literal
 
-import httpx
+import httpx2
 import pytest
 from pydantic import BaseModel
 
@@ -108,7 +108,7 @@ calls = Workflow("calls-the-world", state=Order)
 
 @activity(key="call/{supplier}", undo=NoUndo("said is said"))
 def call(supplier: str) -> str:
-    with httpx.Client(base_url=World().url) as http:
+    with httpx2.Client(base_url=World().url) as http:
         answer = http.post("/calls", headers={"Idempotency-Key": this_call().idempotency_key})
         return str(answer.raise_for_status().json()["id"])
 

@@ -13,7 +13,7 @@ import time
 from datetime import timedelta
 from typing import Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, role, this_call
@@ -32,7 +32,7 @@ orders = Workflow("order", state=Order)
 
 
 async def post(path: str, key: str = "", **body: str) -> str:
-    async with httpx.AsyncClient(base_url=bank.url, timeout=5) as http:
+    async with httpx2.AsyncClient(base_url=bank.url, timeout=5) as http:
         answer = await http.post(path, json=body, headers={"Idempotency-Key": key} if key else {})
         answer.raise_for_status()
         return answer.json()["id"]
@@ -142,7 +142,7 @@ OWN_IDS = (
 
 @charge.reconcile
 async def find_charge(order: str):
-    async with httpx.AsyncClient(base_url=bank.url, timeout=5) as http:
+    async with httpx2.AsyncClient(base_url=bank.url, timeout=5) as http:
         answer = await http.get(f"/charges/ch-{order}")
         return Found(answer.json()["id"]) if answer.status_code == 200 else NotFound()
 
@@ -157,9 +157,9 @@ BY_ID = ", asked=lambda r, answers: next((a for a in answers if r.path.endswith(
 CLIENT = """
 import os
 
-import httpx
+import httpx2
 
-client = httpx.Client(base_url=os.environ["BANK_URL"])
+client = httpx2.Client(base_url=os.environ["BANK_URL"])
 """
 STARTED = 'World(env="BANK_URL").start()\nfrom bank_client import client\n'
 

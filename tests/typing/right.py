@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, assert_type
 from uuid import UUID
 
-import httpx
+import httpx2
 from pydantic import BaseModel
 
 import outlast.http
@@ -232,10 +232,10 @@ desk_shop = outlast.http.Client()
 
 @activity(key="fetch/{sku}", undo=NoUndo("nothing to take back"))
 async def fetch(sku: str) -> int:
-    response = assert_type(await shop.post("/orders", json={"sku": sku}), httpx.Response)
+    response = assert_type(await shop.post("/orders", json={"sku": sku}), httpx2.Response)
     this_call().set_external_id(response.headers["Location"])
     assert_type(this_call().seconds_left(), float)
-    return len(assert_type(outlast.http.checked(desk_shop.get("/")), httpx.Response).content)
+    return len(assert_type(outlast.http.checked(desk_shop.get("/")), httpx2.Response).content)
 
 
 @fetch.reconcile

@@ -2,7 +2,7 @@
 
 import asyncio
 
-import httpx
+import httpx2
 
 from ..letters import Bid
 from .journal import Journal
@@ -24,7 +24,7 @@ class Post:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._under_way: set[asyncio.Task[None]] = set()
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
+        self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
 
     def send(self, bid: Bid, run_id: str, answer_to: str, after_s: float) -> None:
         """Sends in the background, `after_s` real seconds from now."""
@@ -46,7 +46,7 @@ class Post:
             try:
                 answer = await self._client.post(answer_to, json=bid.model_dump(mode="json"))
                 status = answer.status_code
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 status = 0
             self._journal.offered(bid, run_id, status)
             if settled(status):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
 
-import httpx
+import httpx2
 
 from outlast.core.budget import DELIVERY_DNS_TIMEOUT, SECOND
 from outlast.core.limits import URL_CHARS_MAX
@@ -76,15 +76,15 @@ class Reach(NamedTuple):
 PUBLIC: Final = Reach()
 
 
-def checked_url(url: str, reach: Reach) -> httpx.URL:
+def checked_url(url: str, reach: Reach) -> httpx2.URL:
     """The URL of a subscription, if its form is allowed. Raises InvalidInput with every problem."""
     problems: list[str] = []
     if len(url) > URL_CHARS_MAX or not url.isprintable() or any(map(str.isspace, url)):
         raise InvalidInput("this is no URL for a webhook", f"at most {URL_CHARS_MAX} characters, none of them a space")
     try:
-        parsed = httpx.URL(url)
+        parsed = httpx2.URL(url)
         host, port = parsed.host, port_of(parsed)
-    except (httpx.InvalidURL, ValueError) as error:
+    except (httpx2.InvalidURL, ValueError) as error:
         raise InvalidInput("this is no URL for a webhook", str(error), "e.g. https://example.com/hooks") from error
     if parsed.scheme not in ("https", "http") or not host:
         problems.append("it begins with https:// and names a host")
@@ -106,7 +106,7 @@ def checked_url(url: str, reach: Reach) -> httpx.URL:
     return parsed
 
 
-def port_of(url: httpx.URL) -> int:
+def port_of(url: httpx2.URL) -> int:
     """The port that a request to it goes to."""
     if url.port is not None:
         return url.port

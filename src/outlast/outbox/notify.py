@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, if_ignored
@@ -30,7 +30,7 @@ class HttpNotifier:
         """Tell them. Raises whatever kept the endpoint from saying 2xx within the timeout."""
         async with (
             asyncio.timeout(self._timeout_s),
-            httpx.AsyncClient(timeout=self._timeout_s) as client,
+            httpx2.AsyncClient(timeout=self._timeout_s) as client,
             client.stream("POST", self._url, json=notice(run, reasons)) as response,
         ):
             response.raise_for_status()

@@ -1,6 +1,6 @@
 """One POST to an address that was checked: no redirect, no proxy, no cookie, one deadline, a bounded answer (S22, S25).
 
-httpx's transport is used below its client, so that nothing follows, decodes or remembers anything.
+httpx2's transport is used below its client, so that nothing follows, decodes or remembers anything.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import httpx
+import httpx2
 
 from outlast.core.backoff import asked_wait
 from outlast.core.budget import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND
@@ -46,8 +46,8 @@ class Poster:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._ended = ended
-        limits = httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S)
-        self._transport = httpx.AsyncHTTPTransport(verify=tls, limits=limits)
+        limits = httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S)
+        self._transport = httpx2.AsyncHTTPTransport(verify=tls, limits=limits)
 
     async def close(self) -> None:
         """End the connections."""
@@ -67,26 +67,26 @@ class Poster:
             attempt = Attempt(0, "", f"not sent: {error}", 0)
         except InvalidInput as error:
             attempt = Attempt(0, "", f"not sent: {error.what}: {error.why}", 0)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             attempt = Attempt(0, "", f"{type(error).__name__}: {error}".rstrip(": "), 0)
         return attempt._replace(took_ms=self._clock.mono() - begun)
 
-    async def _answer(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx.Response:
+    async def _answer(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
         """The head of the answer, from the first address that can be connected to."""
         target = checked_url(url, self._reach)
         addresses = await checked_addresses(target.host, port_of(target), self._resolve, self._reach)
         for n, address in enumerate(addresses, 1):
             try:
                 return await self._post_to(address, target, headers, body)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 if n == len(addresses):
                     raise
         raise AssertionError("unreachable: a host without an address is an error")
 
     async def _post_to(
-        self, address: str, target: httpx.URL, headers: Mapping[str, str], body: bytes
-    ) -> httpx.Response:
-        request = httpx.Request(
+        self, address: str, target: httpx2.URL, headers: Mapping[str, str], body: bytes
+    ) -> httpx2.Response:
+        request = httpx2.Request(
             "POST",
             target.copy_with(host=address),  # the address that was checked; the name stays in Host and in TLS
             headers={"host": target.netloc.decode("ascii"), "user-agent": "outlast", "accept": "*/*", **headers},
@@ -95,7 +95,7 @@ class Poster:
         )
         return await self._transport.handle_async_request(request)
 
-    def _judged(self, response: httpx.Response, beginning: str) -> Attempt:
+    def _judged(self, response: httpx2.Response, beginning: str) -> Attempt:
         code = response.status_code
         if 200 <= code < 300:
             return Attempt(code, beginning, "", 0)
@@ -115,17 +115,17 @@ class Poster:
         )
 
 
-async def _beginning(response: httpx.Response) -> str:
+async def _beginning(response: httpx2.Response) -> str:
     """The beginning of an answer as it came over the wire, not decoded; what goes on after it is not read."""
     read = bytearray()
-    assert isinstance(response.stream, httpx.AsyncByteStream)
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
     try:
         async with asyncio.timeout(BODY_S):
             async for chunk in response.stream:
                 read += chunk
                 if len(read) >= ANSWER_BYTES_MAX:
                     break
-    except (httpx.HTTPError, TimeoutError):
+    except (httpx2.HTTPError, TimeoutError):
         pass  # its status is here, and says whether the event was accepted
     finally:
         await response.aclose()

@@ -20,7 +20,7 @@ def warm(workflows: Iterable[Workflow[Any]]) -> None:
     named = {id(described(workflow)): digest_of(described(workflow)) for workflow in workflows}
     vars(topologies)["topology_of"] = described  # each worker asks for it when it begins
     vars(topologies)["digest_of"] = lambda body: named[id(body)]
-    if "httpx" in sys.modules:
+    if "httpx2" in sys.modules:
         asyncio.run(_one_request())
 
 
@@ -29,12 +29,12 @@ async def _one_request() -> None:
     machine's certificates costs more than a whole life."""
     made = _Contexts(ssl.create_default_context)
     ssl.create_default_context = made
-    httpx = sys.modules["httpx"]
+    httpx2 = sys.modules["httpx2"]
     for trusting in (True, False):
-        async with httpx.AsyncClient(trust_env=trusting) as http:
+        async with httpx2.AsyncClient(trust_env=trusting) as http:
             try:
                 await http.get("http://127.0.0.1:9/")
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 pass  # nobody is there
     made.stock()
 

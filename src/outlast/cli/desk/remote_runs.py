@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-import httpx
+import httpx2
 
 from outlast.cli.desk.port import ResultPage, RunPage, View
 from outlast.cli.desk.wire import Wire, frames
@@ -178,7 +178,7 @@ class RemoteRuns:
                         return
                 if not heard and (await self.glance(run))["status"] in TERMINAL:
                     return
-            except (httpx.HTTPError, Unavailable) as error:
+            except (httpx2.HTTPError, Unavailable) as error:
                 gone = error
             if gone is not None:
                 if since is None and begun:

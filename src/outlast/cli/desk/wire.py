@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from outlast import errors
 from outlast.runtime.clocks import new_id
@@ -16,7 +16,7 @@ ANSWER_S: Final = 60.0
 API: Final = "/v1"
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 STREAM: Final = "text/event-stream"
-UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 def base_of(url: str) -> str:
@@ -50,10 +50,10 @@ class Wire:
             if not token.isascii() or not token.isprintable() or " " in token:
                 raise errors.InvalidInput("OUTLAST_TOKEN is no token", "it has characters that no token has")
             headers["Authorization"] = f"Bearer {token}"
-        self._client = httpx.AsyncClient(
+        self._client = httpx2.AsyncClient(
             base_url=base + API,
             headers=headers,
-            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
             trust_env=not is_here(base),  # a proxy does not reach this machine's loopback
         )
 
@@ -75,14 +75,14 @@ class Wire:
             headers["If-Match"] = etag
         return (await self._answer(method, path, json=dict(body or {}), headers=headers))[0]
 
-    async def _answer(self, method: str, path: str, **more: Any) -> tuple[Any, httpx.Response]:
+    async def _answer(self, method: str, path: str, **more: Any) -> tuple[Any, httpx2.Response]:
         sent = False
         for again in (True, False):
             try:
                 response = await self._client.request(method, path, **more)
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 sent = sent or not isinstance(error, UNSENT)
-                if again and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError | httpx.WriteError):
+                if again and isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError | httpx2.WriteError):
                     continue  # a connection that the other side had closed, or an answer that was lost
                 if sent and method != "GET":
                     raise errors.Uncertain(f"{self.base} did not answer", str(error) or type(error).__name__) from error
@@ -92,9 +92,9 @@ class Wire:
 
     @asynccontextmanager
     async def stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[str]]:
-        """The lines of a stream of events, those after a number. Raises as `get`; httpx's errors once it flows."""
+        """The lines of a stream of events, those after a number. Raises as `get`; httpx2's errors once it flows."""
         headers = {"Accept": STREAM, "Last-Event-ID": str(after), "Cache-Control": "no-store"}
-        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)  # the service is heard from every 15 s
+        timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)  # the service is heard from every 15 s
         async with self._client.stream("GET", path, headers=headers, timeout=timeout) as response:
             flows = response.status_code == 200 and STREAM in response.headers.get("content-type", "")
             if not flows and response.status_code != 204:  # 204: all was heard, and nothing will come
@@ -111,7 +111,7 @@ class Wire:
             "is it running? outlast serve MODULE; or name another with --url or OUTLAST_URL",
         )
 
-    def read(self, response: httpx.Response) -> Any:
+    def read(self, response: httpx2.Response) -> Any:
         """What an answer says. Raises the error that it tells, or Unavailable where it is not Outlast's."""
         try:
             body = response.json()
@@ -123,7 +123,7 @@ class Wire:
             raise self._strange(response)
         raise error_of(body, response.headers)
 
-    def _strange(self, response: httpx.Response) -> errors.OutlastError:
+    def _strange(self, response: httpx2.Response) -> errors.OutlastError:
         why = f"it answered {response.status_code} {response.reason_phrase}, and not as Outlast does"
         if response.is_redirect:
             why = f"it sends to {response.headers.get('location', 'elsewhere')}, which is not followed"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import Any, Final
 
-import httpx
+import httpx2
 from jwt import PyJWK, PyJWTError
 
 from outlast.core.clock import Clock
@@ -87,15 +87,15 @@ class IssuerKeys:
         try:
             async with asyncio.timeout(FETCH_S):
                 keys = self._read(await self._fetch())
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
             log.warning("the keys of %s cannot be fetched: %s", self._url, str(error) or type(error).__name__)
             return
         self._keys, self._fetched_at = keys, self._clock.boot()
 
     async def _fetch(self) -> bytes:
-        async with httpx.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client:
+        async with httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client:
             async with client.stream("GET", self._url, headers={"Accept": "application/json"}) as answer:
-                if answer.status_code != httpx.codes.OK:
+                if answer.status_code != httpx2.codes.OK:
                     raise ValueError(f"status {answer.status_code}")
                 body = b""
                 async for chunk in answer.aiter_bytes():
