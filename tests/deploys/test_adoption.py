@@ -109,7 +109,7 @@ async def stranded(world: World) -> tuple[Workflow[State], Workflow[State]]:
 
 @pytest.mark.req("RUN-8")
 async def test_a_stranded_run_goes_on_once_a_worker_of_its_version_is_back(world: World) -> None:
-    """Nobody answers; the history says why it went on."""
+    """No person answers; the history says why it went on."""
     old, _ = await stranded(world)
     world.worker(old)
     await world.pass_(SECOND)

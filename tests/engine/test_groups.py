@@ -220,7 +220,7 @@ async def test_a_run_of_no_group_joins_a_group_that_has_room(world: World) -> No
 
 @pytest.mark.req("REC-1")
 async def test_alone_means_with_nothing_beside_it(world: World) -> None:
-    """Nobody owns it until its worker has let its other runs go; nothing else is taken until it is done."""
+    """No worker owns it until one has let its other runs go; nothing else is taken until it is done."""
     killer, slow = Killer(world), Slow()
     other = ordering(write(Receiver(slow)), "a", name="other")
     await world.start(killer.flow)
@@ -261,7 +261,7 @@ async def test_of_two_busy_workers_one_makes_room(world: World) -> None:
 
 @pytest.mark.req("REC-1")
 async def test_a_death_while_another_run_makes_room_is_not_its_own(world: World) -> None:
-    """A run that waits for room is owned by nobody, so no death of a worker counts against it."""
+    """A run that waits for room is owned by no worker, so no death of a worker counts against it."""
     killer = Killer(world)
     await world.start(killer.flow)
     await lives(world, killer, 2)
@@ -321,7 +321,7 @@ async def test_a_death_counts_where_the_run_was_due_by_itself(world: World) -> N
 
 @pytest.mark.req("REC-1")
 async def test_a_death_counts_where_a_closed_worker_is_met_after_the_slice(world: World) -> None:
-    """Its row was closed by a worker that serves other lanes, and forgotten by nobody."""
+    """Its row was closed by a worker that serves other lanes."""
     killer = Killer(world)
     await world.start(killer.flow)
     await lives(world, killer, 1)

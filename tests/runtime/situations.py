@@ -198,7 +198,7 @@ SITUATIONS: dict[str, Seen] = {
     ),
     "of a dead worker, in a group": (Seen(waits("worker", "", due_at=T, group_max=40), NOW, **SERVED)),
     "of a dead worker, alone": (Seen(waits("worker", "", due_at=T, group_max=1, deaths=2), NOW, **SERVED)),
-    "stranded, served by nobody": (Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)),
+    "stranded, without a worker": (Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)),
     "stranded, and served again": (
         Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW, **SERVED)
     ),

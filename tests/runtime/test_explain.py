@@ -83,7 +83,7 @@ SENTENCES = {
     "poisoned": "r1 needs a person: 3 workers died, one after the other, while each held this run and no other.",
     "of a dead worker, in a group": ("r1 is queued since 60m; w-1 takes it once it holds at most 39 others."),
     "of a dead worker, alone": "r1 is queued since 60m; w-1 takes it once it holds no other run.",
-    "stranded, served by nobody": "r1 needs a person: no worker serves refund@1 any more.",
+    "stranded, without a worker": "r1 needs a person: no worker serves refund@1 any more.",
     "stranded, and served again": "r1 goes on: a worker serves refund@1 again; w-1 takes it.",
     "node gone": "r1 needs a person: refund v1 has no node pay any more.",
     "completed": "r1 completed 3m ago.",

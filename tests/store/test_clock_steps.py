@@ -15,6 +15,9 @@ from outlast.core.overlay import Armed, dump_clocks, rearmed
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
 from outlast.engine.clock_step import ClockStep
 from outlast.errors import Rejected
+from outlast.runtime.doctor import examine
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
 from outlast.store.database import Database
 from outlast.store.port import AnchoredClock
 from outlast.store.sqlite import SqliteStore, open_without_sync
@@ -23,7 +26,7 @@ from outlast.testing.conformance.subject import LANE, T0, HandClock, run_row, st
 
 
 class Machine:
-    """One machine: the boot-time clock that all its processes share, and the wall clock that somebody sets."""
+    """One machine: the boot-time clock that all its processes share, and the wall clock that an operator sets."""
 
     def __init__(self) -> None:
         self.boot, self.wall, self.boot_id = 5 * MINUTE, T0, "boot-1"
@@ -222,6 +225,18 @@ def test_the_anchor_is_written_by_the_store_itself(tmp_path: Path) -> None:
         with pytest.raises(Rejected, match="written by the store itself"):
             await store.commit(Commit((Put(META, Meta(*ANCHOR_ROW, 2, "{}"), 1),)))
         assert isinstance(store, AnchoredClock) and await store.load(RUN, ("t", "none")) is None
+
+    play(tmp_path, live)
+
+
+@pytest.mark.parametrize(("off", "said"), [(HOUR, "60m forward"), (-HOUR, "60m behind the store's time"), (SECOND, "")])
+def test_doctor_names_a_clock_that_was_set(tmp_path: Path, off: int, said: str) -> None:
+    async def live(world: World) -> None:
+        store = await world.open()
+        world.machine.wall += off
+        findings = await examine(Operations(store, tenant="t", actor=Actor("me"), workflows={}))
+        (clock,) = [finding for finding in findings if finding.what == "clock"]
+        assert said in clock.fix and bool(clock.fix) is bool(said)
 
     play(tmp_path, live)
 

@@ -45,7 +45,7 @@ def opened(
 def closed(row: Worker, died_holding: int = 0) -> Commit:
     """Close a worker's row: by itself when it stops, by any other once its lease has expired. It never renews again.
 
-    `died_holding`: the runs that it still owns, unless it stopped as it was told; whoever takes them counts the death.
+    `died_holding`: the runs that it still owns, unless it stopped as it was told; the claim of each counts the death.
     """
     status = lease_target("close_lease", row.status)
     after = row._replace(version=row.version + 1, status=status, died_holding=died_holding)

@@ -57,7 +57,7 @@ def anchor_row(anchor: Anchor, version: int) -> Meta:
 class Ticker:
     """Real store time in milliseconds, never earlier than any answer before.
 
-    Anchored, it goes on by the boot-time clock. Else it follows the wall clock, and stands still when that is set back.
+    Anchored, it goes on by the boot-time clock. Else it follows the wall clock, and stops while that is behind.
     """
 
     def __init__(self, clock: Clock | None) -> None:
