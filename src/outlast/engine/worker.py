@@ -316,10 +316,12 @@ class WorkerProcess:
             self._grouped[key] = ledger
         self._overruns.watch(task, holder)
         self._places.walks(key[0])
-        task.add_done_callback(lambda _: self._let_go(ledger))
+        task.add_done_callback(lambda done: self._let_go(ledger, done))
 
-    def _let_go(self, ledger: Ledger) -> None:
+    def _let_go(self, ledger: Ledger, task: asyncio.Task[None]) -> None:
         key = (ledger.run.tenant, ledger.run.run)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            log.error("run %s: its holder failed, and it is given back at the next renewal", key[1], exc_info=error)
         self._holders.pop(key, None)
         if ledger.run.owner == self.id:  # its holder did not hear who owns it now
             self._unwalked[key] = group_of(ledger.run)
