@@ -173,7 +173,7 @@ async def test_lookups_wait_for_room_too(world: World) -> None:
 
 
 async def test_without_a_limit_nothing_is_asked(world: World) -> None:
-    gauge = Gauge(world, 10)
+    gauge = Gauge(world, SECOND)
     flow = ordering(limited(gauge, None), "a")
     world.worker(flow)
     await runs(world, flow, 20)
