@@ -11,6 +11,7 @@ from outlast.core.budget import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.commit import Mapping
 from outlast.core.overlay import Attention, attention_of, clocks_of, rearmed
 from outlast.core.rows import Run
+from outlast.engine.notices import Notices
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, NotNow, Perhaps, Workflow, role
 from tests.engine.world import MINUTE, SECOND, Acts, Go, Receiver, State, World, one_node, write
@@ -353,6 +354,23 @@ async def test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world: Wor
     assert world.status("r2") == "completed"
     await world.pass_(NOTICE_TIMEOUT)
     assert process.worker.counters["dlq_publish_failed"] == (0 if behaviour == "works" else 1)
+
+
+@pytest.mark.req("GATE-5")
+async def test_a_fault_after_the_run_was_given_back_leaves_the_run_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine fails once the flag has landed. The holder no longer owns the run, so it flags nothing and ends."""
+
+    def fail(self: Notices, run: Any, reasons: Any) -> None:
+        raise ConnectionError("the channel is dead")
+
+    monkeypatch.setattr(Notices, "send", fail)
+    flow = waiting(ceiling=timedelta(hours=2))
+    start = await begun(world, flow)
+    process = await world.nights(flow, until=start + 2 * HOUR)
+    assert (world.reasons(), world.status(), process.worker.held) == (["total_timeout"], "waiting", 0)
+    assert "run r1 could not be flagged" in caplog.text
 
 
 @pytest.mark.req("GATE-5")

@@ -72,6 +72,7 @@ class Ledger:
         self._watch = watch
         self._clock = clock
         self._chain = Chain()
+        self._owner = rows.run.owner
         self._diet = Diet(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
         self._ahead_ms = rows.now.real - clock.boot()  # of the store's clock: the greatest difference heard (0040)
@@ -104,10 +105,13 @@ class Ledger:
         self._ordinal = max((e.ordinal for e in own), default=0)
 
     async def reload(self) -> None:
-        """Read everything anew: after mail has come, or after the store was away. Raises Lost when it is not ours."""
+        """Read all rows again: after mail has come, or after the store was away.
+
+        Raises Lost if the run was taken by another worker, or if this holder has given it back.
+        """
         epoch = self.run.epoch
         (rows,) = await self.store.run_rows([(self.run.tenant, self.run.run)])
-        if rows is None or rows.run.epoch != epoch:
+        if rows is None or rows.run.epoch != epoch or rows.run.owner != self._owner:
             raise Lost
         self._chain = Chain()
         self._take_rows(rows)
