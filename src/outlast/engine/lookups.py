@@ -59,7 +59,7 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
     except Exception as raised:  # raised into the author's code, which may catch it; the next walk asks again
         _keep_trace(walk, activity, call, ident, raised)
         raise
-    if walk.is_left_behind():
+    if walk.left_behind and walk.is_left_behind():
         raise Unresolved
     memo = _memo(walk, activity, call, ident, response, error)
     commit = moves.remember(run, memo)

@@ -97,7 +97,7 @@ class Walk:
         self._broken: BaseException | None = None
         self._hung: set[asyncio.Future[Any]] = set()
         self._body: asyncio.Task[Any] | None = None
-        self._left_behind: set[asyncio.Task[None]] = set()
+        self.left_behind: set[asyncio.Task[None]] = set()  # calls that do not end
         self.stirs = 0  # ctx calls begun or answered
         self._signal = self._loop.create_future()
 
@@ -224,7 +224,7 @@ class Walk:
                 self.break_off(RaisedByCode(raised))
             else:
                 error = as_exception(raised)
-        if not self.is_left_behind():
+        if not (self.left_behind and self.is_left_behind()):
             self._land(ident, value, error, resolved=resolved)
         if stops is not None:
             raise stops
@@ -244,12 +244,12 @@ class Walk:
 
     def leave_behind(self, ident: EffectKey, error: Exception) -> None:
         """Go on without a call that does not end: its awaiters get `error`; its own answer changes nothing any more."""
-        self._left_behind.add(self.flights[ident].task)
+        self.left_behind.add(self.flights[ident].task)
         self._land(ident, None, error)
 
     def is_left_behind(self) -> bool:
         """True in a call that the walk goes on without."""
-        return bool(self._left_behind) and asyncio.current_task() in self._left_behind
+        return asyncio.current_task() in self.left_behind
 
     def waits_at(self) -> str:
         """Return the file and line of the node where its body waits."""
@@ -280,8 +280,9 @@ class Walk:
                 await self._signal
                 self._signal = self._loop.create_future()
         self.closing = True
-        await self._calls_ended()
-        if self.settles():
+        if self.flights:
+            await self._calls_ended()
+        if (self._attention or self._settling) and self.settles():
             for ident, make in left_open():
                 self.flights[ident] = Flight(self._loop.create_task(self._fly(ident, make())), [])
             await self._calls_ended()

@@ -260,17 +260,13 @@ class Write:
         if not self.walk.may_begin():
             raise Unresolved
 
-    def _still_open(self) -> None:
-        if self.walk.closing and not self.walk.settles():
-            raise Unresolved
-
     # --- the call --------------------------------------------------------------------------------
     async def _attempt(self, effect: Effect) -> tuple[Outcome, Effect]:
         try:
             outcome = await self._make(effect)
         finally:
             self._leave()
-        if self.walk.is_left_behind():
+        if self.walk.left_behind and self.walk.is_left_behind():
             await self._testify(effect, outcome)
             raise Unresolved
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
@@ -424,7 +420,7 @@ class Write:
         if left <= INLINE_WAIT_MAX:
             if left > 0:
                 await self.walk.around.clock.sleep(left)
-            self._still_open()
+            self._may_begin()
             return
         mapping = self.ledger.store.mapping()
         waiting = waiting._replace(since=self.ledger.now.business, until=mapping.business(until_real))
@@ -492,7 +488,7 @@ class Write:
 
     async def _ask_receiver(self, effect: Effect) -> Found[Any] | NotFound | CannotTell:
         answer = await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
-        if self.walk.is_left_behind():
+        if self.walk.left_behind and self.walk.is_left_behind():
             raise Unresolved
         return answer
 
