@@ -5,18 +5,19 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from outlast.core import people
+from outlast.core.codec import digest
 from outlast.core.rows import APPROVAL, Approval
 from outlast.engine import decisions
 from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
-from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, role
+from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, role
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from tests.engine.world import HOUR, MINUTE, Receiver, State, World, one_node, write
+from tests.engine.world import HOUR, MINUTE, Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
 BOSS = role("boss")
@@ -157,6 +158,38 @@ async def _(s: Scene) -> None:
     await decisions.decide(s.world.store, s.row, verb="approve", chosen=other, by="ana", claims=["boss"], reason="")
 
 
+def alter(s: Scene, index: int = 0) -> None:
+    """Change the stored arguments of a plan, and leave the digest beside them as it was."""
+    plans = json.loads(s.row.plans)
+    plans[index]["arguments"] = plans[index]["arguments"].replace("100", "999")
+    s.world.core.shelf.put(APPROVAL, s.row[: APPROVAL.key], s.row._replace(plans=json.dumps(plans)))
+
+
+@attack("the arguments shown are not those of the digest", Conflict, "altered")
+async def _(s: Scene) -> None:
+    alter(s)
+    await s.as_("ana").approve(s.id)
+
+
+@attack("the arguments of another alternative are not those of its digest", Conflict, "altered")
+async def _(s: Scene) -> None:
+    alter(s, 1)
+    await s.as_("ana").approve(s.id)
+
+
+@attack("a change of a plan whose arguments are not those of its digest", Conflict, "altered", editable=("amount",))
+async def _(s: Scene) -> None:
+    alter(s)
+    await s.as_("ana").approve(s.id, changes={"amount": 50})
+
+
+@attack("the second vote, after the arguments were altered", Conflict, "altered", quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana").approve(s.id)
+    alter(s)
+    await s.as_("ben").approve(s.id)
+
+
 @attack("another round that is not offered", Conflict, "no_further_round")
 async def _(s: Scene) -> None:
     await s.as_("ana").reject(s.id, reason="x", again=True)
@@ -244,7 +277,8 @@ async def _(s: Scene) -> None:
 @attack("a change of what its code makes otherwise by now", Conflict, "drift", editable=("amount",))
 async def _(s: Scene) -> None:
     plans = json.loads(s.row.plans)
-    plans[0]["arguments"] = plans[0]["arguments"].replace('"a"', '"z"')
+    plans[0]["key"] = "order/a"  # as the code made it when it asked
+    plans[0]["digest"] = digest("t", "r1", "order", "order/a", plans[0]["arguments"].encode())
     s.world.core.shelf.put(APPROVAL, ("t", "r1", s.id), s.row._replace(plans=json.dumps(plans)))
     await s.as_("ana").approve(s.id, changes={"amount": 5})
 
@@ -490,3 +524,54 @@ async def test_a_plan_that_somebody_wrote_into_the_row_does_not_run(world: World
     assert s.shop.attempts == [] and world.reasons() == ["exception"]
     assert "can no longer be made as it was approved" in world.attention()[0].detail
     assert world.core.shelf.get(APPROVAL, ("t", "r1", old.id))
+
+
+async def test_an_altered_request_can_be_rejected(world: World) -> None:
+    """Only approval is refused: a rejection lets nothing run."""
+    s = await scene(world)
+    alter(s)
+    await s.settled(s.as_("ana").reject(s.id, reason="not what was asked"))
+    assert (world.approvals()[0].status.value, s.shop.did) == ("rejected", [])
+
+
+async def test_an_approval_altered_before_it_is_used_is_withdrawn_and_asked_anew(world: World) -> None:
+    """The plan that runs is the one that people can read: approved again, from a row that matches its digest."""
+    s = await scene(world)
+    s.process.kill()
+    await s.as_("ana").approve(s.id)
+    alter(s)
+    world.worker(s.flow)
+    await world.pass_(MINUTE)
+    assert s.shop.did == []
+    assert [a.status.value for a in world.approvals()] == ["withdrawn", "pending"]
+    await s.settled(s.as_("ana").approve(world.pending().id))
+    assert (world.status(), len(s.shop.did)) == ("completed", 1)
+
+
+async def test_an_altered_approval_of_an_earlier_node_allows_nothing(world: World) -> None:
+    """Its call is made in another visit, which asks nobody: a person is called, and the receiver hears nothing."""
+    shop = Receiver()
+    order = write(shop, key="order/{what}/{amount}", scope="run")
+    flow = Workflow("two", state=State)
+
+    @flow.node(start=True)
+    async def ask(ctx: Ctx) -> Literal["wait"]:
+        decision = await ctx.approval(order.plan("a", 100), summary="Order a", by=BOSS, within=timedelta(hours=1))
+        assert decision.approved
+        return "wait"
+
+    @flow.node
+    async def wait(ctx: Ctx) -> None:
+        await ctx.receive("go", Go)
+        await ctx.do(order, "a", 100)
+
+    flow.validate()
+    process = world.worker(flow)
+    await world.start(flow)
+    s = Scene(world, shop, flow, process)
+    await s.settled(s.as_("ana").approve(s.id))
+    alter(s)
+    await world.signal("go")
+    assert world.reasons() == ["policy_denied"]
+    assert "does not match the digest" in world.attention()[0].detail
+    assert shop.did == []

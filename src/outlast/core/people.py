@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
 from outlast.core.machine import (
     CHOICES,
@@ -15,6 +16,7 @@ from outlast.core.machine import (
     effect_target,
 )
 from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token, check_effect
+from outlast.errors import NotStorable
 
 NO_BYTES = b"{}"
 CHANGED_BY = "changed_by"
@@ -142,6 +144,21 @@ def _with(plans: str, changed: Mapping[str, Any]) -> str:
     if any(plan["digest"] == changed["digest"] for plan in known):
         return plans
     return json.dumps([*known, dict(changed)], ensure_ascii=False)
+
+
+def altered_plan(approval: Approval) -> str:
+    """Return the key of the first stored plan whose digest is not that of its call in this run; '' if all match."""
+    plans = json.loads(approval.plans)
+    return next((str(plan.get("key")) for plan in plans if not is_exact(approval.tenant, approval.run, plan)), "")
+
+
+def is_exact(tenant: str, run: str, plan: Mapping[str, Any]) -> bool:
+    """Return True if the digest stored with a plan is that of its activity, key and arguments in this run."""
+    try:
+        arguments = str(plan["arguments"]).encode()
+        return bool(plan["digest"] == digest(tenant, run, plan["activity"], plan["key"], arguments))
+    except (KeyError, NotStorable):
+        return False
 
 
 def look(approval: Approval, *, by: str) -> Commit:

@@ -9,7 +9,7 @@ from outlast.core.commit import Commit, Fence
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
-from outlast.core.people import CHANGED_BY, REOPENED
+from outlast.core.people import CHANGED_BY, REOPENED, altered_plan
 from outlast.core.rows import Approval
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import Walk
@@ -66,7 +66,10 @@ def changes_of(approval: Approval) -> dict[str, Any]:
 
 
 async def request(walk: Walk, question: Question) -> Approval | None:
-    """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person."""
+    """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person.
+
+    One that is not used yet and whose stored plans do not match their digests is withdrawn and asked anew.
+    """
     ledger = walk.ledger
     asked = [a for a in ledger.approvals.values() if a.visit == ledger.run.visit and a.wait == question.name]
     latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)
@@ -175,6 +178,8 @@ async def _withdraw(walk: Walk, approval: Approval) -> None:
 
 def _same(approval: Approval, question: Question, walk: Walk) -> bool:
     run = walk.ledger.run
+    if not approval.consumed_by and altered_plan(approval):
+        return False
     digests = [plan.approval_digest(run.tenant, run.run) for plan in question.plans]
     if [plan["digest"] for plan in json.loads(approval.plans) if CHANGED_BY not in plan] != digests:
         return False

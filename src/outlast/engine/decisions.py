@@ -150,6 +150,7 @@ def _check(row: Approval, verb: Answer, chosen: str, by: str, changed: Mapping[s
         )
     if verb != "approve":
         return
+    _check_intact(row)
     if chosen not in [plan["digest"] for plan in json.loads(row.plans)] and changed is None:
         raise Conflict(
             f"approval {row.id} does not offer this plan",
@@ -165,6 +166,17 @@ def _check(row: Approval, verb: Answer, chosen: str, by: str, changed: Mapping[s
             "all votes have to be for the same plan",
             f"approve that one (--alternative {offered.index(votes[0]['chosen'])}), or reject it",
             refusal="other_vote",
+        )
+
+
+def _check_intact(row: Approval) -> None:
+    """Raise Conflict if a stored plan is not the one that was asked for: people read it, and the digest is approved."""
+    if key := people.altered_plan(row):
+        raise Conflict(
+            f"approval {row.id} cannot be approved: what it shows is not what was asked",
+            f"activity, key and arguments stored for {key} do not give the digest stored beside them",
+            f"reject it, or start a new run; look for other altered rows: outlast fsck --chain (run {row.run})",
+            refusal="altered",
         )
 
 
@@ -238,6 +250,7 @@ async def change(
 
     Raises Conflict (`not_editable`, `unchanged`, `drift`), InvalidInput with what does not fit.
     """
+    _check_intact(approval)
     plans = json.loads(approval.plans)
     plan = plans[index]
     editable = json.loads(approval.editable) if approval.editable else []

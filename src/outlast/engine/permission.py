@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from outlast.core.budget import APPROVAL_VALID_FOR, SECOND
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.overlay import Attention
-from outlast.core.people import votes_of
+from outlast.core.people import altered_plan, votes_of
 from outlast.core.rows import Approval, Effect
 from outlast.engine.approvals import Question, request
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
@@ -47,6 +47,9 @@ async def permission(
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
     covering = _covering(walk, previous)
     usable = usable_approvals(walk, plan) if covering is None else []
+    if altered := [a.id for a in usable if altered_plan(a)]:
+        _deny(walk, f"{', '.join(altered)}: what was put to people does not match the digest that they approved")
+        return None
     entitled = [a for a in usable if was_theirs_to_decide(a)]
     if usable and not entitled:
         by = ", ".join(vote["by"] for vote in votes_of(usable[0]))

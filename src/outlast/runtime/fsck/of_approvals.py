@@ -5,8 +5,8 @@ from typing import Any
 
 from outlast.core.codec import digest
 from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.people import is_exact
 from outlast.core.rows import APPROVAL, EFFECT, Approval, is_over
-from outlast.errors import NotStorable
 from outlast.runtime.fsck.finding import Broken, OneRun, broken
 from outlast.runtime.fsck.of_effects import named
 
@@ -55,18 +55,10 @@ def approval_plans(one: OneRun) -> Broken:
         plans = _list(approval.plans)
         if not plans:
             yield broken(APPROVAL, approval, "it offers no plan that can be read")
-        elif one.chain and (wrong := next((p for p in plans if not _is_exact(run.tenant, run.run, p)), None)):
+        elif one.chain and (wrong := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
             yield broken(APPROVAL, approval, f"the plan {wrong.get('key')} does not give its digest")
         elif approval.chosen and not approval.editable and approval.chosen not in {p.get("digest") for p in plans}:
             yield broken(APPROVAL, approval, "the plan chosen is none that it offers")
-
-
-def _is_exact(tenant: str, run: str, plan: dict[str, Any]) -> bool:
-    try:
-        arguments = str(plan["arguments"]).encode()
-        return bool(plan["digest"] == digest(tenant, run, plan["activity"], plan["key"], arguments))
-    except (KeyError, NotStorable):
-        return False
 
 
 def approval_consumed(one: OneRun) -> Broken:
