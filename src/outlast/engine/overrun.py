@@ -38,8 +38,13 @@ class Overruns:
         self._standing: dict[Walk, int] = {}  # walks without a call under way at the last look, and their stirs then
 
     def watch(self, task: asyncio.Task[None], holder: Holder) -> None:
-        """Look at this holder until its task is done."""
+        """Look at this holder from now on."""
         self._held[task] = holder
+
+    def forget(self, task: asyncio.Task[None]) -> None:
+        """Look no longer: the task is done. Its rows must not stay in memory until the next look."""
+        self._held.pop(task, None)
+        self._since.pop(task, None)
 
     async def look(self) -> None:
         """End what overruns. Raises StoreError.
@@ -47,13 +52,11 @@ class Overruns:
         While the store takes no commit, no holder is given up: it may wait to record an answer, and no other worker can
         take its run.
         """
-        self._held = {task: holder for task, holder in self._held.items() if not task.done()}
-        self._since = {task: since for task, since in self._since.items() if task in self._held}
         if not self._lease.holds(self._clock):
             self._since.clear()
         now = (await self._store.now()).real
         standing, self._standing = self._standing, {}
-        for task, holder in self._held.items():
+        for task, holder in list(self._held.items()):
             if holder.walk is not None:
                 _end_calls(holder.walk)
                 self._end_walk(holder.walk, (holder.ledger.run.due_at or now) - now, standing)

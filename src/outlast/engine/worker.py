@@ -323,6 +323,7 @@ class WorkerProcess:
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             log.error("run %s: its holder failed, and it is given back at the next renewal", key[1], exc_info=error)
         self._holders.pop(key, None)
+        self._overruns.forget(task)
         if ledger.run.owner == self.id:  # its holder did not hear who owns it now
             self._unwalked[key] = group_of(ledger.run)
         was_grouped = self._grouped.pop(key, None) is not None
