@@ -38,8 +38,8 @@ async def look(ctx: Context[Search]) -> None:
 @pytest.fixture
 def searched(outlast: Terminal) -> Terminal:
     """Three runs: `many` has ended with 5 results, `none` without one, `open` has emitted 2 and waits."""
-    (outlast.folder / "flows.py").write_text(FLOWS)
-    outlast.module = str(outlast.folder / "flows.py")
+    (outlast.folder / "emitting.py").write_text(FLOWS)
+    outlast.module = str(outlast.folder / "emitting.py")
     for run, *given in (
         ("many", "leads=5", "waits=false"),
         ("none", "leads=0", "waits=false"),

@@ -407,8 +407,8 @@ async def done(ctx: Context[Poll]) -> None:
 @pytest.mark.req("RUN-2")
 def test_a_loop_is_shown_as_one_part(outlast: Terminal) -> None:
     """`runs show` printed each of 200 visits."""
-    (outlast.folder / "flows.py").write_text(LOOP)
-    outlast.module = str(outlast.folder / "flows.py")
+    (outlast.folder / "loops.py").write_text(LOOP)
+    outlast.module = str(outlast.folder / "loops.py")
     assert outlast("-q", "run", "poll", "times=40", "--id", "r1").code == 0
     outlast.serve("r1", is_over)
     line = outlast("runs", "show", "r1").out.splitlines()[1]
