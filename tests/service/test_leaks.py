@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import sys
 from collections import Counter
 from itertools import pairwise
@@ -71,8 +72,9 @@ async def play(http: httpx2.AsyncClient, serving: Serving, first: int) -> None:
 
 
 def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.CRITICAL, "outlast.audit")  # pytest keeps each record, if another test has set a level
     monkeypatch.setattr(cache, "RUNS_MAX", 10)  # full from the first round on
     monkeypatch.setattr(cache, "ROWS_MAX", 10)
 
@@ -99,4 +101,5 @@ def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
     # Some rounds grow by what happens once; a leak is in each of them.
     leaked = {name for types, _ in grown for name in types if min(each[name] for each, _ in grown) > ROUND // 2}
     assert not leaked
-    assert min(blocks for _, blocks in grown) < ROUND
+    # One block a run is a short text that pydantic's parser keeps, up to 16,384 of them.
+    assert min(blocks for _, blocks in grown) < 2 * ROUND
