@@ -72,9 +72,10 @@ async def play(http: httpx2.AsyncClient, serving: Serving, first: int) -> None:
 
 
 def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "outlast.audit")  # pytest keeps each record, if another test has set a level
+    logging.disable(logging.CRITICAL)  # pytest keeps each record, if another test has set a level
+    request.addfinalizer(lambda: logging.disable(logging.NOTSET))
     monkeypatch.setattr(cache, "RUNS_MAX", 10)  # full from the first round on
     monkeypatch.setattr(cache, "ROWS_MAX", 10)
 
