@@ -8,7 +8,7 @@ from outlast.core.rows import is_over
 from tests.cli.conftest import Terminal, waits_for
 from tests.cli.test_remote import Far, serve
 
-pytestmark = pytest.mark.req("OUT-5")
+pytestmark = pytest.mark.req("OUT-5", "OUT-7")
 FLOWS = """
 from datetime import timedelta
 from typing import Any

@@ -9,7 +9,7 @@ from outlast.core.rows import RESULT
 from outlast.flow import ActivityFailed, Context, NotSent, NoUndo, Refused, Retry, Workflow, activity, lookup
 from tests.engine.world import QUIET, Go, World
 
-pytestmark = pytest.mark.req("OUT-4")
+pytestmark = pytest.mark.req("OUT-4", "OUT-7")
 
 
 def sourced(failing: int, of: int, **options: Any) -> Workflow[Any]:
