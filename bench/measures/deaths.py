@@ -144,6 +144,7 @@ def _killer(engine: Engine, live: Liveness, count: int) -> Figures:
                     time.sleep(LOOK_S)
                     beside.look(heard)
                 deaths += heard.is_over
+                beside.look(heard)  # at the lines that came between the last look and its death
     took = [(at - since) / NS for at in beside.ends.values()]
     return {
         "killer_deaths": deaths,
