@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.core.budget import DEATHS_ALONE_MAX
-from outlast.core.quarantine import ALONE, Group, after_death, group_of, is_poisoned, makes_room
+from outlast.core.quarantine import ALONE, RunGroup, after_death, group_of, is_poisoned, makes_room
 from outlast.core.rows import Run
 from tests.core.drive import Drive
 
@@ -23,7 +23,7 @@ def deaths_until_poisoned(n: int) -> int:
     """Deaths of workers that take as many of `n` runs as they may, one of them the killer, which is taken first."""
     runs, deaths = suspects(n), 0
     while not is_poisoned(runs[0]):
-        group = Group(0, n)
+        group = RunGroup(0, n)
         held = []
         for i, run in enumerate(runs):
             if group.fits((run.tenant, run.run), group_of(run)):
@@ -60,7 +60,7 @@ def test_only_deaths_alone_lead_to_a_person() -> None:
 
 @given(most=st.integers(1, 20), groups=st.lists(st.integers(0, 10), max_size=40))
 def test_no_worker_holds_more_runs_than_any_of_them_allows(most: int, groups: list[int]) -> None:
-    group, held = Group(0, most), list[int]()
+    group, held = RunGroup(0, most), list[int]()
     for i, size in enumerate(groups):
         key = ("t", f"r{i}")
         fits = group.fits(key, size)

@@ -16,7 +16,7 @@ INSTANTS = frozenset({"since", "until"})  # of what a run waits for; 0 = none
 PLAIN = frozenset("._-/:@#+")
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """A line of a run's history."""
 
     time: str
@@ -34,14 +34,15 @@ def history(
     approvals: Sequence[dict[str, Any]],
     *,
     from_start: bool = True,
-) -> list[Entry]:
+) -> list[HistoryEntry]:
     """Return events, settled effects and the steps of approvals in order of time, open effects last.
 
     What happened at the instant of an event led to it, and comes before it. `from_start`: the first of these events is
     the first of the run; otherwise what happened before it is left out.
     """
     of_events = [
-        Entry(e["time"], int(e["sequence"]), e["type"].rpartition(".")[2], _place(e["data"]), e["data"]) for e in events
+        HistoryEntry(e["time"], int(e["sequence"]), e["type"].rpartition(".")[2], _place(e["data"]), e["data"])
+        for e in events
     ]
     found = [_of_effect(each) for each in effects] + [entry for each in approvals for entry in _of_approval(each)]
     begin = "" if from_start else of_events[0].time if of_events else "~"
@@ -53,20 +54,22 @@ def _place(at: dict[str, Any]) -> str:
     return f"{at['node']}#{at['visit']}" if at["visit"] else str(at["node"])
 
 
-def _of_effect(effect: dict[str, Any]) -> Entry:
+def _of_effect(effect: dict[str, Any]) -> HistoryEntry:
     said = {name: effect[name] for name in ("key", "outcome", "external_id", "approval", "attempts", "settled_by")}
-    return Entry(effect["settled_at"] or "", 0, "effect", _place(effect), {"effect": effect["effect"], **said})
+    return HistoryEntry(effect["settled_at"] or "", 0, "effect", _place(effect), {"effect": effect["effect"], **said})
 
 
-def _of_approval(approval: dict[str, Any]) -> Iterator[Entry]:
+def _of_approval(approval: dict[str, Any]) -> Iterator[HistoryEntry]:
     named = {"approval": approval["approval"]}
-    yield Entry(approval["asked_at"], 0, "asked", "", {**named, "who": approval["who"], "asks": approval["asks"]})
+    yield HistoryEntry(
+        approval["asked_at"], 0, "asked", "", {**named, "who": approval["who"], "asks": approval["asks"]}
+    )
     if approval["quorum"] > 1:
         for vote in approval["votes"]:
-            yield Entry(vote["at"], 0, "vote", "", {**named, "by": vote["by"], "reason": vote["reason"]})
+            yield HistoryEntry(vote["at"], 0, "vote", "", {**named, "by": vote["by"], "reason": vote["reason"]})
     if approval["decided_at"]:
         by = {"by": approval["decided_by"], "reason": approval["reason"]}
-        yield Entry(approval["decided_at"], 0, approval["status"], "", {**named, **by})
+        yield HistoryEntry(approval["decided_at"], 0, approval["status"], "", {**named, **by})
 
 
 def told(data: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def group_of(run: Run) -> int:
     return 0 if is_poisoned(run) else run.group_max
 
 
-class Group:
+class RunGroup:
     """The runs that one worker holds during one take: how many they are, and how many each of them allows."""
 
     def __init__(self, held: int, most: int, groups: Iterable[int] = ()) -> None:

@@ -114,8 +114,8 @@ BY_AUTHOR: Final[Mapping[type[Declared], Meaning]] = {
 CHAIN_MAX: Final = 20
 
 
-class Reading(NamedTuple):
-    """What an exception says.
+class Classification(NamedTuple):
+    """Meaning of an exception, and how sure it is.
 
     `sure`: no attempt before the last one was sent. `status`: of the answer, 0 if there is none. `code`: of a no.
     """
@@ -127,23 +127,23 @@ class Reading(NamedTuple):
     code: str = ""
 
 
-def read(error: BaseException) -> Reading:
+def read(error: BaseException) -> Classification:
     """Return what the exception of a known client says; any other is UNKNOWN."""
     said = next((CLASSIFIED[cls] for cls in type(error).__mro__ if cls in CLASSIFIED), None)
     if said is not None:
-        return Reading(BY_AUTHOR[said], code=type(error).__name__)
+        return Classification(BY_AUTHOR[said], code=type(error).__name__)
     meaning = _meaning(error)
     if meaning is Meaning.GRPC:
         return _of_grpc(error)
     if meaning is Meaning.ANSWERED:
         status, headers = _answer(error)
         throttled = _error_of_aws(error).get("Code") in THROTTLED
-        return Reading(Meaning.RETRY_LATER if throttled else meaning, not _sent_before(error), status, headers)
+        return Classification(Meaning.RETRY_LATER if throttled else meaning, not _sent_before(error), status, headers)
     if meaning is Meaning.BY_CAUSE:
         meaning = _of_cause(error)
     if meaning is Meaning.NEVER_SENT and _sent_before(error):
-        return Reading(Meaning.PERHAPS, sure=False)
-    return Reading(meaning or Meaning.UNKNOWN)
+        return Classification(Meaning.PERHAPS, sure=False)
+    return Classification(meaning or Meaning.UNKNOWN)
 
 
 def _meaning(error: BaseException) -> Meaning | None:
@@ -311,19 +311,19 @@ _GRPC_NO_LINE: Final = ("failed to connect to all addresses", "errors resolving 
 _GRPC_NOT_CONNECTED: Final = (1, 3)  # CONNECTING, TRANSIENT_FAILURE
 
 
-def _of_grpc(error: BaseException) -> Reading:
+def _of_grpc(error: BaseException) -> Classification:
     """By its code; UNAVAILABLE is never sent only if no connection was made."""
     try:
         code, details = error.code().name, str(error.details() or "")  # type: ignore[attr-defined]
     except Exception:  # a class of an author's, or an error without a call
-        return Reading(Meaning.PERHAPS)
+        return Classification(Meaning.PERHAPS)
     if code == "UNAVAILABLE" and details.startswith(_GRPC_NO_LINE) and _has_no_connection(error):
-        return Reading(Meaning.NEVER_SENT)
+        return Classification(Meaning.NEVER_SENT)
     if code == "RESOURCE_EXHAUSTED" and "message larger than max" not in details:  # that may be the answer's size
-        return Reading(Meaning.RETRY_LATER)
+        return Classification(Meaning.RETRY_LATER)
     if code in _GRPC_REFUSED:
-        return Reading(Meaning.REFUSED, code=f"grpc_{code.lower()}")
-    return Reading(Meaning.TIMED_OUT if code == "DEADLINE_EXCEEDED" else Meaning.PERHAPS)
+        return Classification(Meaning.REFUSED, code=f"grpc_{code.lower()}")
+    return Classification(Meaning.TIMED_OUT if code == "DEADLINE_EXCEEDED" else Meaning.PERHAPS)
 
 
 def _has_no_connection(error: BaseException) -> bool:

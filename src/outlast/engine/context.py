@@ -43,7 +43,7 @@ T = TypeVar("T")
 log = logging.getLogger("outlast.engine")
 
 
-class Asked(NamedTuple):
+class ContextCall(NamedTuple):
     """A coroutine that the context gave to the node's code, and the line that asked for it."""
 
     coroutine: Any  # a CoroutineType, which has more than the interface Coroutine says
@@ -70,7 +70,7 @@ def _seen(
     def call(self: "WalkContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         coroutine = method(self, *args, **kwargs)
         frame = sys._getframe(1)
-        self._see(Asked(coroutine, name, frame.f_code.co_filename, frame.f_lineno))
+        self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno))
         return coroutine
 
     return call
@@ -89,13 +89,13 @@ class WalkContext(Context[Any]):
         self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
         self.told: dict[str, Told] = {}
         self.results: Results | None = None
-        self._asked: list[Asked] = []
+        self._asked: list[ContextCall] = []
         self._asked_max = ASKED_MAX
-        self._unawaited: list[Asked] = []
+        self._unawaited: list[ContextCall] = []
         self._concluded = False
 
     # --- calls that are never awaited --------------------------------------------------------
-    def _see(self, asked: Asked) -> None:
+    def _see(self, asked: ContextCall) -> None:
         if self._concluded:
             log.warning("run %s: %s was called after its node had ended: it is not made", self.run_id, asked)
             return

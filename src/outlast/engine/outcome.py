@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.backoff import asked_wait
 from outlast.core.budget import RETRY_AFTER_MAX, SECOND
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
-from outlast.engine.client_errors import Meaning, Reading, read
+from outlast.engine.client_errors import Classification, Meaning, read
 from outlast.engine.user_code import text_of
 from outlast.flow.outcomes import Declared, NotNow, NotSent, Refused
 
@@ -77,7 +77,7 @@ def judge(error: BaseException, wall_ms: int = 0) -> No | Unsent | Maybe:
     return Maybe("error", detail)
 
 
-def _status(found: Reading, detail: str, after_ms: int) -> No | Unsent | Maybe:
+def _status(found: Classification, detail: str, after_ms: int) -> No | Unsent | Maybe:
     code = f"http_{found.status}" if found.status else "error"
     if found.sure and found.status in DEFINITE:
         return No(code, detail)

@@ -19,7 +19,7 @@ from outlast.core.budget import (
 )
 from outlast.core.clock import Clock
 from outlast.core.generation import GENERATION
-from outlast.core.quarantine import Group, group_of
+from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import META, Row, Run
 from outlast.core.verbs import hand_back
 from outlast.engine import slots, topologies
@@ -266,10 +266,10 @@ class WorkerProcess:
             for task in pending:
                 task.cancel()
 
-    def _group(self) -> Group:
+    def _group(self) -> RunGroup:
         """What is held at this moment, as the places of one take."""
         groups = [*(group_of(ledger.run) for ledger in self._grouped.values()), *self._unwalked.values()]
-        return Group(len(self._holders) + len(self._unwalked), self._concurrency, groups)
+        return RunGroup(len(self._holders) + len(self._unwalked), self._concurrency, groups)
 
     async def _take(self, owners: Owners = NO_OWNERS) -> int:
         """Claim due runs, or those of these owners, and begin to hold them. Return how many runs were moved.
