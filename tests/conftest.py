@@ -1,5 +1,6 @@
 """What every test gets: the check that a test names only requirements that exist, and its place among processes."""
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it runs with `&` ignore Ctrl-C, and the processes of tests would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REQUIREMENT_IDS = frozenset(Path(__file__).with_name("requirement_ids.txt").read_text(encoding="utf-8").split())
+REQUIREMENTS = Path(__file__).parents[1] / "docs" / "requirements.md"
+REQUIREMENT_IDS = frozenset(
+    re.findall(r"^\| ([A-Z]+-[0-9]+) \|", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
+)
 
 
 def unknown_requirements(ids: tuple[object, ...]) -> list[str]:
@@ -81,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=_rank)
     wrong = [
-        f"{item.nodeid}: @pytest.mark.req names {', '.join(unknown)}, which tests/requirement_ids.txt does not list"
+        f"{item.nodeid}: @pytest.mark.req names {', '.join(unknown)}, which docs/requirements.md does not list"
         for item in items
         for mark in item.iter_markers("req")
         if (unknown := unknown_requirements(mark.args))
