@@ -1,0 +1,53 @@
+"""Limits on prose, names and pieces. They are what the project has today, and only ever shrink.
+
+`scripts/prose` prints the counts. STYLE.md says what to write instead.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests import prose
+
+PAGES = [*prose.ROOT.glob("*.md"), *prose.ROOT.glob("docs/**/*.md")]
+
+# Markers and what-clauses per 10,000 words. The aim is 19 and 5; httpx, click and Starlette have 0 to 7 and 0 to 2.
+RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
+    "docstrings and comments": (lambda: prose.source_prose(prose.PACKAGE), 120, 91),
+    "pages": (lambda: prose.page_prose(PAGES), 75, 29),
+    "help of commands": (prose.help_prose, 115, 78),
+}
+ODD_FIRST_WORDS = 248
+SHORT_DOCSTRINGS = 313
+DUPLICATE_CLASSES = 56
+MODULES = {
+    "(top)": 4, "cli": 81, "core": 33, "engine": 54, "flow": 22, "outbox": 12, "runtime": 52, "service": 57,
+    "store": 48, "telemetry": 9, "testing": 34,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", RATES)
+def test_the_words_are_those_of_the_field(text: str) -> None:
+    read, markers, what = RATES[text]
+    found = read()
+    assert found.per_10k(sum(found.markers.values())) <= markers, found.markers.most_common(12)
+    assert found.per_10k(found.what) <= what
+
+
+def test_a_docstring_begins_with_a_verb_and_says_something() -> None:
+    assert len(prose.odd_first_words()) <= ODD_FIRST_WORDS
+    assert len(prose.short_docstrings()) <= SHORT_DOCSTRINGS
+
+
+def test_a_class_name_means_one_thing() -> None:
+    assert len(found := prose.duplicate_classes()) <= DUPLICATE_CLASSES, found
+
+
+def test_no_package_grows_by_files() -> None:
+    assert {name: modules for name, (modules, _) in prose.sizes().items() if modules > MODULES[name]} == {}
+
+
+def test_a_planted_sentence_is_counted() -> None:
+    planted = prose.Prose()
+    planted.add("What nobody guesses, as it stands: whoever asks is told anew. Return the rows of a run.")
+    assert (sum(planted.markers.values()), planted.what) == (5, 1)
