@@ -1,4 +1,4 @@
-"""A receiver of activities' calls in a process of its own: `python -m bench.load.calls RECORD MS` prints its address.
+"""Receive the calls of activities in a separate process: `python -m bench.load.calls RECORD MS` prints its address.
 
 It writes the path of each request and the moment of its arrival (monotonic ns) into RECORD, and answers after MS.
 """

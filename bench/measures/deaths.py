@@ -155,7 +155,7 @@ def _killer(engine: Engine, live: Liveness, count: int) -> Figures:
 
 
 class _Beside:
-    """What is known so far of the killer, and of the runs beside it."""
+    """Progress of a trial: ends of the innocent runs, and when the killer was poisoned."""
 
     def __init__(self, url: str, killer: str, others: int) -> None:
         self.ends: dict[str, int] = {}

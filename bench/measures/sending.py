@@ -1,4 +1,4 @@
-"""From the durable intent of a call to its arrival at an HTTP receiver, and what SIGKILL leaves uncertain in between.
+"""Measure the time from a durable intent to its arrival at an HTTP receiver, and effects left uncertain by SIGKILL.
 
 Many runs are due at once; each makes one call of 0.2 s, from an `async def` and from a `def` activity. Of the effects
 that kills leave uncertain, those that never arrived are needless questions to a person.
@@ -65,7 +65,7 @@ def measure(size: Size, setup: Setup) -> Figures:
 
 @contextmanager
 def _stage(setup: Setup) -> Iterator[tuple[Place, Path]]:
-    """A place, and a receiver whose record is there; worker processes are told of both."""
+    """Open a place and start a receiver that records there; worker processes get both addresses."""
     with setup.engine.place() as place:
         calls = place.folder / "calls.txt"
         command = [sys.executable, "-m", "bench.load.calls", str(calls), str(ANSWER_MS)]
