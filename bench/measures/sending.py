@@ -77,7 +77,8 @@ def _stage(setup: Setup) -> Iterator[tuple[Place, Path]]:
                 yield place, calls
             finally:
                 receiver.kill()
-                os.environ.pop(NOTES, None)
+                for name in (RECEIVER, NOTES):
+                    os.environ.pop(name, None)
 
 
 async def _start(url: str, runs: int, loops: int) -> None:
