@@ -30,7 +30,7 @@ async def ingest(ctx: Context[Negotiation]) -> Literal["classify"]:
 @negotiation.node(status="CLASSIFYING")
 async def classify(ctx: Context[Negotiation]) -> Literal["route"]:
     """Node 2. Places the purchase in the Kraljic matrix, or finds where one like it was placed; the run keeps it."""
-    placed = await ctx.do_plan(classification.plan(ctx.state.purchase))
+    placed = await ctx.do(classification.plan(ctx.state.purchase))
     ctx.state.quadrant, ctx.state.why_quadrant = placed.quadrant, placed.explained()
     return "route"
 
@@ -111,7 +111,7 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
     if why := routing.objections(s.purchase, winner, ctx.entered_at.date()):
         return falls_out(s, "UNFIT", "; ".join(why))
     try:
-        order = await ctx.do_plan(order_plan(s, winner))
+        order = await ctx.do(order_plan(s, winner))
     except ActivityFailed as refused:
         if refused.refusal.code == UNREACHABLE:
             raise  # not a no: a person retries, gives up or cancels

@@ -140,7 +140,7 @@ async def permit(ctx: Context[Job]) -> Literal["hear"]:
         reconciled.plan(ctx.state.n), summary=f"job {ctx.state.n}", by=role("lead"), within=timedelta(hours=4)
     )
     if decision.chosen is not None:
-        ctx.state.said.append(await ctx.do_plan(decision.chosen))
+        ctx.state.said.append(await ctx.do(decision.chosen))
     return "hear"
 
 

@@ -82,7 +82,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
     )
     if decision.chosen is None:
         raise Stopped(decision.reason)
-    s.receipt = await ctx.do_plan(decision.chosen)
+    s.receipt = await ctx.do(decision.chosen)
     return "pay"
 
 

@@ -35,4 +35,4 @@ async def review(ctx: Context[Payout]) -> None:
     )
     if decision.chosen is None:
         raise Stopped(decision.reason)
-    await ctx.do_plan(decision.chosen)
+    await ctx.do(decision.chosen)

@@ -69,7 +69,7 @@ async def scene(world: World, **options: Any) -> Scene:
     async def body(ctx: Ctx) -> None:
         decision = await ctx.approval(order.plan("a", 100), summary="Order a", **given)
         if decision.chosen:
-            ctx.state.said = [await ctx.do_plan(decision.chosen), *decision.approvers]
+            ctx.state.said = [await ctx.do(decision.chosen), *decision.approvers]
 
     flow = one_node(body, policy=guard)
     process = world.worker(flow)
@@ -457,7 +457,7 @@ async def test_policy_is_asked_again_when_an_approval_is_used(world: World) -> N
     async def body(ctx: Ctx) -> None:
         decision = await ctx.approval(order.plan("a"), summary="a", by=BOSS, within=timedelta(hours=1))
         assert decision.chosen
-        await ctx.do_plan(decision.chosen)
+        await ctx.do(decision.chosen)
 
     flow = one_node(body, policy=policy)
     world.worker(flow)
@@ -481,7 +481,7 @@ async def test_an_approval_by_others_than_policy_wants_does_not_count(world: Wor
     async def body(ctx: Ctx) -> None:
         decision = await ctx.approval(order.plan("a"), summary="a", by=BOSS, within=timedelta(hours=1))
         assert decision.chosen
-        await ctx.do_plan(decision.chosen)
+        await ctx.do(decision.chosen)
 
     flow = one_node(body, policy=lambda asked: NeedsApproval("cfo-only", role("cfo")))
     world.worker(flow)

@@ -51,7 +51,7 @@ def asking(act: Any, *, within: timedelta = timedelta(hours=1), valid_for: timed
             act.plan("a", 100), summary="Order a", by=BOSS, within=within, valid_for=valid_for
         )
         if decision.approved:
-            ctx.state.said = [await ctx.do_plan(decision.chosen)]
+            ctx.state.said = [await ctx.do(decision.chosen)]
         else:
             ctx.state.said = [f"no: {decision.reason} ({decision.by})"]
 
@@ -185,7 +185,7 @@ async def test_only_the_chosen_alternative_runs(world: World) -> None:
             order.plan("a"), summary="a or b", by=BOSS, within=timedelta(hours=1), alternatives=[order.plan("b")]
         )
         assert decision.chosen
-        await ctx.do_plan(decision.chosen)
+        await ctx.do(decision.chosen)
         await ctx.do(order, "a")
 
     flow = one_node(body)
@@ -207,7 +207,7 @@ async def test_a_changed_plan_is_asked_for_anew(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         plan = order.plan("a", amount[0])
         decision = await ctx.approval(plan, summary=f"{amount[0]}", by=BOSS, within=timedelta(hours=1))
-        ctx.state.said = [await ctx.do_plan(decision.chosen)] if decision.chosen else []
+        ctx.state.said = [await ctx.do(decision.chosen)] if decision.chosen else []
 
     flow = one_node(body)
     world.worker(flow)

@@ -31,7 +31,7 @@ def negotiation(shop: Receiver, **options: Any) -> Workflow[State]:
         )
         ctx.state.said.append(decision.outcome)
         if decision.chosen:
-            ctx.state.said.append(await ctx.do_plan(decision.chosen))
+            ctx.state.said.append(await ctx.do(decision.chosen))
 
     return one_node(body, name="negotiation", **options)
 

@@ -113,7 +113,7 @@ async def test_what_was_approved_once_is_done_once(world: World) -> None:
             decision = await ctx.approval(plan, summary="a", by=role("boss"), within=timedelta(hours=1))
             assert decision.chosen
             plan = decision.chosen
-        ctx.state.said = [*ctx.state.said, await ctx.do_plan(plan)]
+        ctx.state.said = [*ctx.state.said, await ctx.do(plan)]
         return "go" if len(ctx.state.said) < 2 else None
 
     world.worker(flow.validate())
@@ -168,7 +168,7 @@ async def test_policy_is_asked_about_a_further_attempt_with_the_approval_that_co
     async def body(ctx: Context[State]) -> None:
         decision = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
         assert decision.chosen
-        ctx.state.said = [await ctx.do_plan(decision.chosen)]
+        ctx.state.said = [await ctx.do(decision.chosen)]
 
     def strict(asked: PolicyRequest) -> Allow | Deny:
         if asked.occasion in ("commit", "consume"):

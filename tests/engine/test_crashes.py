@@ -52,7 +52,7 @@ def rich(shop: Receiver) -> Workflow[State]:
         plan = order.plan("d")
         decision = await ctx.approval(plan, summary="d", by=role("boss"), within=timedelta(hours=20))
         assert decision.chosen
-        ctx.state.said.append(await ctx.do_plan(decision.chosen))
+        ctx.state.said.append(await ctx.do(decision.chosen))
 
     return flow.validate()
 

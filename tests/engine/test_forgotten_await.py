@@ -27,7 +27,7 @@ async def page(n: int) -> int:
 FORGOTTEN: dict[str, Callable[[Ctx], Any]] = {
     "do": lambda ctx: ctx.do(order, "a"),
     "do a lookup": lambda ctx: ctx.do(page, 1),
-    "do_plan": lambda ctx: ctx.do_plan(order.plan("a")),
+    "do of a plan": lambda ctx: ctx.do(order.plan("a")),
     "do_all": lambda ctx: ctx.do_all({"a": order.plan("a")}),
     "approval": lambda ctx: ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1)),
     "allowed": lambda ctx: ctx.allowed([order]),

@@ -42,7 +42,7 @@ async def test_fail_1_a_model_proposes_a_disallowed_tool(world: World) -> None:
         verdict = await ctx.check(plan, proposed_by="model:m-1")
         assert verdict == Deny("no-wiping", "never")
         await ctx.receive("go", Go)
-        await ctx.do_plan(plan)
+        await ctx.do(plan)
 
     flow = one_node(body, policy=policy)
     world.worker(flow)

@@ -46,7 +46,7 @@ def rounds(shop: Receiver) -> Workflow[State]:
             return "bids"
         if not decision.chosen:
             raise Stopped(decision.reason)
-        ctx.state.said.append(await ctx.do_plan(decision.chosen))
+        ctx.state.said.append(await ctx.do(decision.chosen))
         return None
 
     return flow.validate()

@@ -243,7 +243,7 @@ async def test_without_the_expiry_in_the_condition_a_late_decision_counts(
     async def body(ctx: Ctx) -> None:
         decision = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
         if decision.chosen:
-            await ctx.do_plan(decision.chosen)
+            await ctx.do(decision.chosen)
 
     flow = one_node(body)
     process = world.worker(flow)

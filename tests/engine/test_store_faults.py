@@ -57,7 +57,7 @@ def whole(shop: Receiver) -> Workflow[State]:
         plan = order.plan("b")
         decision = await ctx.approval(plan, summary="b", by=role("boss"), within=timedelta(hours=20))
         assert decision.chosen
-        ctx.state.said.append(await ctx.do_plan(decision.chosen))
+        ctx.state.said.append(await ctx.do(decision.chosen))
 
     return flow.validate()
 

@@ -166,7 +166,7 @@ def test_a_second_walk_of_a_visit_gets_the_first_ones_answer(monkeypatch: pytest
 
     @once.node(start=True)
     async def look(ctx: Context[Negotiation]) -> None:
-        found = await ctx.do_plan(placing.classification.plan(ctx.state.purchase))
+        found = await ctx.do(placing.classification.plan(ctx.state.purchase))
         seen.append(found.like)
         kept.put(cache.sought(ctx.state.purchase), kraljic.classify(ctx.state.purchase))  # the next would be exact
         await ctx.sleep("nap", until=timedelta(milliseconds=50))

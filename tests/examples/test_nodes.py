@@ -1,7 +1,7 @@
 """Does each node do its part? They are walked in order with a context that calls at once and keeps no ledger."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +29,8 @@ class Walk(Context[Negotiation]):
         self.keys: list[str] = []
         self._box, self._choose = box, choose
 
-    async def do_plan(self, plan: Plan[Any], /) -> Any:
+    async def do(self, plan: Any, /, *args: Any, **kwargs: Any) -> Any:
+        assert isinstance(plan, Plan)
         if plan.key not in self.keys:
             self.keys.append(plan.key)
         deadline = datetime.now(UTC) + timedelta(seconds=30)
@@ -43,10 +44,10 @@ class Walk(Context[Negotiation]):
         except Refused as no:
             raise ActivityFailed(Refusal(no.code, no.detail)) from no
 
-    async def do_all(self, plans: Mapping[Any, Plan[Any]], /, *, refused: str = "raise") -> Any:
+    async def do_all(self, plans: Any, /, *, at_most: int = 0, refused: str = "raise") -> Any:
         async def one(plan: Plan[Any]) -> Any:
             try:
-                return await self.do_plan(plan)
+                return await self.do(plan)
             except ActivityFailed as no:
                 return no.refusal
 

@@ -63,7 +63,7 @@ async def decide(ctx: Context[Claim]) -> None:
     decision = await ctx.approval(plan, summary="Pay", by=role("lead") | role("finance"), within=timedelta(hours=1))
     if not decision.approved:
         raise Stopped(decision.reason)
-    s.paid = await ctx.do_plan(plan)
+    s.paid = await ctx.do(plan)
 
 
 Opened = Callable[[], AbstractAsyncContextManager[Store]]

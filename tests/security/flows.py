@@ -36,7 +36,7 @@ async def review(ctx: Context[Payment]) -> None:
     )  # fmt: skip
     if not decision.approved:
         raise Stopped(decision.reason)
-    ctx.state.said = await ctx.do_plan(decision.chosen)
+    ctx.state.said = await ctx.do(decision.chosen)
 
 
 class Ear(BaseModel):

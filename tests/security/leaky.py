@@ -46,7 +46,7 @@ async def review(ctx: Context[Login]) -> None:
     decision = await ctx.approval(plan, summary=f"Log in {s.user}", by=role("finance"), within=timedelta(hours=1))
     assert decision.approved
     try:
-        await ctx.do_plan(decision.chosen)
+        await ctx.do(decision.chosen)
     except Exception as refused:  # it falls over the refusal, with all that it knows in its message
         raise RuntimeError(
             f"cannot reach {DSN} as {s.password!r}: password={s.password} {HEADER}: {refused}"

@@ -202,7 +202,7 @@ async def ask(ctx: Context[Login]) -> None:
     decision = await ctx.approval(
         plan, summary=f"log in with password={ctx.state.password}", by=role("finance"), within=timedelta(hours=1)
     )
-    await ctx.do_plan(decision.chosen)
+    await ctx.do(decision.chosen)
 
 
 @pytest.mark.req("TEST-4", "GATE-8")

@@ -98,7 +98,7 @@ async def ask(ctx: Context[Transfer]) -> None:
     decision = await ctx.approval(
         plan, summary=f"Pay {HOSTILE['terminal']}", by=role("finance"), within=timedelta(hours=1)
     )
-    await ctx.do_plan(decision.chosen)
+    await ctx.do(decision.chosen)
 
 
 @pytest.mark.req("GATE-1", "GATE-9")

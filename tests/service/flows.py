@@ -32,7 +32,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
     )  # fmt: skip
     if not decision.approved:
         raise Stopped(f"{decision.by}: {decision.reason}")
-    ctx.state.receipt = await ctx.do_plan(decision.chosen)
+    ctx.state.receipt = await ctx.do(decision.chosen)
     return "pay"
 
 

@@ -71,4 +71,4 @@ async def award(ctx: Context[Purchase]) -> None:
     plan = place_order.plan(ctx.state.item)
     decision = await ctx.approval(plan, summary="Order it", by=role("boss"), within=timedelta(hours=96))
     if decision.chosen is not None:
-        ctx.state.order = await ctx.do_plan(decision.chosen)
+        ctx.state.order = await ctx.do(decision.chosen)

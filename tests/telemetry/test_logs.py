@@ -273,7 +273,7 @@ def test_what_the_run_itself_calls_a_secret_is_left_out_where_nothing_names_it(w
         async def breaks(ctx: Context[Any]) -> None:
             plan = log_in.plan("ana", secret)
             if where == "arguments":
-                await ctx.do_plan(plan)
+                await ctx.do(plan)
             elif where == "approval":
                 await ctx.approval(plan, summary="log in", by=role("boss"), within=timedelta(hours=1))
             raise RuntimeError(f"cannot go on as ana/{secret}")

@@ -70,7 +70,7 @@ async def settle(ctx: Context[Claim]) -> None:
     decision = await ctx.approval(plan, summary=f"Pay {s.cents}", by=role("finance"), within=timedelta(hours=96))
     if not decision.approved:
         raise Stopped(decision.reason)
-    s.paid = await ctx.do_plan(plan)
+    s.paid = await ctx.do(plan)
 
 
 def claim(**more: Any) -> Claim:

@@ -46,7 +46,7 @@ async def wait(ctx: Context[Order]) -> Literal["buy"]:
 async def buy(ctx: Context[Order]) -> None:
     plan = place.plan(ctx.state.supplier)
     decision = await ctx.approval(plan, summary="Place it?", by=role("lead"), within=timedelta(hours=96))
-    ctx.state.number = await ctx.do_plan(plan) if decision.approved else decision.reason
+    ctx.state.number = await ctx.do(plan) if decision.approved else decision.reason
 
 
 @pytest.mark.req("TEST-2")

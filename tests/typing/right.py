@@ -184,7 +184,7 @@ async def deciding(ctx: Context[Purchase]) -> Literal["ordering", "asking"] | No
         return "asking"
     if not decision.approved or decision.chosen is None:
         raise Stopped(decision.reason)
-    assert_type(await ctx.do_plan(decision.chosen), Order)
+    assert_type(await ctx.do(decision.chosen), Order)
     assert_type(ctx.now(), datetime)
     assert_type(ctx.uuid("x"), UUID)
     assert_type(ctx.random("x"), float)

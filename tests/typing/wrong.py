@@ -27,7 +27,7 @@ async def calls(ctx: Context[Purchase]) -> None:
     place.plan("s", "o")  # E 6: an argument is missing in a plan
     ctx.do(ask, order.order_id, 1)  # E 7: not awaited
     plan: Plan[Ticket] = place.plan("s", "o", 1)  # E 8: the plan of another answer
-    await ctx.do_plan(plan)
+    await ctx.do(plan)
     await find_asked("a", 1)
 
 

@@ -51,7 +51,7 @@ async def ask(ctx: Context[Order]) -> Literal["award"]:
 async def award(ctx: Context[Order]) -> None:
     best = buy.plan(ctx.state.suppliers[0])
     d = await ctx.approval(best, summary="Buy", by=role("lead"), within=timedelta(hours=96))
-    ctx.state.decided = await ctx.do_plan(best) if d.approved else f"rejected: {d.reason}"
+    ctx.state.decided = await ctx.do(best) if d.approved else f"rejected: {d.reason}"
 '''
 
 

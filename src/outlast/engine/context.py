@@ -130,32 +130,47 @@ class WalkContext(Context[Any]):
 
     # --- acting ----------------------------------------------------------------------------
     @_seen
-    async def do(self, activity: Activity[Any, Any], /, *args: Any, **kwargs: Any) -> Any:
+    async def do(self, call: Activity[Any, Any] | Plan[Any], /, *args: Any, **kwargs: Any) -> Any:
         """See Context."""
-        return await self._perform(activity, activity.bind(args, kwargs))
-
-    @_seen
-    async def do_plan(self, plan: Plan[Any], /) -> Any:
-        """See Context."""
-        return await self._do_plan(plan)
+        if not isinstance(call, Plan):
+            return await self._perform(call, call.bind(args, kwargs))
+        if args or kwargs:
+            raise InvalidInput(
+                f"ctx.do(plan of {call.activity}, …) was given further arguments",
+                "a plan holds its arguments already",
+                "write ctx.do(plan), or make another plan",
+            )
+        return await self._do_plan(call)
 
     async def _do_plan(self, plan: Plan[Any]) -> Any:
         activity = self._walk.workflow.activity(plan.activity)
         return await self._perform(activity, self._bound(activity, plan))
 
     @_seen
-    async def do_all(self, plans: Mapping[Any, Plan[Any]], /, *, refused: str = "raise") -> Any:
+    async def do_all(
+        self, plans: Mapping[Any, Plan[Any]] | Sequence[Plan[Any]], /, *, at_most: int = 0, refused: str = "raise"
+    ) -> Any:
         """See Context."""
         if refused not in ("raise", "return"):
             raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
-        self._walk.count(f"{plan.activity}?{plan.key}" for plan in plans.values())  # all of them, or none begins
-        answers = await asyncio.gather(*(self._settled(plan) for plan in plans.values()))
+        if type(at_most) is not int or at_most < 0:
+            raise InvalidInput(f"do_all(at_most={at_most!r})", "it is a number of calls, 0 for no limit", "at_most=3")
+        each = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
+        self._walk.count(f"{plan.activity}?{plan.key}" for plan in each)  # before any begins, so that all fit or none
+        left = iter(enumerate(each))
+        answers: list[Any] = [None] * len(each)
+
+        async def take_turns() -> None:  # no semaphore: a plan whose turn has not come is nothing that a walk waits for
+            for i, plan in left:
+                answers[i] = await self._settled(plan)
+
+        await asyncio.gather(*(take_turns() for _ in range(min(at_most or len(each), len(each)))))
         if refused == "raise":
             for answer in answers:
                 if isinstance(answer, ActivityFailed):
                     raise answer
-        plain = (a.refusal if isinstance(a, ActivityFailed) else a for a in answers)
-        return dict(zip(plans, plain, strict=True))
+        plain = [a.refusal if isinstance(a, ActivityFailed) else a for a in answers]
+        return dict(zip(plans, plain, strict=True)) if isinstance(plans, Mapping) else plain
 
     async def _settled(self, plan: Plan[Any]) -> Any:
         try:

@@ -42,26 +42,37 @@ class Context(Generic[S]):
     """Business time (UTC) of the entry into this node."""
 
     # --- acting ----------------------------------------------------------------------------
-    async def do(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The answer of this call: from the ledger if it was made before, else by making it.
+    @overload
+    async def do(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def do(self, plan: Plan[R], /) -> R: ...
+    async def do(self, call: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call and return its response; if it was made before, return the recorded response.
 
-        Raises ActivityFailed for a definite no (the same on every walk), Conflict if the key stands in the ledger
-        with other arguments, InvalidInput if the arguments do not fit.
+        `call` is an activity, followed by its arguments, or a plan that was made before or chosen by a person.
+        Raises ActivityFailed if the receiver refused the call (the same on every re-run), Conflict if the ledger has
+        the key with other arguments, InvalidInput if the arguments do not fit.
         """
         raise NotImplementedError
 
-    async def do_plan(self, plan: Plan[R], /) -> R:
-        """As `do`, for a plan made before or chosen by a person."""
-        raise NotImplementedError
-
     @overload
-    async def do_all(self, plans: Mapping[K, Plan[T]], /) -> dict[K, T]: ...
+    async def do_all(self, plans: Mapping[K, Plan[T]], /, *, at_most: int = ...) -> dict[K, T]: ...
     @overload
-    async def do_all(self, plans: Mapping[K, Plan[T]], /, *, refused: Literal["return"]) -> dict[K, T | Refusal]: ...
-    async def do_all(self, plans: Mapping[K, Plan[T]], /, *, refused: str = "raise") -> Any:
-        """All answers, the calls made concurrently. With refused="return" a definite no is a Refusal in its place.
+    async def do_all(
+        self, plans: Mapping[K, Plan[T]], /, *, at_most: int = ..., refused: Literal["return"]
+    ) -> dict[K, T | Refusal]: ...
+    @overload
+    async def do_all(self, plans: Sequence[Plan[T]], /, *, at_most: int = ...) -> list[T]: ...
+    @overload
+    async def do_all(
+        self, plans: Sequence[Plan[T]], /, *, at_most: int = ..., refused: Literal["return"]
+    ) -> list[T | Refusal]: ...
+    async def do_all(self, plans: Any, /, *, at_most: int = 0, refused: str = "raise") -> Any:
+        """Make several calls concurrently and return their responses: a dict for a dict, a list for a list.
 
-        Without it, raises ActivityFailed for the first refused one in the order of `plans`, after all have settled.
+        `at_most` limits the number of calls under way at a time (0: no limit). With `refused="return"`, a refused
+        call yields a Refusal in its place. Otherwise raises ActivityFailed for the first refused call in the order
+        of `plans`, after all calls have settled. Raises InvalidInput if an option has an impossible value.
         """
         raise NotImplementedError
 
@@ -107,7 +118,7 @@ class Context(Generic[S]):
         """What policy says of a plan that somebody, perhaps a model, proposed. Nothing is done.
 
         Recorded, a denial as an event of the run's history too, and the same on every walk of the visit. An Allow
-        is no permission: `ctx.do_plan` asks again.
+        is no permission: `ctx.do` asks again.
         """
         raise NotImplementedError
 
