@@ -5,15 +5,13 @@ from collections.abc import Callable
 from outlast.core.budget import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.commit import Mapping
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import KINDS, META, REQUEST, RUN, STORE, TOKEN, WORKER, Run, is_due
+from outlast.core.rows import META, REQUEST, STORE, WORKER, Run, is_due
 from outlast.store import sql
 from outlast.store.batch import Batch
+from outlast.store.port import OF_A_RUN
 from outlast.store.session import Session
 from outlast.store.sql import SQL
 from outlast.store.ticker import ANCHOR_ROW, anchor_of, mapping_row, successor
-
-# Every kind of row that belongs to a run and goes with it; tokens outlive it (S-18).
-OF_A_RUN = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
 
 
 def set_mapping(

@@ -21,7 +21,6 @@ from outlast.core.rows import (
     REQUEST,
     RUN,
     STORE,
-    TOKEN,
     UNTOLD,
     USAGE,
     WORKER,
@@ -46,7 +45,7 @@ from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.fair import NOTHING, Fair, Held, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
-from outlast.store.port import OF_A_HOLDER, Page, RunRows, Step, gather_rows
+from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, gather_rows
 from outlast.store.shelf import Shelf
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of, mapping_row, successor
 from outlast.store.wakes import Wakes
@@ -203,9 +202,8 @@ class MemoryStore:
             over = [r for r in shelf.under(RUN, ()) if isinstance(r, Run) and r.owner == ENDED and r.ended_at < before]
             over.sort(key=lambda run: (run.ended_at, run.tenant, run.run))
             for run in over[:n]:
-                for kind in KINDS:
-                    if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN):
-                        shelf.drop(kind, run[:2])
+                for kind in OF_A_RUN:
+                    shelf.drop(kind, run[:2])
             self._forget_shared(n)
             for row in shelf.under(WRITER, ()):
                 if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:

@@ -15,8 +15,11 @@ from outlast.core.rows import (
     APPROVAL,
     EFFECT,
     EVIDENCE,
+    KINDS,
     MEMO,
     NOTE,
+    RUN,
+    TOKEN,
     WAIT,
     Approval,
     Effect,
@@ -264,6 +267,8 @@ def lost(store: Store) -> StoreReplaced | None:
 Moved = Callable[[str, str, int], None]
 """Tenant, run, and the number of the run's last event; 0 where the run itself has not moved: a note was left."""
 
+# Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
+OF_A_RUN: Final = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
 OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
 
 

@@ -12,7 +12,7 @@ from outlast.core.rows import META, REQUEST, STORE, WORKER, WRITER, Run, Writer,
 from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.chores import OF_A_RUN
+from outlast.store.port import OF_A_RUN
 from outlast.store.postgres.connect import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
