@@ -12,7 +12,7 @@ from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.sqlite import open_without_sync
-from outlast.testing.conformance import PROMISES, HandClock, Promise
+from tests.conformance import PROMISES, HandClock, Promise
 from tests.postgres import server
 
 # Which requirement a promise shows, beside the semantics it names.

@@ -19,8 +19,8 @@ from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.session import Session
 from outlast.store.ticker import Ticker
 from outlast.store.tickets import Take, Ticket
-from outlast.testing.conformance import subject as make
-from outlast.testing.conformance.subject import LANE, T0, TENANT, HandClock
+from tests.conformance import subject as make
+from tests.conformance.subject import LANE, T0, TENANT, HandClock
 
 RUNS = ("run-1", "run-2", "run-3")
 KEYS = ("invite/1", "invite/2")

@@ -19,7 +19,7 @@ from outlast.store.postgres.session import Session
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.ticker import Ticker
 from outlast.store.tickets import Ticket
-from outlast.testing.conformance.subject import HandClock
+from tests.conformance.subject import HandClock
 from tests.lockstep.test_lockstep import Move, play, told
 from tests.postgres.conftest import schema, url
 

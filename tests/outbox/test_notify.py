@@ -10,7 +10,7 @@ from outlast.core.rows import Run
 from outlast.engine.notices import Notices
 from outlast.outbox.notify import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
-from outlast.testing.conformance.subject import T0, run_row
+from tests.conformance.subject import T0, run_row
 from tests.outbox.helpers import Behaviour, Got, Receiver, answer, until
 
 pytestmark = pytest.mark.req("GATE-5", "FAIL-9")

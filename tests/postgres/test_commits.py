@@ -13,7 +13,7 @@ from outlast.core.rows import EVENT, NOTE, RUN, Note, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.postgres import statements
 from outlast.store.postgres.store import PostgresStore, open_postgres
-from outlast.testing.conformance import subject as make
+from tests.conformance import subject as make
 from tests.postgres import server
 from tests.postgres.proxy import Wire, wire
 

@@ -11,7 +11,7 @@ import pytest
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.postgres.connect import Address, unusable
 from outlast.store.postgres.store import open_postgres
-from outlast.testing.conformance import subject as make
+from tests.conformance import subject as make
 from tests.postgres import server
 
 SICK = {

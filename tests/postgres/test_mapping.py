@@ -15,7 +15,7 @@ from outlast.store.postgres import statements
 from outlast.store.postgres import store as opened_store
 from outlast.store.postgres.session import Session
 from outlast.store.postgres.store import PostgresStore
-from outlast.testing.conformance import subject as make
+from tests.conformance import subject as make
 from tests.postgres import server
 from tests.postgres.test_plain import opened, taken
 

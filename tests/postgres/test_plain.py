@@ -15,7 +15,7 @@ from outlast.errors import Stale, Unavailable
 from outlast.store.postgres import session as landing
 from outlast.store.postgres import statements
 from outlast.store.postgres.store import PostgresStore, open_postgres
-from outlast.testing.conformance import subject as make
+from tests.conformance import subject as make
 from tests.postgres import server
 from tests.postgres.proxy import wire
 

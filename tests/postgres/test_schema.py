@@ -17,7 +17,7 @@ from outlast.store.postgres import reads, schema, statements
 from outlast.store.postgres.connect import Address, connect
 from outlast.store.postgres.statements import Form, numbered
 from outlast.store.postgres.store import open_postgres
-from outlast.testing.conformance import subject as make
+from tests.conformance import subject as make
 from tests.postgres import server
 
 

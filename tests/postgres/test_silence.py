@@ -12,7 +12,7 @@ from outlast.errors import StoreUnusable, Unavailable
 from outlast.store.postgres import listen, reads, store
 from outlast.store.postgres.connect import connect
 from outlast.store.postgres.store import PostgresStore, open_postgres
-from outlast.testing.conformance import subject as make
+from tests.conformance import subject as make
 from tests.postgres import server
 from tests.postgres.proxy import Wire, wire
 

@@ -29,7 +29,7 @@ from outlast.core.rows import (
 )
 from outlast.runtime.open import open_store
 from outlast.store.port import Store
-from outlast.testing.conformance.subject import put_run
+from tests.conformance.subject import put_run
 from tests.service.conftest import Running, Service
 
 TENANT = "default"

@@ -16,7 +16,7 @@ from outlast.service.sweep import LATE_MS, Sweep
 from outlast.store.database import OFF, Database
 from outlast.store.port import Page, Store
 from outlast.store.sqlite import SqliteStore
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     TENANT,
     HandClock,
     claimed,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outlast.store.database import OFF, Database
 from outlast.store.sqlite import SqliteStore
-from outlast.testing.conformance.subject import HandClock
+from tests.conformance.subject import HandClock
 
 
 class SystemWall(HandClock):

@@ -15,7 +15,7 @@ from outlast.store.database import OFF, Database
 from outlast.store.sql import SQL
 from outlast.store.sqlite import SqliteStore
 from outlast.store.writer import BATCH_MAX
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     claimed,
     effect_row,
     ended,

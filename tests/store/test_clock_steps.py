@@ -22,7 +22,7 @@ from outlast.store.database import Database
 from outlast.store.port import AnchoredClock
 from outlast.store.sqlite import SqliteStore, open_without_sync
 from outlast.store.ticker import ANCHOR_ROW, Anchor, anchored
-from outlast.testing.conformance.subject import LANE, T0, HandClock, run_row, start, worker_row
+from tests.conformance.subject import LANE, T0, HandClock, run_row, start, worker_row
 
 
 class Machine:

@@ -6,7 +6,7 @@ import pytest
 
 from outlast.store.desk import Desk
 from outlast.store.tickets import Ticket
-from outlast.testing.conformance.subject import run_row, start
+from tests.conformance.subject import run_row, start
 
 
 class Seen(Desk):

@@ -15,7 +15,7 @@ from outlast.core.rows import EVENT, RUN, STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
 from outlast.store.database import OFF, Database
 from outlast.store.session import Session
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     event_row,
     note_row,
     outcome,

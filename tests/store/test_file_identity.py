@@ -19,7 +19,7 @@ from outlast.errors import Conflict, Rejected, StoreReplaced, StoreUnusable
 from outlast.runtime.open import Use, open_store
 from outlast.store import backup
 from outlast.store.sqlite import SqliteStore
-from outlast.testing.conformance.subject import run_row, start
+from tests.conformance.subject import run_row, start
 
 P = ParamSpec("P")
 HERE = StoreFile(7, 70, "/data/a.db", "host")

@@ -20,9 +20,9 @@ from outlast.errors import Unavailable
 from outlast.runtime.open import open_store
 from outlast.store.port import Store
 from outlast.telemetry.outage import Outage
-from outlast.testing.conformance.subject import HandClock, run_row, start
 from tests import forked
 from tests.cli.conftest import MODULE
+from tests.conformance.subject import HandClock, run_row, start
 
 BYTES = 40 * 1024 * 1024
 PATIENCE_S = 60.0

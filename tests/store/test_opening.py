@@ -13,7 +13,7 @@ from outlast.errors import StoreUnusable, Unavailable
 from outlast.store.database import FULL, Database
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.sqlite import open_sqlite
-from outlast.testing.conformance.subject import HandClock, run_row, start, the_run
+from tests.conformance.subject import HandClock, run_row, start, the_run
 from tests.store.helpers import in_child, opened
 
 NOBODY = 65_534

@@ -15,7 +15,7 @@ from outlast.core.commit import Chain, Commit, Put
 from outlast.core.rows import EFFECT, EVENT, NOTE, RUN, Note, Run
 from outlast.store.database import OFF, Database
 from outlast.store.sqlite import SqliteStore, open_without_sync
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     LANE,
     claim_by,
     claimed,

@@ -18,7 +18,7 @@ from outlast.store.session import Session
 from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 from outlast.store.tickets import Ticket, deliver
 from outlast.store.writer import Writer
-from outlast.testing.conformance import PROMISES, Promise
+from tests.conformance import PROMISES, Promise
 from tests.conformance.test_stores import Memory, Sqlite, Subjects
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -283,7 +283,7 @@ def broken(promise: Promise, make: Callable[[Path], Subjects], folder: Path) -> 
 def test_without_it_a_promise_breaks(
     mutant: Mutant, promise: str, make: Callable[[Path], Subjects], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlast.testing.conformance.writers.WAKE_S", 0.3)
+    monkeypatch.setattr("tests.conformance.writers.WAKE_S", 0.3)
     mutant(monkeypatch)
     assert broken(BY_NAME[promise], make, tmp_path)
 

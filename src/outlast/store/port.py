@@ -67,7 +67,7 @@ class Page(NamedTuple):
 
 
 class Store(Protocol):
-    """What every store promises; `outlast.testing.conformance` is the exam."""
+    """What every store promises; `tests.conformance` is the exam."""
 
     url: str
     writer: str  # this process's writer id

@@ -6,7 +6,7 @@ from outlast.core.commit import WRITES_MAX, Chain, Commit, Expect, Put
 from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.rows import EFFECT, EVENT, META, NOTE, RUN, STORE, TOKEN, Effect, Event, Meta
 from outlast.errors import Ended, Rejected, Stale
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     Subject,
     approval_row,
     effect_row,

@@ -6,7 +6,7 @@ from outlast.core.commit import Commit, Post, Put, Wake
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Approval
 from outlast.errors import Ended, Stale
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     T0,
     Subject,
     approval_row,

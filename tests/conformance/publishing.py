@@ -6,7 +6,7 @@ from outlast.core.deliveries import OUTLETS, hold, let_go, outlets_row
 from outlast.core.outgoing import Cursor, Untold
 from outlast.core.rows import CURSOR, META, RUN, UNTOLD, version_of
 from outlast.store.port import Store
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     T0,
     TENANT,
     Subject,

@@ -8,7 +8,7 @@ from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, STORE, WORKER, WRITER, Writer
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.port import Store
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     T0,
     Subject,
     claim_by,

@@ -6,7 +6,7 @@ from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.rows import EFFECT, RUN, SLOT, TOKEN, Run, Token
 from outlast.errors import Ended, Stale
 from outlast.store.port import Store
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     LANE,
     T0,
     Subject,

@@ -5,7 +5,7 @@ import asyncio
 from outlast.core.rows import Run
 from outlast.store.fair import SLACK, TRUSTED
 from outlast.store.port import Store
-from outlast.testing.conformance.subject import LANE, T0, Subject, claim_by, run_row, start, two
+from tests.conformance.subject import LANE, T0, Subject, claim_by, run_row, start, two
 
 CROWD = 40
 N = 5  # taken at once

@@ -29,7 +29,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.errors import InvalidInput
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     LANE,
     T0,
     Subject,

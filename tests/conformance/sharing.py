@@ -7,7 +7,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, REQUEST, RUN, TOKEN, USAGE, Effect, Request, Usage
 from outlast.store.port import Store
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     T0,
     TENANT,
     Subject,

@@ -3,7 +3,7 @@
 from outlast.core.commit import Commit, Instant, Mapping, When
 from outlast.core.rows import RUN, Run
 from outlast.errors import Rejected
-from outlast.testing.conformance.subject import (
+from tests.conformance.subject import (
     LANE,
     T0,
     Subject,
