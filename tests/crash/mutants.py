@@ -10,7 +10,7 @@ from outlast.core.commit import Commit, Done, Put
 from outlast.core.rows import APPROVAL, Kind, Row, version_of
 from outlast.engine import permission
 from outlast.engine import write as writes
-from outlast.engine.ledger import Ledger
+from outlast.engine.ledger import RunSession
 from outlast.store.batch import Batch
 from tests.failures import removed
 
@@ -67,23 +67,23 @@ def _numbered(row: Row, version: int, kind: Kind) -> Row:
 @mutant
 def call_first() -> None:
     """The intent is written with the answer, not before the call."""
-    land, submit = Ledger.land, Ledger.submit
+    land, submit = RunSession.land, RunSession.submit
     late: dict[int, Commit] = {}
 
-    async def landed(self: Ledger, commit: Commit) -> Done:
+    async def landed(self: RunSession, commit: Commit) -> Done:
         if " intend " not in commit.label:
             return await land(self, commit)
         late[id(self)] = commit
         self._apply(commit)
         return Done(self.mail_known, self.now)
 
-    def submitted(self: Ledger, commit: Commit) -> None:
+    def submitted(self: RunSession, commit: Commit) -> None:
         if id(self) in late:
             submit(self, late.pop(id(self)))
         submit(self, commit)
 
-    removed.replace(Ledger, "land", landed)
-    removed.replace(Ledger, "submit", submitted)
+    removed.replace(RunSession, "land", landed)
+    removed.replace(RunSession, "submit", submitted)
 
 
 @mutant

@@ -114,7 +114,7 @@ async def test_two_that_want_to_try_at_once_are_one(world: World) -> None:
     await world.off_duty()
     await world.pass_(BREAKER_PAUSE)
     row, live = sign(world), Liveness()
-    ones = [breaker.Breakers(world.store, holds.Holds(world.store), live) for _ in range(2)]
+    ones = [breaker.Breakers(world.store, holds.PauseCache(world.store), live) for _ in range(2)]
     now = world.time.wall()
     lent = [await one.probe(row, now, MINUTE) for one in ones]
     assert [x is not None for x in lent] == [True, False]

@@ -11,7 +11,7 @@ from outlast.core.budget import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.commit import Mapping
 from outlast.core.overlay import Attention, attention_of, clocks_of, rearmed
 from outlast.core.rows import Run
-from outlast.engine.notices import Notices
+from outlast.engine.notices import Alerts
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, NotNow, Perhaps, Workflow, role
 from tests.engine.world import MINUTE, SECOND, Acts, Go, Receiver, State, World, one_node, write
@@ -362,10 +362,10 @@ async def test_a_fault_after_the_run_was_given_back_leaves_the_run_alone(
 ) -> None:
     """The engine fails once the flag has landed. The holder no longer owns the run, so it flags nothing and ends."""
 
-    def fail(self: Notices, run: Any, reasons: Any) -> None:
+    def fail(self: Alerts, run: Any, reasons: Any) -> None:
         raise ConnectionError("the channel is dead")
 
-    monkeypatch.setattr(Notices, "send", fail)
+    monkeypatch.setattr(Alerts, "send", fail)
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
     process = await world.nights(flow, until=start + 2 * HOUR)

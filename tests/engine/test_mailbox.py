@@ -220,7 +220,7 @@ async def test_starting_again_is_the_same_run_and_with_another_input_refused(wor
     async def only(ctx: Context[Order]) -> None:
         return None
 
-    async def start(item: str, run: str) -> commands.Started:
+    async def start(item: str, run: str) -> commands.StartedRun:
         return await commands.start(world.store, flow, {"item": item}, tenant="t", actor="me", run=run, key="k1")
 
     assert await start("pen", "r1") == ("r1", True)

@@ -12,7 +12,7 @@ from outlast.core import people
 from outlast.core.commit import Commit
 from outlast.engine import commands, guard, permission, waits, walk
 from outlast.engine import write as writes
-from outlast.engine.ledger import Ledger
+from outlast.engine.ledger import RunSession
 from outlast.flow import Context, Perhaps, repeat, role
 from outlast.store import batch
 from tests.engine.world import (
@@ -124,15 +124,15 @@ async def test_without_a_durable_intent_a_crash_forgets_the_call(
     """The successor knows of nothing and calls again."""
     if not guarded:
 
-        async def only_here(self: Ledger, commit: Commit) -> Any:
+        async def only_here(self: RunSession, commit: Commit) -> Any:
             if " intend " not in commit.label:
                 return await land(self, commit)
             self._apply(commit)
             noise = people._note("t", "r1", "noise", "noise", "x")
             return await land(self, commit._replace(writes=(noise,), label="x"))
 
-        land = Ledger.land
-        monkeypatch.setattr(Ledger, "land", only_here)
+        land = RunSession.land
+        monkeypatch.setattr(RunSession, "land", only_here)
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     flow = ordering(write(shop), "a")
@@ -296,14 +296,14 @@ async def test_without_the_verdict_from_the_context_a_swallowed_wait_is_walked_p
 ) -> None:
     """The body goes on after the cancellation, returns, and the node ends although nothing was received."""
     if not guarded:
-        plain = walk.Walk._verdict
+        plain = walk.NodeExecution._verdict
 
-        def from_the_body(self: walk.Walk, task: Any) -> Any:
+        def from_the_body(self: walk.NodeExecution, task: Any) -> Any:
             if task.done() and not task.cancelled() and task.exception() is None:
                 self._parked.clear()
             return plain(self, task)
 
-        monkeypatch.setattr(walk.Walk, "_verdict", from_the_body)
+        monkeypatch.setattr(walk.NodeExecution, "_verdict", from_the_body)
 
     async def body(ctx: Ctx) -> None:
         try:
@@ -324,8 +324,10 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
 ) -> None:
     """The window is over; the receiver takes the same key for a new order."""
     if not guarded:
-        monkeypatch.setattr(writes.Write, "_window_open", lambda self, effect: True)
-        monkeypatch.setattr(writes.Write, "_within_the_window", lambda self, previous, allowed, now_real: allowed)
+        monkeypatch.setattr(writes.EffectExecutor, "_window_open", lambda self, effect: True)
+        monkeypatch.setattr(
+            writes.EffectExecutor, "_within_the_window", lambda self, previous, allowed, now_real: allowed
+        )
     shop = Receiver(Acts(Perhaps("lost")), dedupes=False)  # forgotten at once
     flow = ordering(write(shop, on_doubt=repeat(window=timedelta(seconds=100))), "a")
     world.worker(flow)

@@ -14,8 +14,8 @@ from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_
 from outlast.core.machine import Choice
 from outlast.core.rows import VALUE, Value
 from outlast.engine import commands
-from outlast.engine.ledger import Ledger
-from outlast.engine.state import Diet
+from outlast.engine.ledger import RunSession
+from outlast.engine.state import SnapshotStore
 from outlast.errors import LimitExceeded
 from outlast.flow import Context, Workflow
 from outlast.runtime.fsck import violations
@@ -135,13 +135,13 @@ async def test_a_small_state_costs_neither_a_row_nor_a_read(world: World) -> Non
 async def test_a_value_of_an_earlier_state_is_named_again(world: World) -> None:
     """A → B → A: the store has the first one yet, and is asked before it would refuse a second."""
     one, two = (b'["%s"]' % text(seed, 60_000).encode() for seed in (1, 2))
-    diet = Diet(world.store, "t", "r1")
+    diet = SnapshotStore(world.store, "t", "r1")
     for state, new in ((one, 1), (two, 1), (one, 0), (two, 0)):
         snapshot, rows = await diet.write(state, at=0)
         assert len(rows) == new
         if rows:
             await world.store.commit(Commit(tuple(Put(VALUE, row, 0) for row in rows)))
-        assert await Diet(world.store, "t", "r1").read(snapshot) == state
+        assert await SnapshotStore(world.store, "t", "r1").read(snapshot) == state
 
 
 @pytest.mark.req("REC-3", "CKP-2")
@@ -374,10 +374,10 @@ async def test_a_state_that_is_too_large_is_named(world: World, size: int, says:
 async def test_without_the_values_in_the_commit_it_would_be_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch of this file can fail: a move without its values is noticed, and the run is not walked on."""
 
-    async def without(self: Ledger, commit: Any, values: Any) -> Any:
+    async def without(self: RunSession, commit: Any, values: Any) -> Any:
         return commit
 
-    monkeypatch.setattr(Ledger, "with_values", without)
+    monkeypatch.setattr(RunSession, "with_values", without)
     flow = rounds(3, nothing, write(Receiver(), mode="reconcile"))
     first = world.worker(flow)
     first.wire.before("advance turn#2", first.kill)

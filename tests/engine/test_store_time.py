@@ -8,7 +8,7 @@ import pytest
 
 from outlast.core.budget import Liveness
 from outlast.core.commit import Instant
-from outlast.engine.ledger import Ledger
+from outlast.engine.ledger import RunSession
 from outlast.flow import Context, Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import _clock
@@ -93,7 +93,7 @@ async def test_an_answer_that_is_read_late_does_not_set_the_time_back(world: Wor
     await world.off_duty()
     (rows,) = await world.store.run_rows([("t", "r1")])
     assert rows is not None
-    ledger = Ledger(process.wire, rows, process.clock)
+    ledger = RunSession(process.wire, rows, process.clock)
     heard = rows.now
     await world.pass_(5 * SECOND)
     assert ledger.now == heard._replace(real=heard.real + 5 * SECOND, business=heard.business + 5 * SECOND)

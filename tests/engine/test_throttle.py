@@ -9,7 +9,7 @@ from outlast.core.overlay import waiting_of
 from outlast.core.rows import META, Meta
 from outlast.core.throttle import Entry, door_of, enter, limit_row
 from outlast.engine.guard import Lease
-from outlast.engine.throttle import Throttle, _Line
+from outlast.engine.throttle import Throttle, _LimitQueue
 from outlast.errors import DefinitionError
 from outlast.flow import Limit, NoUndo, activity, lookup
 from tests.engine.world import SECOND, World, ordering
@@ -101,7 +101,7 @@ async def test_a_slow_answer_of_the_store_lets_no_call_begin_before_its_turn(wor
     process = world.worker(ordering(limited(Gauge(world, 10), None), "a"))
     process.wire.now = slow_now  # type: ignore[method-assign]
     throttle = Throttle(process.wire, process.clock, Lease("wk"), lambda: 0.5)
-    line = _Line()
+    line = _LimitQueue()
     line.waiting.extend(asyncio.get_running_loop().create_future() for _ in range(2))
     tasks = [asyncio.create_task(waits(turn)) for turn in line.waiting]
     first_at = world.time.wall() + 300

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from outlast.core.ledger import is_unsent
-from outlast.engine.ledger import Ledger
+from outlast.engine.ledger import RunSession
 from outlast.flow import NotSent, Perhaps, Retry, repeat
 from outlast.runtime.board import seen
 from outlast.runtime.explain import explain
@@ -151,7 +151,7 @@ async def test_who_proves_that_a_call_was_not_made_makes_it_impossible(world: Wo
     gate = process.wire.hold("intend order/a")
     await world.start(flow)
     (holder,) = process.worker._holders.values()
-    (ledger,) = [each for each in gc.get_objects() if isinstance(each, Ledger) and each.store is process.wire]
+    (ledger,) = [each for each in gc.get_objects() if isinstance(each, RunSession) and each.store is process.wire]
     assert ledger.unsent and not holder.done()
     ledger.unsent = {}
     gate.set()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.engine import permission
-from outlast.engine.notices import Notices
+from outlast.engine.notices import Alerts
 from outlast.flow import Allow
 from tests.conftest import REQUIREMENT_IDS
 from tests.crash.__main__ import STORIES
@@ -52,10 +52,10 @@ def test_fail_1(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fail_9(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a channel that is waited for and may raise, one dead channel stops the run it was to tell of."""
 
-    def inline(self: Notices, run: Any, reasons: Any) -> None:
+    def inline(self: Alerts, run: Any, reasons: Any) -> None:
         raise ConnectionError("the channel is dead")
 
-    monkeypatch.setattr(Notices, "send", inline)
+    monkeypatch.setattr(Alerts, "send", inline)
     fails(lambda world: test_clocks.test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world, "raises"))
 
 

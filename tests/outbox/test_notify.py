@@ -7,7 +7,7 @@ import pytest
 from outlast.core.machine import Reason
 from outlast.core.overlay import Attention
 from outlast.core.rows import Run
-from outlast.engine.notices import Notices
+from outlast.engine.notices import Alerts
 from outlast.outbox.notify import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 from tests.conformance.subject import T0, run_row
@@ -45,7 +45,7 @@ def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(
     async def live() -> None:
         async with Receiver(behaviour).listening() as receiver:
             counters = Counters()
-            notices = Notices(HttpNotifier(receiver.url, timeout_s=1.5), counters)
+            notices = Alerts(HttpNotifier(receiver.url, timeout_s=1.5), counters)
             notices.send(run_row(), [attention()])
             assert not receiver.got, "the walk goes on"
             await until(lambda: counters[DLQ_PUBLISH_FAILED] > 0)  # by the notifier's own deadline

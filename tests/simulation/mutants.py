@@ -8,7 +8,7 @@ from outlast.core.commit import Done
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Run, version_of
 from outlast.engine import approvals, commands, effects, holder, permission, taking, waits, worker, write
-from outlast.engine.ledger import Ledger
+from outlast.engine.ledger import RunSession
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
 from tests.failures import removed
@@ -52,18 +52,18 @@ def no_quiet_time() -> None:
 @mutant
 def call_first() -> None:
     """The intent is durable before the call."""
-    land = Ledger.land
+    land = RunSession.land
 
-    async def late(self: Ledger, commit: Any) -> Any:
+    async def late(self: RunSession, commit: Any) -> Any:
         if " intend " not in commit.label:
             return await land(self, commit)
         self._apply(commit)
         return _as_if(self)
 
-    Ledger.land = late  # type: ignore[method-assign]
+    RunSession.land = late  # type: ignore[method-assign]
 
 
-def _as_if(self: Ledger) -> Done:
+def _as_if(self: RunSession) -> Done:
     return Done(self.mail_known, self.now)
 
 
@@ -85,14 +85,14 @@ def no_deadline() -> None:
     """A wait ends by its deadline only when the store's clock has reached it."""
     kept = Batch._when
     Batch._when = lambda self, when: None if when.why == "early" else kept(self, when)  # type: ignore[method-assign]
-    plain = waits.Named._bind
+    plain = waits.NamedWait._bind
 
     async def bind(self: Any, wait: Any) -> Any:
         if wait.deadline and self.kind == "sleep":
             return await self._land(wait, None, complete=False)
         return await plain(self, wait)
 
-    waits.Named._bind = bind  # type: ignore[method-assign]
+    waits.NamedWait._bind = bind  # type: ignore[method-assign]
 
 
 @mutant
@@ -117,8 +117,8 @@ def same_epoch() -> None:
 @mutant
 def no_window() -> None:
     """A call is repeated only while the receiver remembers the first one."""
-    write.Write._window_open = lambda self, effect: True  # type: ignore[method-assign]
-    write.Write._within_the_window = lambda self, previous, allowed, now: allowed  # type: ignore[method-assign]
+    write.EffectExecutor._window_open = lambda self, effect: True  # type: ignore[method-assign]
+    write.EffectExecutor._within_the_window = lambda self, previous, allowed, now: allowed  # type: ignore[method-assign]
 
 
 @mutant
@@ -194,7 +194,7 @@ def blind_retry() -> None:
     async def settle_open(self: Any, effect: Any) -> Any:
         return write.Next.CALL
 
-    write.Write.settle_open = settle_open  # type: ignore[method-assign]
+    write.EffectExecutor.settle_open = settle_open  # type: ignore[method-assign]
 
 
 @mutant
@@ -226,13 +226,13 @@ def deaf_to_cancel() -> None:
     async def heed(self: Any, effect: Any) -> None:
         return
 
-    write.Write._heed_cancel = heed  # type: ignore[method-assign]
+    write.EffectExecutor._heed_cancel = heed  # type: ignore[method-assign]
 
 
 @mutant
 def forgets_perhaps() -> None:
     """An attempt that was not sent proves nothing of an earlier one."""
-    kept = write.Write._try_again
+    kept = write.EffectExecutor._try_again
 
     async def again(self: Any, *rest: Any, happened: bool) -> Any:
         self._perhaps_done = False
@@ -242,9 +242,9 @@ def forgets_perhaps() -> None:
         self._perhaps_done = False
         return await plain(self, effect, outcome)
 
-    plain = write.Write._after
-    write.Write._try_again = again  # type: ignore[method-assign]
-    write.Write._after = after  # type: ignore[method-assign]
+    plain = write.EffectExecutor._after
+    write.EffectExecutor._try_again = again  # type: ignore[method-assign]
+    write.EffectExecutor._after = after  # type: ignore[method-assign]
 
 
 @mutant
@@ -261,4 +261,4 @@ def time_of_the_last_answer() -> None:
     def hear(self: Any, now: Any) -> None:
         self._ahead_ms = now.real - self._clock.boot()
 
-    Ledger._hear = hear  # type: ignore[method-assign]
+    RunSession._hear = hear  # type: ignore[method-assign]

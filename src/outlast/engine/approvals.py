@@ -12,7 +12,7 @@ from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import CHANGED_BY, REOPENED, altered_plan
 from outlast.core.rows import Approval
 from outlast.engine.verdict import Parked
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.plan import Plan
 
@@ -65,7 +65,7 @@ def changes_of(approval: Approval) -> dict[str, Any]:
     return changes
 
 
-async def request(walk: Walk, question: Question) -> Approval | None:
+async def request(walk: NodeExecution, question: Question) -> Approval | None:
     """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person.
 
     One that is not used yet and whose stored plans do not match their digests is withdrawn and asked anew.
@@ -83,7 +83,7 @@ async def request(walk: Walk, question: Question) -> Approval | None:
     return await _answer(walk, latest)
 
 
-def _asked_again(walk: Walk, approval: Approval) -> bool:
+def _asked_again(walk: NodeExecution, approval: Approval) -> bool:
     """Did a person, since it expired, want it asked anew? The note says so to every later walk, until one has asked."""
     if approval.status is not ApprovalStatus.EXPIRED:
         return False
@@ -91,7 +91,7 @@ def _asked_again(walk: Walk, approval: Approval) -> bool:
     return any(n.at >= approval.within_until and json.loads(n.payload)["choice"] == Choice.ASK_AGAIN for n in since)
 
 
-async def _answer(walk: Walk, approval: Approval) -> Approval | None:
+async def _answer(walk: NodeExecution, approval: Approval) -> Approval | None:
     ledger = walk.ledger
     if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
         return approval
@@ -123,7 +123,7 @@ async def _answer(walk: Walk, approval: Approval) -> Approval | None:
     return None
 
 
-async def _ask(walk: Walk, question: Question, before: int) -> Approval:
+async def _ask(walk: NodeExecution, question: Question, before: int) -> Approval:
     ledger, run = walk.ledger, walk.ledger.run
     now = await ledger.store.now()
     plans = [
@@ -170,13 +170,13 @@ async def _ask(walk: Walk, question: Question, before: int) -> Approval:
     return row
 
 
-async def _withdraw(walk: Walk, approval: Approval) -> None:
+async def _withdraw(walk: NodeExecution, approval: Approval) -> None:
     put = moves.withdraw(approval, walk.ledger.now)
     if put is not None:
         await walk.ledger.land(Commit((put,), _fence(walk), label=f"{approval.run} withdraw {approval.wait}"))
 
 
-def _same(approval: Approval, question: Question, walk: Walk) -> bool:
+def _same(approval: Approval, question: Question, walk: NodeExecution) -> bool:
     run = walk.ledger.run
     if not approval.consumed_by and altered_plan(approval):
         return False
@@ -188,7 +188,7 @@ def _same(approval: Approval, question: Question, walk: Walk) -> bool:
     return approval.status is not ApprovalStatus.PENDING or rules == wanted  # the author's rules have changed
 
 
-def chosen_plan(walk: Walk, question: Question, approval: Approval) -> Plan[Any]:
+def chosen_plan(walk: NodeExecution, question: Question, approval: Approval) -> Plan[Any]:
     """The plan that may run: one of those offered, or the one that a person changed, made anew from its arguments.
 
     Raises Conflict where what stands there is not what was approved, or differs in more than may be changed.
@@ -220,7 +220,7 @@ def _not_as_approved(approval: Approval, why: str) -> Conflict:
     )
 
 
-def _lapsed(walk: Walk, approval: Approval) -> bool:
+def _lapsed(walk: NodeExecution, approval: Approval) -> bool:
     """Is its time over, and what it allowed still to be done: never begun, or re-opened by a person?"""
     if approval.status is not ApprovalStatus.APPROVED or walk.ledger.now.business < approval.valid_until:
         return False
@@ -231,6 +231,6 @@ def _lapsed(walk: Walk, approval: Approval) -> bool:
     return effect is not None and effect.settled_at > 0 and bool(effect.error) and REOPENED in effect.error
 
 
-def _fence(walk: Walk) -> Fence:
+def _fence(walk: NodeExecution) -> Fence:
     run = walk.ledger.run
     return Fence(run.tenant, run.run, run.epoch, run.visit, walk.ledger.mail_read)

@@ -9,7 +9,7 @@ from outlast.core.commit import Commit, Mapping, Put, When
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import HOLD, Hold
-from outlast.engine.holds import BREAKER, Holds, wake_all
+from outlast.engine.holds import BREAKER, PauseCache, wake_all
 from outlast.engine.outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.verdict import Parked
 from outlast.errors import Stale, StoreError
@@ -45,7 +45,7 @@ class Streak(NamedTuple):
 class Breakers:
     """What one worker has heard of each provider of each tenant; a success forgets it."""
 
-    def __init__(self, store: Store, holds: Holds, live: Liveness) -> None:
+    def __init__(self, store: Store, holds: PauseCache, live: Liveness) -> None:
         self._store = store
         self._holds = holds
         self._live = live

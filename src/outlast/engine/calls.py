@@ -26,7 +26,7 @@ from outlast.telemetry.redact import redact, secrets_in
 from outlast.telemetry.traces import Traces
 
 
-class Attempt(NamedTuple):
+class CallAttempt(NamedTuple):
     """What to call, as whom, for how long, and with which permit (None: a lookup needs none)."""
 
     callee: Callee
@@ -48,7 +48,7 @@ class _TooLate(Exception):
     """The last-instant check said no."""
 
 
-class Caller:
+class ActivityCaller:
     """Makes attempts; one for a worker."""
 
     def __init__(self, clock: Clock, pool: DaemonPool, traces: Traces | None = None) -> None:
@@ -58,7 +58,7 @@ class Caller:
         self.under_way: dict[asyncio.Task[Any], asyncio.Timeout] = {}  # by the task that awaits the call
         self.seats = pool.seats  # one is held by a write of a plain function from before its intent on
 
-    async def attempt(self, attempt: Attempt) -> Outcome:
+    async def attempt(self, attempt: CallAttempt) -> Outcome:
         """Make one attempt of a write and judge how it ended; never raises but for cancellation.
 
         Runs in a task of its own: the context variable it sets is seen by this call alone.
@@ -76,7 +76,7 @@ class Caller:
             return outcome._replace(external_id=external_id)
         return outcome
 
-    async def _outcome(self, attempt: Attempt) -> Outcome:
+    async def _outcome(self, attempt: CallAttempt) -> Outcome:
         try:
             return Answered(await self._run(attempt))
         except _TooLate as late:
@@ -87,14 +87,14 @@ class Caller:
             outcome = judge(as_exception(raised), self._clock.wall())
             return outcome._replace(detail=redact(outcome.detail, _secrets(attempt)))  # it is stored, and shown
 
-    async def inside(self, attempt: Attempt) -> Answered:
+    async def inside(self, attempt: CallAttempt) -> Answered:
         """Make an attempt whose writes a transaction holds back: raises what it raised, TimeoutError after its time."""
         call = self._call(attempt)
         current_call.set(call)
         with self._span(attempt):
             return Answered(await self._run(attempt), stated_id(call))
 
-    async def look_up(self, attempt: Attempt) -> Any:
+    async def look_up(self, attempt: CallAttempt) -> Any:
         """Run a lookup and answer its value; raises what it raised, TimeoutError after its timeout."""
         current_call.set(self._call(attempt))
         if self._traces is None:
@@ -102,7 +102,7 @@ class Caller:
         with self._span(attempt):
             return await self._run(attempt)
 
-    def _span(self, attempt: Attempt, *, asks: bool = False) -> AbstractContextManager[Any]:
+    def _span(self, attempt: CallAttempt, *, asks: bool = False) -> AbstractContextManager[Any]:
         """The span of a call, where somebody wants spans."""
         if self._traces is None:
             return nullcontext()
@@ -112,7 +112,7 @@ class Caller:
         return self._traces.call(*ids, model=paid, asks=asks, secrets=lambda: _secrets(attempt))
 
     async def as_call(
-        self, attempt: Attempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
+        self, attempt: CallAttempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
     ) -> Any:
         """Run the reconcile of a call with what `this_call()` answers for it; `evidence` is all there is of it."""
         task = asyncio.current_task()
@@ -126,7 +126,7 @@ class Caller:
             self.under_way.pop(task, None)
             current_call.reset(token)
 
-    async def _run(self, attempt: Attempt) -> Any:
+    async def _run(self, attempt: CallAttempt) -> Any:
         callee = attempt.callee
         point("call:before", (attempt.label,))
         if callee.is_async:
@@ -148,7 +148,7 @@ class Caller:
         point("call:after", (attempt.label,))
         return value
 
-    async def _in_thread(self, attempt: Attempt) -> Any:
+    async def _in_thread(self, attempt: CallAttempt) -> Any:
         loop = asyncio.get_running_loop()
 
         def send() -> Any:
@@ -174,7 +174,7 @@ class Caller:
         if permit is not None and (why := permit.refusal(self._clock)):
             raise _TooLate(why)
 
-    def _call(self, attempt: Attempt) -> Call:
+    def _call(self, attempt: CallAttempt) -> Call:
         ends = self._clock.wall() + attempt.timeout_ms
         ends_mono = self._clock.mono() + attempt.timeout_ms
         return Call(
@@ -189,7 +189,7 @@ class Caller:
         )
 
 
-def _secrets(attempt: Attempt) -> frozenset[str]:
+def _secrets(attempt: CallAttempt) -> frozenset[str]:
     """What it was given under the name of a secret."""
     names = inspect.signature(attempt.callee.fn).parameters
     given = {**dict(zip(names, attempt.args, strict=False)), **attempt.kwargs}

@@ -20,7 +20,7 @@ from outlast.telemetry.traces import Traces
 RACES_MAX = 50  # a command that lost so many races in a row says so
 
 
-class Started(NamedTuple):
+class StartedRun(NamedTuple):
     """The run, and whether this call created it (False: it had been started under the same key)."""
 
     run: str
@@ -38,7 +38,7 @@ async def start(
     key: str = "",
     correlation_id: str = "",
     trace_id: str = "",
-) -> Started:
+) -> StartedRun:
     """Start a run, durably, before this returns. Raises InvalidInput with every problem at once, Conflict (RUN-4)."""
     check_name("tenant", tenant)
     check_name("run", run)
@@ -73,14 +73,14 @@ async def start(
         return await _started_before(store, token, workflow)
     if begun:
         begun.landed()
-    return Started(run, True)
+    return StartedRun(run, True)
 
 
 def _start_key(workflow: Workflow[Any], key: str) -> str:
     return f"start/{workflow.name}/{key}"
 
 
-async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -> Started:
+async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -> StartedRun:
     before = await store.load(TOKEN, (token.tenant, "", token.key))
     if not isinstance(before, Token):
         raise Conflict(
@@ -92,7 +92,7 @@ async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -
             "the same key means the same run, so the input must be the same",
             f"look at it with: outlast runs show {before.target}; or use another key",
         )
-    return Started(before.target, False)
+    return StartedRun(before.target, False)
 
 
 async def find_run(store: Store, tenant: str, run: str) -> Run:

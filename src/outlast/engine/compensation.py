@@ -21,9 +21,9 @@ from outlast.core.rows import USED, Effect
 from outlast.engine.ledger import EffectKey
 from outlast.engine.permission import Permission, covered
 from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
-from outlast.engine.transactions import Inside, write_of
-from outlast.engine.walk import LeftOpen, Unresolved, Walk
-from outlast.engine.write import CANCELLED, Next, Write
+from outlast.engine.transactions import TransactionalExecutor, write_of
+from outlast.engine.walk import LeftOpen, NodeExecution, Unresolved
+from outlast.engine.write import CANCELLED, EffectExecutor, Next
 from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 from outlast.flow.undo import UndoTerms
@@ -33,7 +33,7 @@ BY_THE_ENGINE = "outlast: the run ends"
 SHOWN_MAX = 10
 
 
-async def unwind(walk: Walk, draining: Callable[[], bool]) -> None:
+async def unwind(walk: NodeExecution, draining: Callable[[], bool]) -> None:
     """The body of that walk: it returns once nothing is open and nothing is left to undo."""
     await _settle_all(walk)
     ledger = walk.ledger
@@ -45,7 +45,7 @@ async def unwind(walk: Walk, draining: Callable[[], bool]) -> None:
 
 
 # --- what is open ------------------------------------------------------------------------------------
-async def _settle_all(walk: Walk) -> None:
+async def _settle_all(walk: NodeExecution) -> None:
     """Every open effect of the run comes to its outcome before anything is undone (EFF-8)."""
     settling = [asyncio.ensure_future(_settled(walk, ident, make)) for ident, make in left_open(walk, ending=True)]
     for effect in walk.ledger.open_effects():
@@ -56,12 +56,12 @@ async def _settle_all(walk: Walk) -> None:
         await walk.hang()
 
 
-async def _settled(walk: Walk, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+async def _settled(walk: NodeExecution, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     with suppress(EffectRefused):  # it is known not to have happened: nothing to undo
         await walk.share(ident, make)
 
 
-def left_open(walk: Walk, *, ending: bool) -> list[LeftOpen]:
+def left_open(walk: NodeExecution, *, ending: bool) -> list[LeftOpen]:
     """Return the effects that earlier walks left open, each with what brings it to its outcome.
 
     `ending`: they are not wanted any more, because the run ends.
@@ -71,7 +71,7 @@ def left_open(walk: Walk, *, ending: bool) -> list[LeftOpen]:
     return [((e.visit, e.key), partial(_find_outcome, walk, e, ending)) for e in mine]
 
 
-async def _find_outcome(walk: Walk, effect: Effect, ending: bool) -> Any:
+async def _find_outcome(walk: NodeExecution, effect: Effect, ending: bool) -> Any:
     ledger, ident = walk.ledger, (effect.visit, effect.key)
     try:
         activity = walk.workflow.activity(effect.activity)
@@ -82,13 +82,15 @@ async def _find_outcome(walk: Walk, effect: Effect, ending: bool) -> Any:
         ledger.submit(moves.doubt(ledger.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=ledger.now))
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
-        make = partial(_Settling, walk, activity, call, ident) if ending else write_of(walk, activity, call, ident)
+        make = (
+            partial(_SettlingExecutor, walk, activity, call, ident) if ending else write_of(walk, activity, call, ident)
+        )
         return await make().drive()
     walk.call_person(uncertain(walk, ledger.effects[ident]))
     raise Unresolved
 
 
-class _Settling(Write):
+class _SettlingExecutor(EffectExecutor):
     """An effect that a predecessor left open: it is found out what became of it, and it is not wanted any more.
 
     A call is made again only where that tells the outcome and can be undone: `repeat`, within its limits.
@@ -128,14 +130,14 @@ class _Settling(Write):
 
 
 # --- undoing -----------------------------------------------------------------------------------------
-async def _undo(walk: Walk, original: Effect) -> None:
+async def _undo(walk: NodeExecution, original: Effect) -> None:
     """Undo one effect; hangs where it is not undone in this walk."""
     ident = core.undo_ident(original)
     row = walk.ledger.effects.get(ident)
     assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
     if row is None or row.status is EffectStatus.INTENDED or is_reopened(row):
         undoing = _prepared(walk, original, row)
-        if isinstance(undoing, _Undoing):
+        if isinstance(undoing, _UndoExecutor):
             try:
                 await walk.share(ident, undoing.drive)
                 return
@@ -147,7 +149,7 @@ async def _undo(walk: Walk, original: Effect) -> None:
     await walk.hang()
 
 
-def _prepared(walk: Walk, original: Effect, row: Effect | None) -> "_Undoing | tuple[str, str]":
+def _prepared(walk: NodeExecution, original: Effect, row: Effect | None) -> "_UndoExecutor | tuple[str, str]":
     """The undo with its arguments, from the recorded response; or the code and the reason why it must not be called."""
     if (why := kept_by_others(original)) and not (row is not None and is_reopened(row)):
         return "used_by_others", why
@@ -163,7 +165,7 @@ def _prepared(walk: Walk, original: Effect, row: Effect | None) -> "_Undoing | t
         return "undo_gone", f"{activity.title} has no undo any more"
     key = core.undo_ident(original)[1]
     call = BoundCall((done, *args), kwargs, key, original.args, digest("undo", original.key, original.digest))
-    undoing = _UndoingInside if activity.undoing.transaction else _Undoing
+    undoing = _TransactionalUndo if activity.undoing.transaction else _UndoExecutor
     return undoing(walk, activity.undoing, call, original)
 
 
@@ -172,7 +174,7 @@ def kept_by_others(original: Effect) -> str:
     return "another run of this tenant has used what it did" if original.shared == USED else ""
 
 
-async def _withhold(walk: Walk, original: Effect, row: Effect | None, code: str, detail: str) -> None:
+async def _withhold(walk: NodeExecution, original: Effect, row: Effect | None, code: str, detail: str) -> None:
     """Nothing is called; an undo that a predecessor may have called is in doubt."""
     ledger = walk.ledger
     if row is not None and row.status is EffectStatus.INTENDED:
@@ -183,10 +185,10 @@ async def _withhold(walk: Walk, original: Effect, row: Effect | None, code: str,
     ledger.submit(commit)
 
 
-class _Undoing(Write):
+class _UndoExecutor(EffectExecutor):
     """The undo of one effect."""
 
-    def __init__(self, walk: Walk, terms: UndoTerms, call: BoundCall, original: Effect) -> None:
+    def __init__(self, walk: NodeExecution, terms: UndoTerms, call: BoundCall, original: Effect) -> None:
         super().__init__(walk, terms, call, core.undo_ident(original))
         self._of: EffectKey = (original.visit, original.key)
 
@@ -222,7 +224,7 @@ class _Undoing(Write):
         self.walk.call_person(undo_failed(self.walk, effect))
 
 
-class _UndoingInside(Inside, _Undoing):
+class _TransactionalUndo(TransactionalExecutor, _UndoExecutor):
     """The undo of one effect in a transaction: what it undoes is undone by the same COMMIT."""
 
     @property
@@ -233,7 +235,7 @@ class _UndoingInside(Inside, _Undoing):
         return rows[0] if rows else super()._original
 
 
-def undo_failed(walk: Walk, undo: Effect) -> Attention:
+def undo_failed(walk: NodeExecution, undo: Effect) -> Attention:
     """The reason to call a person: which undo, what became of it, what is undone and what still stands."""
     run, effects = walk.ledger.run, walk.ledger.effects.values()
     error = refusal_of(undo)

@@ -8,14 +8,14 @@ from outlast.core.overlay import Attention
 from outlast.core.rows import Effect, Memo
 from outlast.engine.ledger import EffectKey
 from outlast.engine.reasons import attention
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
 
 ARGUMENTS_SHOWN = 200
 
 
-def contradiction(walk: Walk, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
+def contradiction(walk: NodeExecution, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
     """The reason to call a person. Its recorded answer can be used where the same activity made it."""
     given = f" with {row.args.decode(errors='replace')[:ARGUMENTS_SHOWN]}" if isinstance(row, Effect) else ""
     detail = (
@@ -27,14 +27,14 @@ def contradiction(walk: Walk, callee: Callee, call: BoundCall, row: Effect | Mem
     return entry._replace(key=row.key, visit=row.visit, digest=usable)
 
 
-def under_way(walk: Walk, callee: Callee, call: BoundCall, ident: EffectKey) -> Attention:
+def under_way(walk: NodeExecution, callee: Callee, call: BoundCall, ident: EffectKey) -> Attention:
     """The reason to call a person while the first call of this walk has no row yet."""
     detail = f"key {call.key} is under way; now {callee.name} asks for it with other arguments"
     entry = attention(walk, Reason.CONTRADICTION, detail)
     return entry._replace(key=call.key, visit=ident[0], digest=call.digest)
 
 
-def uses_recorded(walk: Walk, ident: EffectKey, digest: str) -> bool:
+def uses_recorded(walk: NodeExecution, ident: EffectKey, digest: str) -> bool:
     """Did a person say that this key's recorded answer is used for exactly this call? The note that says so stays."""
     named = [*ident, digest]
     return any(

@@ -23,9 +23,9 @@ from outlast.engine.approvals import Question, changes_of, check_question, chose
 from outlast.engine.effects import perform
 from outlast.engine.lookups import look_up
 from outlast.engine.policy import offered, proposed
-from outlast.engine.results import Results, produced
-from outlast.engine.waits import Named
-from outlast.engine.walk import Walk
+from outlast.engine.results import ResultBuffer, produced
+from outlast.engine.waits import NamedWait
+from outlast.engine.walk import NodeExecution
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.context import Context
@@ -79,7 +79,7 @@ def _seen(
 class WalkContext(Context[Any]):
     """A node's view of its run in one walk."""
 
-    def __init__(self, walk: Walk, state: BaseModel) -> None:
+    def __init__(self, walk: NodeExecution, state: BaseModel) -> None:
         run = walk.ledger.run
         self._walk = walk
         self.state = state
@@ -88,7 +88,7 @@ class WalkContext(Context[Any]):
         self.visit = run.visit
         self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
         self.told: dict[str, Told] = {}
-        self.results: Results | None = None
+        self.results: ResultBuffer | None = None
         self._asked: list[ContextCall] = []
         self._asked_max = ASKED_MAX
         self._unawaited: list[ContextCall] = []
@@ -272,12 +272,12 @@ class WalkContext(Context[Any]):
     @_seen
     async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:
         """See Context."""
-        await self._wait(Named(self._walk, "sleep", name, until=until))
+        await self._wait(NamedWait(self._walk, "sleep", name, until=until))
 
     @_seen
     async def receive(self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None) -> Any:
         """See Context."""
-        wait = Named(self._walk, "receive", name, until=until, model=model)
+        wait = NamedWait(self._walk, "receive", name, until=until, model=model)
         notes = await self._wait(wait)
         return wait.load(notes[0]) if notes else None
 
@@ -288,11 +288,11 @@ class WalkContext(Context[Any]):
         """See Context."""
         if most is not None and most < 1:
             return []
-        wait = Named(self._walk, "collect", name, until=until, model=model, most=most or 0)
+        wait = NamedWait(self._walk, "collect", name, until=until, model=model, most=most or 0)
         notes = await self._wait(wait)
         return [wait.load(note) for note in notes or ()]
 
-    async def _wait(self, wait: Named) -> Any:
+    async def _wait(self, wait: NamedWait) -> Any:
         walk = self._walk
         walk.stir()
         if walk.closing:
@@ -337,6 +337,6 @@ class WalkContext(Context[Any]):
         if walk.closing:
             await walk.hang()
         if self.results is None:
-            self.results = Results(walk.ledger)
+            self.results = ResultBuffer(walk.ledger)
         if self.results.add(produced(result, key, kind)):
             await walk.share((self.visit, f"emit?{key}"), self.results.store)

@@ -24,7 +24,7 @@ from outlast.store.port import Store
 Answer = Literal["approve", "reject", "again"]
 
 
-class Choice(NamedTuple):
+class ChosenPlan(NamedTuple):
     """What is approved: the digest of a plan, and the plan itself where a person changed it."""
 
     digest: str
@@ -245,7 +245,7 @@ async def change(
     changes: Mapping[str, Any],
     *,
     by: str,
-) -> Choice:
+) -> ChosenPlan:
     """The plan that results from these changes, checked by the activity's types and asked of the policy (GATE-9).
 
     Raises Conflict (`not_editable`, `unchanged`, `drift`), InvalidInput with what does not fit.
@@ -295,7 +295,7 @@ async def change(
         "changed_at": now.business,
         "changes": {name: arguments[name] for name in changes},
     }
-    return Choice(digest, entry, judge(workflow, run, made, "decision", now, proposed_by=by))
+    return ChosenPlan(digest, entry, judge(workflow, run, made, "decision", now, proposed_by=by))
 
 
 def _remade(workflow: Workflow[Any], plan: Any, changes: Mapping[str, Any], approval: Approval) -> Plan[Any]:

@@ -7,11 +7,11 @@ from outlast.engine.conflict import contradiction, recorded_call, under_way, use
 from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of, uncertain
 from outlast.engine.shared import answer
 from outlast.engine.transactions import write_of
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.flow.activity import Activity, BoundCall
 
 
-async def perform(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
+async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """The answer of a write in this walk: recorded, or made now. Raises ActivityFailed for a recorded no."""
     walk.stir()
     if walk.closing:

@@ -7,11 +7,11 @@ from outlast.core.machine import RunStatus
 from outlast.core.moves import Told
 from outlast.core.verbs import finish
 from outlast.engine import slots
-from outlast.engine.ledger import Ledger
+from outlast.engine.ledger import RunSession
 
 
 async def end(
-    ledger: Ledger,
+    ledger: RunSession,
     outcome: RunStatus,
     *,
     state: bytes | None,

@@ -40,7 +40,7 @@ def purge_of(row: Row | None) -> DailyPurge | None:
         raise Corrupt(f"meta row {row.key}: {error!r}") from error
 
 
-class Forgetting:
+class Retention:
     """Deletes answers and workers' rows every FORGET_EVERY, and once a day, by one worker of all, old runs."""
 
     def __init__(self, store: Store, clock: Clock, worker: str, runs_kept: int) -> None:

@@ -6,7 +6,7 @@ from outlast.core.budget import CLOCK_DISAGREEMENT_MAX
 from outlast.core.clock import Clock
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """The three local clocks at one moment, in ms."""
 
     boot: int
@@ -14,9 +14,9 @@ class Reading(NamedTuple):
     mono: int
 
 
-def read(clock: Clock) -> Reading:
+def read(clock: Clock) -> ClockReading:
     """All three at once."""
-    return Reading(clock.boot(), clock.wall(), clock.mono())
+    return ClockReading(clock.boot(), clock.wall(), clock.mono())
 
 
 class Lease:
@@ -27,7 +27,7 @@ class Lease:
         self.good_until_boot = 0
         self.lost = False
 
-    def renewed(self, submitted: Reading, lease_until: int, now_real: int) -> None:
+    def renewed(self, submitted: ClockReading, lease_until: int, now_real: int) -> None:
         """The store accepted a renewal that was submitted at `submitted`."""
         self.good_until_boot = submitted.boot + (lease_until - now_real)
 
@@ -39,7 +39,7 @@ class Lease:
 class Permit(NamedTuple):
     """The right to send one attempt: from its intent to `not_after`, on this process's clocks."""
 
-    submitted: Reading
+    submitted: ClockReading
     until_boot: int
     lease: Lease
 
@@ -57,6 +57,6 @@ class Permit(NamedTuple):
         return ""
 
 
-def permit(submitted: Reading, not_after: int, now_real: int, lease: Lease) -> Permit:
+def permit(submitted: ClockReading, not_after: int, now_real: int, lease: Lease) -> Permit:
     """The permit of an intent that the store accepted at `now_real` (its clock), to be sent before `not_after`."""
     return Permit(submitted, submitted.boot + (not_after - now_real), lease)

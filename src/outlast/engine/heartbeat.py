@@ -15,7 +15,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Done, Put
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
-from outlast.engine.guard import Lease, Reading, read
+from outlast.engine.guard import ClockReading, Lease, read
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
 from outlast.telemetry.outage import Outage
@@ -160,7 +160,7 @@ class Heartbeat:
         ticked = max(0, self._clock.mono() - self._loop_ticked)
         return json.dumps({**self._health(), "loop_late_ms": self._loop_late, "loop_ticked_ms": ticked})
 
-    def _accepted(self, submitted: Reading, row: Worker, done: Done) -> None:
+    def _accepted(self, submitted: ClockReading, row: Worker, done: Done) -> None:
         self._row = row
         self._heard = (done.now.real, self._clock.boot())
         self._lease.renewed(submitted, row.lease_until, done.now.real)

@@ -20,10 +20,10 @@ from outlast.core.rows import Effect
 from outlast.core.verbs import hand_back, park
 from outlast.engine import slots
 from outlast.engine.fit import activity_of
-from outlast.engine.ledger import Ledger, Moved
+from outlast.engine.ledger import ConditionFailed, RunSession
 from outlast.engine.user_code import text_of
 from outlast.engine.verdict import Parked, Resting
-from outlast.engine.walk import Surroundings
+from outlast.engine.walk import WorkerServices
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact, secrets_in
@@ -33,10 +33,10 @@ TRACEBACK_CHARS = 4_000
 BESIDE = 10  # rows that a move writes beside the effects it doubts, without what is told
 
 
-class Held:
+class RunMoves:
     """A claimed run and its ledger. Every move here is one commit, after which the run is no longer held."""
 
-    def __init__(self, ledger: Ledger, workflow: Workflow[Any], around: Surroundings) -> None:
+    def __init__(self, ledger: RunSession, workflow: Workflow[Any], around: WorkerServices) -> None:
         self.ledger = ledger
         self._workflow = workflow
         self._around = around
@@ -135,7 +135,7 @@ class Held:
         while True:
             try:
                 return await self._park(verdict, told)
-            except Moved as moved:
+            except ConditionFailed as moved:
                 notes = await self.ledger.new_notes() if moved.reason == "mail" else ()
                 if not notes or any(n.kind != "signal" or n.name in asked for n in notes):
                     raise
@@ -196,7 +196,7 @@ class Held:
         taken = [slot for slot in picked if slot is not None]
         for slot in taken:
             if await slots.left_to_older(ledger.store, slot, ledger.run):
-                raise Moved("an older run was given the slot")
+                raise ConditionFailed("an older run was given the slot")
         if len(taken) == len(picked):
             await ledger.land(admit(ledger.run, taken, now=ledger.now, told=self._told(())))
             self._pending = []

@@ -22,14 +22,14 @@ from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import WalkContext
 from outlast.engine.ending import end
 from outlast.engine.fit import accepted, effect_misfits, state_misfits
-from outlast.engine.held import Held, storable
+from outlast.engine.held import RunMoves, storable
 from outlast.engine.holds import TENANT
-from outlast.engine.ledger import Ledger, Lost, Moved, StoreAway
+from outlast.engine.ledger import ConditionFailed, RunLost, RunSession, StoreAway
 from outlast.engine.reasons import EffectRefused, held_up
-from outlast.engine.results import Results, why_empty
+from outlast.engine.results import ResultBuffer, why_empty
 from outlast.engine.user_code import as_exception
 from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
-from outlast.engine.walk import Surroundings, Walk
+from outlast.engine.walk import NodeExecution, WorkerServices
 from outlast.engine.write import EXHAUSTED
 from outlast.errors import Corrupt, Misplaced, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
@@ -39,20 +39,20 @@ from outlast.flow.workflow import Workflow
 log = logging.getLogger("outlast.engine")
 
 
-class Holder(Held):
+class RunExecutor(RunMoves):
     """Walks one run for as long as this worker holds it."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: RunSession,
         workflows: Mapping[str, Workflow[Any]],
-        around: Surroundings,
+        around: WorkerServices,
         budget_ms: int,
         draining: Callable[[], bool],
     ) -> None:
         super().__init__(ledger, reader_of(workflows, ledger.run), around)
         self._workflows = workflows
-        self.walk: Walk | None = None  # the latest
+        self.walk: NodeExecution | None = None  # the latest
         self._fits = False  # what the run stands on was compared with the code, once for this claim
         self._budget_ms = budget_ms
         self._draining = draining
@@ -63,7 +63,7 @@ class Holder(Held):
         try:
             while await self._turn():
                 pass
-        except Lost:
+        except RunLost:
             log.info("run %s is no longer held here", self.ledger.run.run)
             await self.ledger.abandon()
         except BaseException as error:  # of the engine itself, or of a codec of the author's: a person must look
@@ -74,7 +74,7 @@ class Holder(Held):
         try:
             await self._reload()
             await self._exception(error, ())
-        except (Lost, Moved, StoreAway, Rejected):
+        except (RunLost, ConditionFailed, StoreAway, Rejected):
             log.warning("run %s could not be flagged; it is given back at the next renewal", self.ledger.run.run)
 
     async def _turn(self) -> bool:
@@ -82,7 +82,7 @@ class Holder(Held):
         try:
             self._check_ceiling()
             return await self._step()
-        except Moved:
+        except ConditionFailed:
             await self._reload()
             return True
         except (StoreAway, Unavailable, Uncertain):
@@ -187,7 +187,7 @@ class Holder(Held):
     # --- walking -----------------------------------------------------------------------------------
     async def _walk(self, node: Node, way: WalkOn, kept: bytes) -> bool:
         ledger = self.ledger
-        walk = self.walk = Walk(ledger, self._workflow, self._around)
+        walk = self.walk = NodeExecution(ledger, self._workflow, self._around)
         if (stop := await self._stopped()) is not None:
             return await stop
         try:
@@ -233,7 +233,13 @@ class Holder(Held):
         return None
 
     async def _conclude(
-        self, walk: Walk, node: Node, context: WalkContext, verdict: Verdict, told: tuple[Told, ...], way: WalkOn
+        self,
+        walk: NodeExecution,
+        node: Node,
+        context: WalkContext,
+        verdict: Verdict,
+        told: tuple[Told, ...],
+        way: WalkOn,
     ) -> bool:
         forgotten = context.conclude()
         if context.results is not None:
@@ -252,7 +258,7 @@ class Holder(Held):
         stopping = [a.reason for a in way.left if a.reason not in OVERLAY_ONLY]
         if any(reason is not Reason.EFFECT_UNCERTAIN for reason in stopping) or not await self._may_settle():
             return await self._rest(way)
-        walk = self.walk = Walk(ledger, self._workflow, self._around, settling=True)
+        walk = self.walk = NodeExecution(ledger, self._workflow, self._around, settling=True)
         ending = bool(ledger.run.ending)
         title = f"the open effects of {ledger.run.run}"
         verdict = await walk.run(_nothing, title, lambda: left_open(walk, ending=ending))
@@ -273,7 +279,7 @@ class Holder(Held):
             stop.close()
         return stop is None
 
-    async def _left(self, walk: Walk, verdict: Verdict, told: tuple[Told, ...]) -> bool:
+    async def _left(self, walk: NodeExecution, verdict: Verdict, told: tuple[Told, ...]) -> bool:
         """A walk that came to no end of its own: the run is given back, or gone over again."""
         if isinstance(verdict, Flagged):
             return await self._flag(verdict.reasons, told, _of_effects(verdict.parked))
@@ -289,7 +295,7 @@ class Holder(Held):
         return True
 
     async def _returned(
-        self, walk: Walk, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
+        self, walk: NodeExecution, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
     ) -> bool:
         open_ = [e for e in self.ledger.open_effects() if e.visit in (0, self.ledger.run.visit)]
         if open_:
@@ -317,7 +323,7 @@ class Holder(Held):
                     results=results,
                 )
                 return False
-        except (Lost, Moved, StoreAway, StoreError):
+        except (RunLost, ConditionFailed, StoreAway, StoreError):
             raise
         except BaseException as error:  # the author's state or outcome function: a person must look
             return await self._exception(as_exception(error), told)
@@ -339,7 +345,7 @@ class Holder(Held):
         return await self._end(Ending(RunStatus.FAILED, why, ""), told, mail=self.ledger.mail_read)
 
     async def _advance(
-        self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn, results: Results | None
+        self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn, results: ResultBuffer | None
     ) -> bool:
         ledger = self.ledger
         node = self._workflow.nodes[target]
@@ -414,7 +420,7 @@ class Holder(Held):
     async def _unwind(self, ending: Ending, told: tuple[Told, ...]) -> bool:
         """What is open settles, what is to be undone is undone, and one commit ends the run."""
         ledger = self.ledger
-        walk = self.walk = Walk(ledger, self._workflow, self._around)
+        walk = self.walk = NodeExecution(ledger, self._workflow, self._around)
         verdict = await walk.run(lambda: unwind(walk, self._draining), f"the end of {ledger.run.run}")
         if isinstance(verdict, Raised):
             return await self._exception(verdict.error, told)

@@ -28,7 +28,7 @@ def held_key(what: str, name: str = "") -> str:
     )
 
 
-class Holds:
+class PauseCache:
     """The stop signs as this worker last read them; one that seems to be up is read again before it stops a run."""
 
     def __init__(self, store: Store) -> None:

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from outlast.core.budget import SECOND
 from outlast.core.keys import idempotency_key
 from outlast.core.rows import EVIDENCE, Effect, Evidence
-from outlast.engine.calls import Attempt
+from outlast.engine.calls import CallAttempt
 from outlast.engine.user_code import as_exception, text_of
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.flow.callee import Callee
 from outlast.flow.calls import LateAnswer
 from outlast.flow.outcomes import CannotTell, Found, NotFound
@@ -29,7 +29,7 @@ class Durations(NamedTuple):
     quiet_margin: int
 
 
-def durations(walk: Walk, callee: Callee) -> Durations:
+def durations(walk: NodeExecution, callee: Callee) -> Durations:
     """The callee's own, or the deployment's defaults."""
     live = walk.around.live
     timeout = millis(callee.timeout) if callee.timeout else live.attempt_timeout
@@ -37,10 +37,12 @@ def durations(walk: Walk, callee: Callee) -> Durations:
     return Durations(timeout, quiet)
 
 
-def attempt_of(walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect) -> Attempt:
+def attempt_of(
+    walk: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+) -> CallAttempt:
     """What the caller needs to know of one attempt of an effect, but for the permit."""
     run = walk.ledger.run
-    return Attempt(
+    return CallAttempt(
         callee=callee,
         args=args,
         kwargs=kwargs,
@@ -56,7 +58,7 @@ def attempt_of(walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[s
 
 
 async def reconcile(
-    walk: Walk, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+    walk: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> Found[Any] | NotFound | CannotTell:
     """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell.
 
@@ -80,12 +82,12 @@ async def reconcile(
     return CannotTell(f"reconcile of {callee.name} failed: {why}")
 
 
-async def late_answers(walk: Walk, effect: Effect) -> tuple[LateAnswer, ...]:
+async def late_answers(walk: NodeExecution, effect: Effect) -> tuple[LateAnswer, ...]:
     """The evidence of an effect as its reconcile is given it."""
     return tuple(_late_answer(row) for row in await evidence_of(walk, effect))
 
 
-async def evidence_of(walk: Walk, effect: Effect) -> tuple[Evidence, ...]:
+async def evidence_of(walk: NodeExecution, effect: Effect) -> tuple[Evidence, ...]:
     """Read the evidence of an effect: it may have come after this holder read its rows."""
     rows = await walk.ledger.store.rows(
         EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)

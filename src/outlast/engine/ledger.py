@@ -31,7 +31,7 @@ from outlast.core.rows import (
     key_of,
 )
 from outlast.core.sharing import settled_shared
-from outlast.engine.state import Diet, in_groups
+from outlast.engine.state import SnapshotStore, in_groups
 from outlast.engine.telling import tell_waiting
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import MAIL
@@ -41,11 +41,11 @@ from outlast.telemetry.watch import Watch
 EffectKey = tuple[int, str]
 
 
-class Lost(Exception):
+class RunLost(Exception):
     """Another holder has the run, or it has ended: stop before the next write (REC-3)."""
 
 
-class Moved(Exception):
+class ConditionFailed(Exception):
     """A condition of the commit did not hold (mail, mapping, deadline): decide anew with fresh rows."""
 
     def __init__(self, reason: str) -> None:
@@ -64,7 +64,7 @@ LOST: Final = frozenset({"epoch", "missing"})
 RETRY_STORE_S: Final = STORE_RETRY / SECOND
 
 
-class Ledger:
+class RunSession:
     """Rows of one run, and its chain of commits."""
 
     def __init__(self, store: Store, rows: RunRows, clock: Clock, watch: Watch | None = None) -> None:
@@ -73,7 +73,7 @@ class Ledger:
         self._clock = clock
         self._chain = Chain()
         self._owner = rows.run.owner
-        self._diet = Diet(store, rows.run.tenant, rows.run.run)
+        self._diet = SnapshotStore(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
         self._ahead_ms = rows.now.real - clock.boot()  # of the store's clock: the greatest difference heard (0040)
         self._unseen: dict[int, Callable[[], None]] = {}  # what to tell once a commit that nobody awaits has landed
@@ -112,7 +112,7 @@ class Ledger:
         epoch = self.run.epoch
         (rows,) = await self.store.run_rows([(self.run.tenant, self.run.run)])
         if rows is None or rows.run.epoch != epoch or rows.run.owner != self._owner:
-            raise Lost
+            raise RunLost
         self._chain = Chain()
         self._take_rows(rows)
 
@@ -126,7 +126,7 @@ class Ledger:
         unsent, self.unsent = self.unsent, {}
         try:
             await self.settled()
-        except (Lost, Moved):
+        except (RunLost, ConditionFailed):
             pass  # that is why we are here
         for effect in unsent.values():
             if effect is not None:
@@ -226,10 +226,12 @@ class Ledger:
         try:
             done = await transaction.land(commits)
         except Uncertain as error:  # who takes the run next has to lock its row, which this transaction may hold yet
-            raise Lost from error
+            raise RunLost from error
         except StoreError as error:
             why = self.why(error)
-            if not (isinstance(why, Moved) and why.reason == MAIL):  # that one is tried again with what has come
+            if not (
+                isinstance(why, ConditionFailed) and why.reason == MAIL
+            ):  # that one is tried again with what has come
                 self._chain.broken = True
             raise why from error
         self._learn(done)
@@ -285,7 +287,7 @@ class Ledger:
                     away = away or not isinstance(error, Stale)
             if lost:
                 await self._testify([*lost, *again])
-                raise Lost
+                raise RunLost
             if away:
                 await asyncio.sleep(RETRY_STORE_S)
             if again:
@@ -297,19 +299,19 @@ class Ledger:
         if rejected is not None:
             raise rejected
 
-    def why(self, error: StoreError) -> Lost | Moved | StoreAway:
+    def why(self, error: StoreError) -> RunLost | ConditionFailed | StoreAway:
         """What a store's refusal means to a holder. Raises Rejected."""
         if isinstance(error, Ended):
-            return Lost()
+            return RunLost()
         if isinstance(error, Stale):
             if error.reason == "chain":
                 return self._first_failure()
-            return Lost() if error.reason in LOST else Moved(error.reason)
+            return RunLost() if error.reason in LOST else ConditionFailed(error.reason)
         if isinstance(error, Rejected):
             raise error
         return StoreAway()
 
-    def _first_failure(self) -> Lost | Moved | StoreAway:
+    def _first_failure(self) -> RunLost | ConditionFailed | StoreAway:
         for _, future in self._open:
             error = future.exception() if future.done() else None
             if isinstance(error, StoreError) and not (isinstance(error, Stale) and error.reason == "chain"):

@@ -7,21 +7,21 @@ from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows import Memo
-from outlast.engine.calls import Attempt
+from outlast.engine.calls import CallAttempt
 from outlast.engine.conflict import contradiction, uses_recorded
 from outlast.engine.inquiry import durations, millis
-from outlast.engine.ledger import EffectKey, Lost, Moved, StoreAway
+from outlast.engine.ledger import ConditionFailed, EffectKey, RunLost, StoreAway
 from outlast.engine.outcome import asked_to_wait, is_transient
 from outlast.engine.room import room
 from outlast.engine.user_code import as_exception
-from outlast.engine.walk import Unresolved, Walk
+from outlast.engine.walk import NodeExecution, Unresolved
 from outlast.errors import StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal, Refused
 from outlast.telemetry.redact import redact
 
 
-async def look_up(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
+async def look_up(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """The value of a lookup: the recorded one, or the function's, recorded. Raises what it raised for good."""
     walk.stir()
     if walk.closing:
@@ -45,7 +45,7 @@ def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
     return activity.response_codec.load(memo.response or b"null")
 
 
-async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> Any:
+async def _make(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> Any:
     run = walk.ledger.run
     response: bytes | None = None
     error = ""
@@ -54,7 +54,7 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
         response = activity.response_codec.dump(await _call(walk, activity, call))
     except Refused as refused:
         error = _error(refused.code, refused.detail)
-    except (Lost, Moved, StoreAway, StoreError, Unresolved):
+    except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
         raise
     except Exception as raised:  # raised into the author's code, which may catch it; the next walk asks again
         _keep_trace(walk, activity, call, ident, raised)
@@ -71,7 +71,12 @@ async def _make(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident
 
 
 def _memo(
-    walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, response: bytes | None, error: str
+    walk: NodeExecution,
+    activity: Activity[Any, Any],
+    call: BoundCall,
+    ident: EffectKey,
+    response: bytes | None,
+    error: str,
 ) -> Memo:
     return Memo(
         tenant=walk.ledger.run.tenant,
@@ -86,7 +91,9 @@ def _memo(
     )
 
 
-def _keep_trace(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception) -> None:
+def _keep_trace(
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
+) -> None:
     """Keep one row of a lookup that failed for good, if its workflow counts failures at its end (OUT-4)."""
     visit, key = ident
     if walk.workflow.no_results == "complete" or (visit, moves.UNANSWERED + key) in walk.ledger.memos:
@@ -99,12 +106,12 @@ def _error(code: str, detail: str) -> str:
     return json.dumps({"code": code, "detail": redact(detail)})
 
 
-async def _call(walk: Walk, activity: Activity[Any, Any], call: BoundCall) -> Any:
+async def _call(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """The function's answer; what changes nothing may be asked again, bugs may not."""
     run, retry = walk.ledger.run, activity.retry
     timeout = durations(walk, activity).timeout
     for number in range(1, retry.attempts + 1):
-        attempt = Attempt(
+        attempt = CallAttempt(
             callee=activity,
             args=call.args,
             kwargs=call.kwargs,

@@ -21,7 +21,7 @@ class Notifier(Protocol):
         """Tell them. What it raises is logged and counted."""
 
 
-class Notices:
+class Alerts:
     """Sends notices beside the walks; the attention itself stands in the run's row already."""
 
     def __init__(self, notifier: Notifier | None, counters: Counters) -> None:

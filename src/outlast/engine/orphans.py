@@ -42,7 +42,7 @@ async def _wake(store: Store, run: Run) -> None:
         await store.commit(Commit((Wake(run.tenant, run.run),), label=f"{run.run} wake"))
 
 
-class Orphans:
+class UnservedVersions:
     """The orphaned lanes of the workflows served here that have runs to take. `refresh` once a heartbeat."""
 
     def __init__(self, store: Store, workflows: Mapping[str, Workflow[Any]], live: Liveness, worker: str) -> None:

@@ -16,7 +16,7 @@ from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
 from outlast.telemetry.outage import Outage
 
 
-class Others:
+class DeadWorkers:
     """What one worker knows of the others, and does once their leases have expired."""
 
     def __init__(

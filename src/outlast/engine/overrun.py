@@ -12,10 +12,10 @@ from outlast.core.budget import INLINE_WAIT_MAX, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.machine import EffectStatus, Reason
 from outlast.engine.guard import Lease
-from outlast.engine.holder import Holder
-from outlast.engine.ledger import EffectKey, Lost
+from outlast.engine.holder import RunExecutor
+from outlast.engine.ledger import EffectKey, RunLost
 from outlast.engine.reasons import attention, uncertain
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.store.port import Store
 
 log = logging.getLogger("outlast.engine")
@@ -24,7 +24,7 @@ GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # a holder asks a store that was aw
 ENDLESS: Final = "the call did not end, although its time was over and it was cancelled"
 
 
-class Overruns:
+class OverrunWatch:
     """The holders of one worker, and since when each of them is beyond its slice."""
 
     def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, budget_ms: int) -> None:
@@ -33,11 +33,13 @@ class Overruns:
         self._clock = clock
         self._budget_ms = budget_ms
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
-        self._held: dict[asyncio.Task[None], Holder] = {}
+        self._held: dict[asyncio.Task[None], RunExecutor] = {}
         self._since: dict[asyncio.Task[None], int] = {}
-        self._standing: dict[Walk, int] = {}  # walks without a call under way at the last look, and their stirs then
+        self._standing: dict[
+            NodeExecution, int
+        ] = {}  # walks without a call under way at the last look, and their stirs then
 
-    def watch(self, task: asyncio.Task[None], holder: Holder) -> None:
+    def watch(self, task: asyncio.Task[None], holder: RunExecutor) -> None:
         """Look at this holder from now on."""
         self._held[task] = holder
 
@@ -62,7 +64,7 @@ class Overruns:
                 self._end_walk(holder.walk, (holder.ledger.run.due_at or now) - now, standing)
             self._give_up(task, holder, now)
 
-    def _end_walk(self, walk: Walk, left_ms: int, standing: dict[Walk, int]) -> None:
+    def _end_walk(self, walk: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
         """Call a person for a node that does not return; hand a run back whose calls outlast its slice."""
         if walk.closing:
             return
@@ -78,7 +80,7 @@ class Overruns:
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
             walk.call_person(attention(walk, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
-    def _give_up(self, task: "asyncio.Task[None]", holder: Holder, now: int) -> None:
+    def _give_up(self, task: "asyncio.Task[None]", holder: RunExecutor, now: int) -> None:
         """End a holder that is still there some time after its slice; the run is due, so any worker takes it."""
         run = holder.ledger.run
         if not run.due_at or run.due_at > now:
@@ -89,11 +91,11 @@ class Overruns:
             return
         log.error("run %s is given up: its slice is over, and its holder waits for what does not end", run.run)
         if holder.walk is not None:
-            holder.walk.break_off(Lost())
+            holder.walk.break_off(RunLost())
         task.cancel()
 
 
-def _end_calls(walk: Walk) -> None:
+def _end_calls(walk: NodeExecution) -> None:
     """Leave calls behind that swallow the cancellation by their timeout: they may still act, as an abandoned thread."""
     latest = asyncio.get_running_loop().time() - CALL_ENDS_WITHIN / SECOND
     under_way = walk.around.caller.under_way
@@ -103,7 +105,7 @@ def _end_calls(walk: Walk) -> None:
             _leave_behind(walk, ident)
 
 
-def _leave_behind(walk: Walk, ident: EffectKey) -> None:
+def _leave_behind(walk: NodeExecution, ident: EffectKey) -> None:
     ledger = walk.ledger
     effect = ledger.effects.get(ident)
     if effect is None or effect.status is not EffectStatus.INTENDED:

@@ -10,7 +10,7 @@ from outlast.core.people import altered_plan, votes_of
 from outlast.core.rows import Approval, Effect
 from outlast.engine.approvals import Question, request
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal
 from outlast.flow.people import Rule
@@ -30,14 +30,14 @@ class Permission(NamedTuple):
     mapping: int | None = None
 
 
-def covered(walk: Walk, by: str, until: int, approval: Approval | None = None) -> Permission:
+def covered(walk: NodeExecution, by: str, until: int, approval: Approval | None = None) -> Permission:
     """While an approval covers it: until this business instant."""
     mapping = walk.ledger.store.mapping()
     return Permission(by, approval, mapping.real(until), mapping.version)
 
 
 async def permission(
-    walk: Walk, activity: Activity[Any, Any], call: BoundCall, previous: Effect | None
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, previous: Effect | None
 ) -> Permission | None:
     """The permission to intend this call; None when the walk has parked or closed instead.
 
@@ -80,7 +80,7 @@ async def permission(
     return None
 
 
-def was_put_to_person(walk: Walk, activity: str) -> bool:
+def was_put_to_person(walk: NodeExecution, activity: str) -> bool:
     """Was a plan of this activity put to a person in this run?"""
     approvals = walk.ledger.approvals
     return bool(approvals) and any(
@@ -88,7 +88,7 @@ def was_put_to_person(walk: Walk, activity: str) -> bool:
     )
 
 
-def usable_approvals(walk: Walk, plan: Plan[Any]) -> list[Approval]:
+def usable_approvals(walk: NodeExecution, plan: Plan[Any]) -> list[Approval]:
     """Approvals of exactly this plan that stand, are unused, and have not lapsed."""
     if not walk.ledger.approvals:
         return []
@@ -114,7 +114,7 @@ def was_theirs_to_decide(approval: Approval) -> bool:
     return entitled and not alone and len(names) == len(votes) >= approval.quorum
 
 
-def _covering(walk: Walk, previous: Effect | None) -> Approval | None:
+def _covering(walk: NodeExecution, previous: Effect | None) -> Approval | None:
     """The approval that an earlier attempt of this effect consumed, while it is valid."""
     if previous is None or not previous.approval or walk.ledger.now.business >= previous.covered_until:
         return None
@@ -125,12 +125,12 @@ def _enough(approval: Approval, verdict: Verdict) -> bool:
     return not isinstance(verdict, NeedsApproval) or satisfies(approval, verdict)
 
 
-def _by_approval(walk: Walk, approval: Approval, policy: str) -> Permission:
+def _by_approval(walk: NodeExecution, approval: Approval, policy: str) -> Permission:
     names = ", ".join(vote["by"] for vote in votes_of(approval))
     return covered(walk, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
 
 
-async def _ask_person(walk: Walk, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:
+async def _ask_person(walk: NodeExecution, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:
     question = Question(
         name=f"policy/{plan.key}",
         plans=(plan,),
@@ -153,6 +153,6 @@ async def _ask_person(walk: Walk, verdict: NeedsApproval, plan: Plan[Any]) -> Pe
     return _by_approval(walk, approval, said(walk, verdict))
 
 
-def _deny(walk: Walk, detail: str) -> None:
+def _deny(walk: NodeExecution, detail: str) -> None:
     ledger = walk.ledger
     walk.call_person(Attention(Reason.POLICY_DENIED, ledger.now.business, detail, seen=ledger.mail_read))

@@ -13,7 +13,7 @@ REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run was walked here
 Key = tuple[str, str]
 
 
-class Places:
+class Capacity:
     """Of one worker. Who serves one tenant only keeps nothing back; places that are held are never taken away."""
 
     def __init__(self, count: int, clock: Clock) -> None:
@@ -26,15 +26,15 @@ class Places:
         """A run of this tenant is held from now on."""
         self._walked[tenant] = self._clock.mono()
 
-    def among(self, held: Iterable[Key]) -> "Room":
+    def among(self, held: Iterable[Key]) -> "FreeSlots":
         """What is free beside these runs."""
         since = self._clock.mono() - REMEMBERED
         self._walked = {tenant: at for tenant, at in self._walked.items() if at >= since}
         share = self._count // (len(self._walked) + 1)
-        return Room(held, self._count, self._kept if len(self._walked) > 1 else 0, share)
+        return FreeSlots(held, self._count, self._kept if len(self._walked) > 1 else 0, share)
 
 
-class Room:
+class FreeSlots:
     """The free places of one take, as its step gives them away; asked about a run again, it answers the same."""
 
     def __init__(self, held: Iterable[Key], count: int, kept: int, share: int) -> None:

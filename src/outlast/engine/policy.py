@@ -18,7 +18,7 @@ from outlast.core.moves import Told
 from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run
 from outlast.engine.user_code import as_exception
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.flow.activity import Activity
 from outlast.flow.people import Rule
 from outlast.flow.plan import Plan
@@ -39,14 +39,14 @@ DENIALS_TOLD_MAX: Final = 10  # of one visit have an event each; every one has i
 MEMOS: Final = "policy/"
 
 
-def occasion_of(walk: Walk) -> Occasion:
+def occasion_of(walk: NodeExecution) -> Occasion:
     """Has the visit waited, or was it taken over, since it began? Then facts may have changed."""
     ledger = walk.ledger
     return "resume" if ledger.claimed_visit == ledger.run.visit and ledger.run.epoch > 1 else "commit"
 
 
 def ask(
-    walk: Walk, plan: Plan[Any], occasion: Occasion, *, approval: Approval | None = None, proposed_by: str = ""
+    walk: NodeExecution, plan: Plan[Any], occasion: Occasion, *, approval: Approval | None = None, proposed_by: str = ""
 ) -> Verdict:
     """The policy's verdict, now, in this walk. Raises as `judge`."""
     if walk.workflow.policy is None:
@@ -120,7 +120,7 @@ def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
     return len(fit) >= demand.quorum and len(fit) == len({vote["by"] for vote in votes})
 
 
-def said(walk: Walk, verdict: Verdict) -> str:
+def said(walk: NodeExecution, verdict: Verdict) -> str:
     """The verdict as the ledger keeps it: what, by which rule, of which version of the policy."""
     version = policy_version(walk.workflow.policy)
     word = "allow" if isinstance(verdict, Allow) else "needs approval"
@@ -128,7 +128,7 @@ def said(walk: Walk, verdict: Verdict) -> str:
 
 
 # --- before and after a model ------------------------------------------------------------------------
-async def offered(walk: Walk, activities: Sequence[Activity[Any, Any]]) -> list[Activity[Any, Any]]:
+async def offered(walk: NodeExecution, activities: Sequence[Activity[Any, Any]]) -> list[Activity[Any, Any]]:
     """Those that may be offered in this visit: the same on each walk of it."""
     if walk.workflow.policy is None:
         return list(activities)
@@ -144,7 +144,7 @@ async def offered(walk: Walk, activities: Sequence[Activity[Any, Any]]) -> list[
     return [a for a in activities if not isinstance(_recall(walk, f"{MEMOS}offer/{a.name}"), Deny)]
 
 
-async def proposed(walk: Walk, plan: Plan[Any], by: str) -> Verdict:
+async def proposed(walk: NodeExecution, plan: Plan[Any], by: str) -> Verdict:
     """What policy says of a plan that is not made: remembered within the visit. A denial is recorded."""
     if walk.workflow.policy is None:
         return Allow()
@@ -158,7 +158,7 @@ async def proposed(walk: Walk, plan: Plan[Any], by: str) -> Verdict:
     return verdict
 
 
-def record_denial(walk: Walk, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
+def record_denial(walk: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
     """A write that was denied: its memo now, its event with the run's next move."""
     key = f"{MEMOS}{occasion}/{plan.digest[:32]}/{walk.ledger.mail_read}"  # asked again after mail: another denial
     if (walk.ledger.run.visit, key) not in walk.ledger.memos:
@@ -166,7 +166,7 @@ def record_denial(walk: Walk, plan: Plan[Any], verdict: Deny, occasion: Occasion
     _tell(walk, plan, verdict, occasion, key, "")
 
 
-def _tell(walk: Walk, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
+def _tell(walk: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
     if len(walk.told) >= DENIALS_TOLD_MAX:
         return
     data: dict[str, object] = {
@@ -183,7 +183,7 @@ def _tell(walk: Walk, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: s
     walk.told.setdefault(key, Told(key, text, data, EventType.DENIED))
 
 
-def _memo(walk: Walk, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
+def _memo(walk: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
     run = walk.ledger.run
     body: dict[str, Any] = {
         "occasion": occasion,
@@ -216,7 +216,7 @@ def dump(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _recall(walk: Walk, key: str) -> Verdict:
+def _recall(walk: NodeExecution, key: str) -> Verdict:
     body = json.loads(walk.ledger.memos[walk.ledger.run.visit, key].response or b"{}")
     if body["verdict"] == "allow":
         return Allow(body["rule"])

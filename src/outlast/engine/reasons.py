@@ -10,7 +10,7 @@ from outlast.core.rows import Effect, Hold
 from outlast.engine.holds import waiting_for
 from outlast.engine.ledger import EffectKey
 from outlast.engine.verdict import Parked
-from outlast.engine.walk import Walk
+from outlast.engine.walk import NodeExecution
 from outlast.flow.outcomes import ActivityFailed, Refusal
 
 
@@ -33,13 +33,13 @@ def refusal_of(effect: Effect) -> Refusal:
     return Refusal(error["code"], error["detail"])
 
 
-def uncertain(walk: Walk, effect: Effect) -> Attention:
+def uncertain(walk: NodeExecution, effect: Effect) -> Attention:
     """The reason to call a person: it may have happened."""
     error = refusal_of(effect)
     return attention(walk, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
 
 
-def attention(walk: Walk, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
+def attention(walk: NodeExecution, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
     """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
     ledger = walk.ledger
     key, visit = (effect.key, effect.visit) if effect else ("", 0)

@@ -17,7 +17,7 @@ from outlast.core.limits import KEY_BYTES_MAX, NAME, RESULT_BYTES_MAX, RESULTS_P
 from outlast.core.machine import EffectStatus
 from outlast.core.results import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.core.rows import RESULT, Memo, Result
-from outlast.engine.ledger import EffectKey, Ledger
+from outlast.engine.ledger import EffectKey, RunSession
 from outlast.errors import InvalidInput, LimitExceeded
 
 
@@ -29,7 +29,7 @@ class Produced(NamedTuple):
     data: bytes
 
 
-class Stands(NamedTuple):
+class StoredVersion(NamedTuple):
     """What is known of a row that the store has, or will have once the chain has landed."""
 
     version: int
@@ -37,15 +37,15 @@ class Stands(NamedTuple):
     stamp: bytes
 
 
-class Results:
+class ResultBuffer:
     """The results of one walk."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: RunSession) -> None:
         self._ledger = ledger
         self._new: dict[str, Produced] = {}
         self._bytes = 0
         self._emitted: set[str] = set()
-        self._stands: dict[str, Stands] = {}
+        self._stands: dict[str, StoredVersion] = {}
         self._rows = -1  # of the run, as this chain leaves them; -1: not counted yet
         self._turn = asyncio.Lock()  # chunks are made one after the other: each numbers on from the one before
 
@@ -102,7 +102,7 @@ class Results:
         if unknown := [each.key for each in chunk if each.key not in self._stands]:
             found = await store.load_many(RESULT, [(run.tenant, run.run, key) for key in unknown])
             rows_there = [row for row in found if isinstance(row, Result)]
-            self._stands |= {r.key: Stands(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
+            self._stands |= {r.key: StoredVersion(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
         if self._rows < 0:
             (self._rows,) = await store.count(RESULT, [(run.tenant, run.run)])
         rows: list[Result] = []
@@ -112,7 +112,11 @@ class Results:
                 continue
             if before is None:
                 self._rows += 1
-            now = Stands(before.version + 1, before.ordinal, stamp) if before else Stands(1, self._rows, stamp)
+            now = (
+                StoredVersion(before.version + 1, before.ordinal, stamp)
+                if before
+                else StoredVersion(1, self._rows, stamp)
+            )
             self._stands[each.key] = now
             at = self._ledger.now.business
             rows.append(Result(run.tenant, run.run, each.key, now.version, now.ordinal, each.kind, each.data, at))
@@ -145,7 +149,7 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
     return Produced(key, kind, data)
 
 
-async def why_empty(ledger: Ledger) -> str:
+async def why_empty(ledger: RunSession) -> str:
     """Return why a run that ends without a result is no success; '' if it has one, or if none of its calls failed.
 
     Failures are counted from the rows, at the end (OUT-4).

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from outlast.engine.throttle import Place, at_the_limit
-from outlast.engine.walk import Unresolved, Walk
+from outlast.engine.throttle import CallSlot, at_the_limit
+from outlast.engine.walk import NodeExecution, Unresolved
 from outlast.flow.callee import Callee
 
 
-async def room(walk: Walk, callee: Callee) -> Place | None:
+async def room(walk: NodeExecution, callee: Callee) -> CallSlot | None:
     """The right to make one call, to be left when it has ended; None where there is no limit.
 
     Raises Unresolved when the run parks: a call waits as long as any wait in a visit does (S-17), then visibly.

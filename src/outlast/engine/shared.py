@@ -15,12 +15,12 @@ from outlast.engine.inquiry import millis
 from outlast.engine.permission import Permission
 from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of
 from outlast.engine.verdict import Parked
-from outlast.engine.walk import Unresolved, Walk
-from outlast.engine.write import Write
+from outlast.engine.walk import NodeExecution, Unresolved
+from outlast.engine.write import EffectExecutor
 from outlast.flow.activity import Activity, BoundCall
 
 
-class SharedWrite(Write):
+class SharedExecutor(EffectExecutor):
     """A write of scope `tenant`: this run's to make and to settle, and every run's to use."""
 
     def _previous(self) -> Effect | None:
@@ -41,7 +41,9 @@ class SharedWrite(Write):
         return super()._intended(what, previous, allowed, ordinal, now)
 
 
-async def answer(walk: Walk, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], Write]) -> Any:
+async def answer(
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], EffectExecutor]
+) -> Any:
     """The answer of a shared write that this run has not made itself: another run's, or made now by `make`.
 
     Raises ActivityFailed for a recorded no, Unresolved where this walk gives no answer.
@@ -70,7 +72,7 @@ async def answer(walk: Walk, activity: Activity[Any, Any], call: BoundCall, make
     return activity.response_codec.load(effect.response or b"null")
 
 
-async def _look(walk: Walk, key: str) -> Effect | None:
+async def _look(walk: NodeExecution, key: str) -> Effect | None:
     """The row as it stands now; None where nobody has made this call yet."""
     ledger = walk.ledger
     row = await ledger.store.load(EFFECT, (ledger.run.tenant, "", 0, key))
@@ -81,7 +83,7 @@ async def _look(walk: Walk, key: str) -> Effect | None:
     return row
 
 
-async def _wait(walk: Walk, effect: Effect) -> None:
+async def _wait(walk: NodeExecution, effect: Effect) -> None:
     """Another run has it under way, or is undoing it, and alone settles it: park until it has."""
     ledger = walk.ledger
     if effect.key not in ledger.noted:

@@ -20,7 +20,7 @@ VALUES_AT_ONCE: Final = 100  # read for a look at all of a run's states
 EMPTY: Final = b"{}"
 
 
-class Diet:
+class SnapshotStore:
     """One run's state as a holder has it: what it read or wrote last, so that the next is compared with that."""
 
     def __init__(self, store: Store, tenant: str, run: str) -> None:

@@ -10,7 +10,7 @@ from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import Run
 from outlast.core.verbs import claim, moved, requeue
-from outlast.engine.places import Room
+from outlast.engine.places import FreeSlots
 
 Key = tuple[str, str]
 Owners = Facts[str, int | None]
@@ -31,7 +31,7 @@ class Taker(NamedTuple):
 class Taking:
     """The step of one take, and the results for the next one. Runs come in the store's writing thread."""
 
-    def __init__(self, taker: Taker, owners: Owners, group: RunGroup, room: Room, makes_room: Run | None) -> None:
+    def __init__(self, taker: Taker, owners: Owners, group: RunGroup, room: FreeSlots, makes_room: Run | None) -> None:
         """`makes_room`: the run for which this worker lets its other runs go; until it fits nothing else joins."""
         self.before: dict[Key, Run] = {}  # each run as it was when it was claimed
         self.overdue: set[str] = set()  # owners of runs that are due; whether they live is to be found out first

@@ -29,7 +29,7 @@ LOOK_MAX_MS: Final = 500
 USUAL_MS: Final = SECOND  # how long a call takes, until one was seen
 
 
-class _Line:
+class _LimitQueue:
     """Those of this worker that wait at one door, and those that are inside."""
 
     def __init__(self) -> None:
@@ -51,11 +51,11 @@ class Throttle:
         self._clock = clock
         self._lease = lease
         self._chance = chance
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _LimitQueue] = {}
 
-    async def enter(self, name: str, limit: Limit) -> "Place | None":
+    async def enter(self, name: str, limit: Limit) -> "CallSlot | None":
         """The right to make one call; None when none came within the time that a run waits while it is held."""
-        line = self._lines.setdefault(name, _Line())
+        line = self._lines.setdefault(name, _LimitQueue())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.waiting.append(turn)
         self._keep(name, line, limit)
@@ -68,23 +68,23 @@ class Throttle:
                 line.waiting.remove(turn)
             elif asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 self._leave(name, line, limit, 0.0)
-        return Place(self, name, line, limit, self._clock.mono()) if turn.done() else None
+        return CallSlot(self, name, line, limit, self._clock.mono()) if turn.done() else None
 
     def wait(self, name: str, limit: Limit, now_real: int) -> tuple[WaitingFor, int]:
         """What a run that found it full waits for, and when it looks again: one by one, as places come free."""
-        line = self._lines.setdefault(name, _Line())
+        line = self._lines.setdefault(name, _LimitQueue())
         gaps = [line.usual_ms / limit.concurrent if limit.concurrent else 0.0]
         gaps += [SECOND / limit.per_second if limit.per_second else 0.0]
         line.parked_until = round(max(line.parked_until, now_real + INLINE_WAIT_MAX) + max(gaps))
         return WaitingFor("limit", f"{name}: {limit.words}", then="calls as soon as there is room"), line.parked_until
 
-    def _keep(self, name: str, line: _Line, limit: Limit) -> None:
+    def _keep(self, name: str, line: _LimitQueue, limit: Limit) -> None:
         """Have somebody at the door while anybody waits, or the row says more than is true."""
         line.moved.set()
         if line.keeper is None or line.keeper.done():
             line.keeper = asyncio.create_task(self._keeper(name, line, limit))
 
-    def _leave(self, name: str, line: _Line, limit: Limit, took_ms: float) -> None:
+    def _leave(self, name: str, line: _LimitQueue, limit: Limit, took_ms: float) -> None:
         assert line.inside > 0, "nobody leaves who is not inside"
         line.inside -= 1
         if took_ms:
@@ -93,7 +93,7 @@ class Throttle:
             self._keep(name, line, limit)
 
     # --- the door ------------------------------------------------------------------------
-    async def _keeper(self, name: str, line: _Line, limit: Limit) -> None:
+    async def _keeper(self, name: str, line: _LimitQueue, limit: Limit) -> None:
         """Let in who waits here, as there is room; ends when nobody waits and the row is true."""
         pause = LOOK_MS
         while line.waiting or (limit.concurrent and line.told != line.inside):
@@ -112,7 +112,7 @@ class Throttle:
                 await self._sleep(line, round(pause * (0.5 + self._chance())))
                 pause = min(pause * 2, LOOK_MAX_MS)
 
-    async def _pass(self, name: str, line: _Line, limit: Limit) -> Entry | None:
+    async def _pass(self, name: str, line: _LimitQueue, limit: Limit) -> Entry | None:
         """One change of the row. None when somebody else was first. Raises StoreError."""
         row = await self._store.load(META, limit_row(name))
         door, now, worker = door_of(row), (await self._store.now()).real, self._lease.worker
@@ -155,7 +155,7 @@ class Throttle:
         rows = await self._store.rows(WORKER, (STORE,))
         return {row.id for row in rows if isinstance(row, Worker) and row.status is LeaseStatus.ALIVE}
 
-    async def _let_in(self, line: _Line, entered: Entry) -> None:
+    async def _let_in(self, line: _LimitQueue, entered: Entry) -> None:
         """Each at its turn; a turn that nobody waits for any more is lost, its place is not."""
         ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
         begun = self._clock.mono()  # after the store's answer: before it, a slow answer would let calls in early
@@ -168,7 +168,7 @@ class Throttle:
             else:
                 line.inside -= 1
 
-    async def _sleep(self, line: _Line, ms: int) -> None:
+    async def _sleep(self, line: _LimitQueue, ms: int) -> None:
         """Until a call of ours has ended, or for so long."""
         sleeper = asyncio.ensure_future(self._clock.sleep(ms))
         mover = asyncio.ensure_future(line.moved.wait())
@@ -186,10 +186,10 @@ class Throttle:
         await asyncio.gather(*keepers, return_exceptions=True)
 
 
-class Place:
+class CallSlot:
     """The right to make one call, until it is left."""
 
-    def __init__(self, throttle: Throttle, name: str, line: _Line, limit: Limit, since: int) -> None:
+    def __init__(self, throttle: Throttle, name: str, line: _LimitQueue, limit: Limit, since: int) -> None:
         self._throttle = throttle
         self._name = name
         self._line = line

@@ -8,13 +8,13 @@ from outlast.core.commit import Commit, Put, When
 from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, Effect
 from outlast.engine.inquiry import attempt_of
-from outlast.engine.ledger import EffectKey, Lost, Moved, StoreAway
+from outlast.engine.ledger import ConditionFailed, EffectKey, RunLost, StoreAway
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent, is_transient, judge
 from outlast.engine.permission import Permission
-from outlast.engine.shared import SharedWrite
+from outlast.engine.shared import SharedExecutor
 from outlast.engine.user_code import as_exception
-from outlast.engine.walk import Unresolved, Walk
-from outlast.engine.write import EXHAUSTED, Next, Write
+from outlast.engine.walk import NodeExecution, Unresolved
+from outlast.engine.write import EXHAUSTED, EffectExecutor, Next
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import Declared
@@ -25,15 +25,17 @@ from outlast.store.port import EndedByItself, Store, Transaction, Transactions
 ENDED_ITSELF: Final = "ended_transaction"
 
 
-def write_of(walk: Walk, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> Callable[[], Write]:
+def write_of(
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
+) -> Callable[[], EffectExecutor]:
     """What makes this write, in this walk. Raises DefinitionError where the store cannot."""
     shared = activity.scope == "tenant"
     if not activity.transaction:
-        plain = SharedWrite if shared else Write
+        plain = SharedExecutor if shared else EffectExecutor
         return lambda: plain(walk, activity, call, ident)
     if not isinstance(walk.ledger.store, Transactions):
         raise _cannot(activity, walk.ledger.store)
-    inside = _SharedInside if shared else Inside
+    inside = _SharedTransactional if shared else TransactionalExecutor
     return lambda: inside(walk, activity, call, ident)
 
 
@@ -55,7 +57,7 @@ def _cannot(activity: Activity[Any, Any], store: Store) -> DefinitionError:
     )
 
 
-class Inside(Write):
+class TransactionalExecutor(EffectExecutor):
     """A write whose body is given the open transaction that lands its effect.
 
     Nothing is intended before the call: a process that dies leaves all of it or nothing. An attempt that came to
@@ -105,7 +107,7 @@ class Inside(Write):
             return No(EXHAUSTED, f"its answer cannot be stored, so it was rolled back: {error.what}: {error.why}")
         except EndedByItself as error:
             return Maybe(ENDED_ITSELF, str(error)) if error.stands else No(EXHAUSTED, str(error))
-        except (Unresolved, Lost, Moved, StoreAway, StoreError):
+        except (Unresolved, RunLost, ConditionFailed, StoreAway, StoreError):
             raise
         except BaseException as error:  # whatever the author's function or the database raised is judged, not raised
             return self._rolled_back(as_exception(error), transaction)
@@ -130,7 +132,7 @@ class Inside(Write):
             named = [c._replace(fence=c.fence._replace(mail=mail)) for c in commits if c.fence is not None]
             try:
                 return await ledger.land_within(transaction, named)
-            except Moved as moved:
+            except ConditionFailed as moved:
                 if moved.reason != MAIL or mail is None:
                     raise
             notes = await ledger.new_notes()  # the run's row is locked: no further one comes
@@ -147,5 +149,5 @@ class Inside(Write):
         return await super()._after(effect, outcome)
 
 
-class _SharedInside(Inside, SharedWrite):
+class _SharedTransactional(TransactionalExecutor, SharedExecutor):
     """The same of scope `tenant`: of two runs that make it at once, the second finds the effect and rolls back."""

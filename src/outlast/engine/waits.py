@@ -13,18 +13,18 @@ from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Note, Wait
 from outlast.engine.verdict import Parked
-from outlast.engine.walk import Unresolved, Walk
+from outlast.engine.walk import NodeExecution, Unresolved
 from outlast.errors import InvalidInput
 
 WaitKind = Literal["sleep", "receive", "collect"]
 
 
-class Named:
+class NamedWait:
     """One wait of one walk."""
 
     def __init__(
         self,
-        walk: Walk,
+        walk: NodeExecution,
         kind: WaitKind,
         name: str,
         *,

@@ -19,9 +19,9 @@ from outlast.core.overlay import Attention
 from outlast.core.route import Cancel
 from outlast.core.rows import Hold, Run
 from outlast.engine.breaker import Breakers
-from outlast.engine.calls import Caller
+from outlast.engine.calls import ActivityCaller
 from outlast.engine.guard import Lease
-from outlast.engine.ledger import EffectKey, Ledger, Lost, Moved, StoreAway
+from outlast.engine.ledger import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.send_window import SendWindow
 from outlast.engine.throttle import Throttle
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
@@ -35,11 +35,11 @@ from outlast.telemetry.watch import Watch
 CANCELS_MAX: Final = 20  # a body that swallows so many cancellations is left behind; the epoch fences what it does
 
 
-class Surroundings(NamedTuple):
+class WorkerServices(NamedTuple):
     """What a walk is given by its worker."""
 
     clock: Clock
-    caller: Caller
+    caller: ActivityCaller
     lease: Lease
     live: Liveness
     notify: Callable[[Run, Sequence[Attention]], None]
@@ -57,7 +57,7 @@ class Surroundings(NamedTuple):
     """The eyes of this process, if it has any."""
 
 
-class Flight(NamedTuple):
+class InFlightCall(NamedTuple):
     """A call under way, and who waits for it."""
 
     task: asyncio.Task[None]  # the loop itself holds no task that waits
@@ -68,11 +68,11 @@ LeftOpen = tuple[EffectKey, Callable[[], Coroutine[Any, Any, Any]]]
 """An open effect, and what brings it to its outcome."""
 
 
-class Walk:
+class NodeExecution:
     """One walk. Effects and waits report here; the runner decides here."""
 
     def __init__(
-        self, ledger: Ledger, workflow: Workflow[Any], around: Surroundings, *, settling: bool = False
+        self, ledger: RunSession, workflow: Workflow[Any], around: WorkerServices, *, settling: bool = False
     ) -> None:
         """`settling`: it only brings open effects to their outcome, while a person is asked about another."""
         self._settling = settling
@@ -80,7 +80,7 @@ class Walk:
         self.workflow = workflow
         self.around = around
         self.closing = False
-        self.flights: dict[EffectKey, Flight] = {}  # calls under way
+        self.flights: dict[EffectKey, InFlightCall] = {}  # calls under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.told: dict[str, Told] = {}  # what the engine has to say of this walk: denials
         self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
@@ -134,7 +134,7 @@ class Walk:
 
     def break_off(self, error: BaseException) -> None:
         """Close: a commit of this walk was refused (Lost, Moved, StoreAway), or the engine itself failed."""
-        if isinstance(error, Moved | StoreAway):
+        if isinstance(error, ConditionFailed | StoreAway):
             self.walk_again(str(error))
         else:
             self._broken = self._broken or error
@@ -190,7 +190,7 @@ class Walk:
         mine = self._loop.create_future()
         flight = self.flights.get(ident)
         if flight is None:
-            self.flights[ident] = Flight(self._loop.create_task(self._fly(ident, make())), [mine])
+            self.flights[ident] = InFlightCall(self._loop.create_task(self._fly(ident, make())), [mine])
         else:
             flight.waiters.append(mine)
         try:
@@ -208,7 +208,7 @@ class Walk:
         resolved = True
         try:
             value = await work
-        except (Lost, Moved, StoreAway) as refused:
+        except (RunLost, ConditionFailed, StoreAway) as refused:
             resolved = False
             self.break_off(refused)
         except Unresolved:
@@ -284,7 +284,7 @@ class Walk:
             await self._calls_ended()
         if (self._attention or self._settling) and self.settles():
             for ident, make in left_open():
-                self.flights[ident] = Flight(self._loop.create_task(self._fly(ident, make())), [])
+                self.flights[ident] = InFlightCall(self._loop.create_task(self._fly(ident, make())), [])
             await self._calls_ended()
         if not task.done():
             await self._cancel_body(task)

@@ -24,26 +24,26 @@ from outlast.core.rows import META, Row, Run
 from outlast.core.verbs import hand_back
 from outlast.engine import slots, topologies
 from outlast.engine.breaker import Breakers
-from outlast.engine.calls import Caller
+from outlast.engine.calls import ActivityCaller
 from outlast.engine.clock_step import ClockStep
-from outlast.engine.forgetting import Forgetting
+from outlast.engine.forgetting import Retention
 from outlast.engine.guard import Lease
 from outlast.engine.heartbeat import Heartbeat
-from outlast.engine.holder import Holder
-from outlast.engine.holds import Holds
+from outlast.engine.holder import RunExecutor
+from outlast.engine.holds import PauseCache
 from outlast.engine.inquiry import millis
-from outlast.engine.ledger import Ledger
-from outlast.engine.notices import Notices, Notifier
-from outlast.engine.orphans import Orphans, wake_stranded
-from outlast.engine.others import Others
-from outlast.engine.overrun import Overruns
-from outlast.engine.places import Places
+from outlast.engine.ledger import RunSession
+from outlast.engine.notices import Alerts, Notifier
+from outlast.engine.orphans import UnservedVersions, wake_stranded
+from outlast.engine.others import DeadWorkers
+from outlast.engine.overrun import OverrunWatch
+from outlast.engine.places import Capacity
 from outlast.engine.pool import DaemonPool
 from outlast.engine.send_window import SendWindow
 from outlast.engine.taking import NO_OWNERS, Owners, Taker, Taking
 from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
-from outlast.engine.walk import Surroundings
+from outlast.engine.walk import WorkerServices
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
@@ -100,7 +100,7 @@ class WorkerProcess:
         self._workflows = {workflow.lane: workflow for workflow in workflows}
         self._clock = clock
         self._concurrency = concurrency
-        self._places = Places(concurrency, clock)
+        self._places = Capacity(concurrency, clock)
         self._keeps = False  # a place is free, and kept from those whose runs are due
         self._passed = 0  # runs that the last take left: the next one looks beyond them
         self._name = name
@@ -114,19 +114,19 @@ class WorkerProcess:
         )
         self._watch = watch
         self.counters = watch.counters if watch is not None else Counters()
-        self._others = Others(
+        self._others = DeadWorkers(
             worker, store, clock, self.live, self.budget.ms,
             take=self._take, counters=self.counters, outage=self._outage,
         )  # fmt: skip
-        self._notices = Notices(notifier, self.counters)
-        self._holds = Holds(store)
-        self._forgetting = Forgetting(store, clock, worker, self.live.runs_kept)
+        self._notices = Alerts(notifier, self.counters)
+        self._holds = PauseCache(store)
+        self._forgetting = Retention(store, clock, worker, self.live.runs_kept)
         self._step = ClockStep(store)
-        self._overruns = Overruns(store, clock, self._lease, self.live, self.budget.ms)
-        self._orphans = Orphans(store, self._workflows, self.live, worker)
+        self._overruns = OverrunWatch(store, clock, self._lease, self.live, self.budget.ms)
+        self._orphans = UnservedVersions(store, self._workflows, self.live, worker)
         self._around = self._surroundings(chance)
         self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._grouped: dict[tuple[str, str], Ledger] = {}  # held runs whose workers died too often
+        self._grouped: dict[tuple[str, str], RunSession] = {}  # held runs whose workers died too often
         self._makes_room: Run | None = None  # due, and its group is smaller than what is held: taken before others
         self._declined: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
@@ -137,11 +137,11 @@ class WorkerProcess:
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
         self.estranged: StoreReplaced | None = None  # its store is gone: this process must not go on
 
-    def _surroundings(self, chance: Callable[[], float]) -> Surroundings:
+    def _surroundings(self, chance: Callable[[], float]) -> WorkerServices:
         """What the walks of this worker share."""
-        return Surroundings(
+        return WorkerServices(
             clock=self._clock,
-            caller=Caller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
+            caller=ActivityCaller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
             lease=self._lease,
             live=self.live,
             notify=self._notices.send,
@@ -300,16 +300,16 @@ class WorkerProcess:
             self._unwalked.pop((run.tenant, run.run), None)
             if each is None or each.run.epoch != run.epoch:
                 continue
-            ledger = Ledger(self._store, each, self._clock, self._watch)
+            ledger = RunSession(self._store, each, self._clock, self._watch)
             if self._watch is not None:
                 was = taking.before[each.run.tenant, each.run.run]
                 self._watch.held(was, ledger, self._others.last_heard(was.owner))
             self._hold(ledger)
         return len(runs)
 
-    def _hold(self, ledger: Ledger) -> None:
+    def _hold(self, ledger: RunSession) -> None:
         key = (ledger.run.tenant, ledger.run.run)
-        holder = Holder(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
+        holder = RunExecutor(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
         task = asyncio.create_task(holder.hold())
         self._holders[key] = task
         if ledger.run.group_max:
@@ -318,7 +318,7 @@ class WorkerProcess:
         self._places.walks(key[0])
         task.add_done_callback(lambda done: self._let_go(ledger, done))
 
-    def _let_go(self, ledger: Ledger, task: asyncio.Task[None]) -> None:
+    def _let_go(self, ledger: RunSession, task: asyncio.Task[None]) -> None:
         key = (ledger.run.tenant, ledger.run.run)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             log.error("run %s: its holder failed, and it is given back at the next renewal", key[1], exc_info=error)

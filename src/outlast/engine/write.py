@@ -18,16 +18,16 @@ from outlast.engine.breaker import key_of_provider, paused
 from outlast.engine.guard import permit, read
 from outlast.engine.holds import BREAKER
 from outlast.engine.inquiry import attempt_of, durations, evidence_of, millis, reconcile
-from outlast.engine.ledger import EffectKey, Lost
+from outlast.engine.ledger import EffectKey, RunLost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.permission import Permission, permission
 from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
 from outlast.engine.room import room
 from outlast.engine.send_window import Sending
-from outlast.engine.throttle import Place
+from outlast.engine.throttle import CallSlot
 from outlast.engine.user_code import as_exception, text_of
 from outlast.engine.verdict import Parked
-from outlast.engine.walk import Unresolved, Walk
+from outlast.engine.walk import NodeExecution, Unresolved
 from outlast.errors import LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
@@ -44,21 +44,21 @@ class Next(Enum):
     CALL = "call"
 
 
-class Write:
+class EffectExecutor:
     """One effect of one walk, from its first intent to its outcome.
 
     `callee` says what is called and how it is doubted: an activity's own function, or its undo. What differs between
     the two (who allows it, what its record moves besides, which reason calls a person) are methods of their own.
     """
 
-    def __init__(self, walk: Walk, callee: Callee, call: BoundCall, ident: EffectKey) -> None:
+    def __init__(self, walk: NodeExecution, callee: Callee, call: BoundCall, ident: EffectKey) -> None:
         self.walk = walk
         self.ledger = walk.ledger
         self.callee = callee
         self.call = call
         self.ident = ident
         self.times = durations(walk, callee)
-        self._place: Place | None = None  # the right to call, where the receiver bears only so many
+        self._place: CallSlot | None = None  # the right to call, where the receiver bears only so many
         self._seat: asyncio.Semaphore | None = None  # where a thread is reserved for it
         self._sending: Sending | None = None  # its place among the intents that are durable and not yet sent
         self._probe: Hold | None = None  # the right to try a provider that was away
@@ -319,7 +319,7 @@ class Write:
         deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.ledger.now)
         self.ledger.submit(deferred)
         if not self.walk.around.lease.holds(self.walk.around.clock):
-            self.walk.break_off(Lost())
+            self.walk.break_off(RunLost())
             raise Unresolved
         return Next.CALL
 

@@ -43,7 +43,7 @@ class Operations(Reading):
         idempotency_key: str = "",
         correlation_id: str = "",
         trace_id: str = "",
-    ) -> commands.Started:
+    ) -> commands.StartedRun:
         """Start a run, durably, before this returns. Raises NotFound, InvalidInput (every problem), Conflict."""
         found = self._workflows.get(workflow)
         if found is None:
@@ -119,12 +119,12 @@ class Operations(Reading):
                 f"it offers {len(plans) - 1} beside the plan asked for",
                 f"see them with: outlast approvals show {approval}",
             )
-        choice = decisions.Choice(plans[alternative]["digest"])
+        choice = decisions.ChosenPlan(plans[alternative]["digest"])
         if changes:
             choice = await self._changed(row, alternative, changes)
         return await self._decide(row, "approve", choice, reason=reason, version=version)
 
-    async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> decisions.Choice:
+    async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> decisions.ChosenPlan:
         run = await self.run(row.run)
         workflow = self._workflows.get(run.workflow)
         if workflow is None or workflow.lane != run.lane:
@@ -153,7 +153,7 @@ class Operations(Reading):
         """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
         row = await self._may_decide(approval)
         verb: decisions.Answer = "again" if again else "reject"
-        return await self._decide(row, verb, decisions.Choice(""), reason=reason, version=version)
+        return await self._decide(row, verb, decisions.ChosenPlan(""), reason=reason, version=version)
 
     async def answer(
         self,
@@ -230,7 +230,7 @@ class Operations(Reading):
         return row
 
     async def _decide(
-        self, row: Approval, verb: decisions.Answer, choice: decisions.Choice, *, reason: str, version: int
+        self, row: Approval, verb: decisions.Answer, choice: decisions.ChosenPlan, *, reason: str, version: int
     ) -> Approval:
         return await decisions.decide(
             self.store,

@@ -16,7 +16,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.points import point
 from outlast.core.rows import Wait, is_over
-from outlast.engine.calls import Attempt, Caller
+from outlast.engine.calls import ActivityCaller, CallAttempt
 from outlast.engine.pool import DaemonPool
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.activity import Activity
@@ -171,7 +171,7 @@ async def _elsewhere(ctx: Context[Any]) -> Any:
     await ctx.receive(ELSEWHERE, _Nothing)
 
 
-class _Answering(Caller):
+class _Answering(ActivityCaller):
     """Answers instead of calling."""
 
     def __init__(self, app: App, answers: Answers) -> None:
@@ -181,7 +181,7 @@ class _Answering(Caller):
         self.unanswered = ""
         app.answer_with(self)
 
-    async def _run(self, attempt: Attempt) -> Any:
+    async def _run(self, attempt: CallAttempt) -> Any:
         name = attempt.callee.name
         point("call:before", (attempt.label,))
         if (name, attempt.key) not in self.called:

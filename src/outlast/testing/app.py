@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
-from outlast.engine.calls import Caller
+from outlast.engine.calls import ActivityCaller
 from outlast.engine.state import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
@@ -190,7 +190,7 @@ class App:
         return run.owner != "" or (run.due_at is not None and run.due_at <= now.real)
 
     # --- for tests of nodes alone -----------------------------------------------------------------
-    def answer_with(self, caller: Caller) -> None:
+    def answer_with(self, caller: ActivityCaller) -> None:
         """From here on, calls are made by this caller."""
         worker = self.runtime._worker
         worker._around = worker._around._replace(caller=caller)
