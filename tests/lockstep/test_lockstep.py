@@ -14,10 +14,10 @@ from outlast.core.generation import FILE
 from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Effect, Row, Run, Slot
 from outlast.errors import Rejected, StoreError
 from outlast.store.bounds import check
+from outlast.store.clock import StoreClock
 from outlast.store.database import OFF, Database
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.session import Session
-from outlast.store.ticker import Ticker
 from outlast.store.tickets import Take, Ticket
 from tests.conformance import subject as make
 from tests.conformance.subject import LANE, T0, TENANT, HandClock
@@ -217,7 +217,7 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
     database = Database(tmp_path / "store.db", synchronous=OFF)
     database.migrate()
     clock = HandClock()
-    sessions = [Session(database, f"writer-{i}", Ticker(clock)) for i in range(writers)]
+    sessions = [Session(database, f"writer-{i}", StoreClock(clock)) for i in range(writers)]
     for session in sessions:
         session.register()
     heard = repeat(sessions, moves, land, seed)

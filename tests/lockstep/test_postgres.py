@@ -12,12 +12,12 @@ from outlast.core.commit import Chain, Commit
 from outlast.core.rows import KINDS, WRITER, Row
 from outlast.errors import Rejected
 from outlast.store.bounds import check
+from outlast.store.clock import StoreClock
 from outlast.store.memory import MemoryCore
 from outlast.store.postgres import chores
 from outlast.store.postgres.connect import Address
 from outlast.store.postgres.session import Session
 from outlast.store.postgres.store import PostgresStore, open_postgres
-from outlast.store.ticker import Ticker
 from outlast.store.tickets import Ticket
 from tests.conformance.subject import HandClock
 from tests.lockstep.test_lockstep import Move, play, told
@@ -91,7 +91,7 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
     async def live() -> None:
         clock = HandClock()
         store = await open_postgres(url, writer="reader", clock=clock)
-        sessions = [Session(Address.parse(url), f"writer-{i}", Ticker(clock)) for i in range(writers)]
+        sessions = [Session(Address.parse(url), f"writer-{i}", StoreClock(clock)) for i in range(writers)]
         for i, session in enumerate(sessions):
             await session.alone(partial(chores.register, writer=f"writer-{i}"), "register", receipt=False)
         heard = await repeat(sessions, clock, moves, land, seed)

@@ -18,10 +18,10 @@ from outlast.errors import Rejected
 from outlast.runtime.doctor import examine
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.store.clock import ANCHOR_ROW, Anchor, anchored
 from outlast.store.database import Database
 from outlast.store.port import AnchoredClock
 from outlast.store.sqlite import SqliteStore, open_without_sync
-from outlast.store.ticker import ANCHOR_ROW, Anchor, anchored
 from tests.conformance.subject import LANE, T0, HandClock, run_row, start, worker_row
 
 

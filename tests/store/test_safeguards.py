@@ -14,8 +14,8 @@ from outlast.errors import StoreError
 from outlast.store import batch, sql
 from outlast.store.batch import Batch, Mine, _Left
 from outlast.store.cache import Cache
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.session import Session
-from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 from outlast.store.tickets import Ticket, deliver
 from outlast.store.writer import Writer
 from tests.conformance import PROMISES, Promise
@@ -107,7 +107,7 @@ def conditions_on_time_are_not_judged(patch: pytest.MonkeyPatch) -> None:
 
 # --- S-4 ------------------------------------------------------------------------------------
 def time_follows_the_wall(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ticker, "real", lambda self: self._clock.wall())
+    patch.setattr(StoreClock, "real", lambda self: self._clock.wall())
 
 
 def a_mapping_is_seen_by_its_writer_alone(patch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def a_closed_writer_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("outlast.store.wakes.Wakes.fire", lambda self: None)
+    patch.setattr("outlast.store.threads.WakeSubscribers.fire", lambda self: None)
 
 
 def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, REQUEST, STORE, WORKER, Run, is_due
 from outlast.store import sql
 from outlast.store.batch import Batch
+from outlast.store.clock import ANCHOR_ROW, anchor_of, mapping_row, successor
 from outlast.store.port import OF_A_RUN
 from outlast.store.session import Session
 from outlast.store.sql import SQL
-from outlast.store.ticker import ANCHOR_ROW, anchor_of, mapping_row, successor
 
 
 def set_mapping(

@@ -10,7 +10,7 @@ from outlast.core.outgoing import Cursor
 from outlast.core.rows import Key, Kind, Row, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
-from outlast.store.fair import NOTHING, Held
+from outlast.store.fair_queueing import NONE_HELD, Held
 from outlast.store.port import Page, RunRows, Step, Store
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class FaultyStore:
         return done
 
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
         """See the port."""
         return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners, held=held))

@@ -43,21 +43,21 @@ from outlast.core.rows import (
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
-from outlast.store.fair import NOTHING, Fair, Held, chosen
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
+from outlast.store.fair_queueing import NONE_HELD, FairQueue, Held, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
 from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, gather_rows
 from outlast.store.shelf import Shelf
-from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of, mapping_row, successor
-from outlast.store.wakes import Wakes
+from outlast.store.threads import WakeSubscribers
 
 
 class MemoryCore:
     """What the handles on one memory store share. Give it to several stores to have several writers."""
 
     def __init__(self, clock: Clock) -> None:
-        self.ticker = Ticker(clock)
+        self.ticker = StoreClock(clock)
         self.shelf = Shelf()
-        self.wakes = Wakes()
+        self.wakes = WakeSubscribers()
         self.lock = RLock()
 
     def mapping(self) -> Mapping:
@@ -88,7 +88,7 @@ class MemoryStore:
         self.writer = writer
         self._core = core
         self._closed = False
-        self._fair = Fair()
+        self._fair = FairQueue()
         with core.lock:
             if core.shelf.get(WRITER, (STORE, writer)) is not None:
                 raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start")
@@ -122,7 +122,7 @@ class MemoryStore:
         return self._land(commit, None)
 
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
         """See the port."""
         taken: list[Run] = []

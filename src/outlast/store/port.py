@@ -34,7 +34,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.errors import Corrupt, StoreReplaced
-from outlast.store.fair import NOTHING, Held
+from outlast.store.fair_queueing import NONE_HELD, Held
 
 R = TypeVar("R", bound=Row)
 Step = Callable[[Run, Instant, Mapping], Commit | None]
@@ -92,12 +92,12 @@ class Store(Protocol):
         """The same for a thread without a loop, the heartbeat's for instance: returns when it has landed."""
 
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
         """Move at most `n` runs of these lanes by `step`: the due ones, or, where `owners` are named, the runs they
         own. No run is taken twice, whoever else is taking. Answers the rows as left.
 
-        Oldest due first; where more are due than `n`, each tenant in turn (`store/fair.py`), those first of whom the
+        Oldest due first; where more are due than `n`, each tenant in turn (`store/fair_queueing.py`), those first of whom the
         taker holds fewest."""
 
     async def load(self, kind: Kind, key: Key) -> Row | None:

@@ -26,11 +26,11 @@ from outlast.core.rows import (
 )
 from outlast.errors import Unavailable
 from outlast.store import sql
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.database import Database, unavailable
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.sql import DECODE, SQL
-from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ _Found = tuple["asyncio.Future[Any]", Any, Exception | None]
 class Readers:
     """The reading half of a SQLite store."""
 
-    def __init__(self, database: Database, ticker: Ticker) -> None:
+    def __init__(self, database: Database, ticker: StoreClock) -> None:
         self._database = database
         self._ticker = ticker
         self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None: the end of one thread

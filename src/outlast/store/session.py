@@ -17,12 +17,11 @@ from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Un
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.cache import Cache
+from outlast.store.clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
 from outlast.store.database import Database, copied, error_name, unavailable
-from outlast.store.fair import Ask, Fair
-from outlast.store.judging import candidates, judge, most_of, refuse, taken
+from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.sql import DECODE, SQL
-from outlast.store.ticker import ANCHOR_ROW, MAPPING_ROW, Anchor, Ticker, anchor_of, anchor_row, mapping_of
-from outlast.store.tickets import Take, Ticket
+from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
 
 T = TypeVar("T")
 
@@ -49,7 +48,7 @@ class _Mismatch(Exception):
 class Session:
     """The one writing connection of a store; used by one thread at a time."""
 
-    def __init__(self, database: Database, writer: str, ticker: Ticker) -> None:
+    def __init__(self, database: Database, writer: str, ticker: StoreClock) -> None:
         self.database = database
         self.ticker = ticker
         self.mapping = IDENTITY  # as last seen
@@ -59,7 +58,7 @@ class Session:
         self._writer = writer
         self._db: sqlite3.Connection | None = None
         self._cache = Cache()
-        self._fair = Fair()
+        self._fair = FairQueue()
         self._seen = -1  # data_version when the cache was last known to be true
         self._batches = 0
         self._laid_out = False
@@ -200,7 +199,7 @@ class Session:
             found += map(self._run_of, self.db.execute(sql.OWNED, (owner, most)))
         return candidates(take, batch, found)
 
-    def _due(self, ask: Ask, real: int) -> list[Run]:
+    def _due(self, ask: DueQuery, real: int) -> list[Run]:
         if not ask.but:
             values = self.db.execute(sql.DUE, (ask.lane, real, ask.most))
         else:

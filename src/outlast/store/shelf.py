@@ -7,7 +7,7 @@ from typing import Final
 
 from outlast.core.machine import ENDED
 from outlast.core.rows import KINDS, RUN, Key, Kind, Row, Run, key_of
-from outlast.store.fair import Ask
+from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries of a heap that are not worth rebuilding it for
 
@@ -58,7 +58,7 @@ class Shelf:
             found = [item for group in groups.values() for item in group.items()]
         return [row for key, row in sorted(found) if key[: len(prefix)] == prefix]
 
-    def due(self, ask: Ask, real: int) -> list[Run]:
+    def due(self, ask: DueQuery, real: int) -> list[Run]:
         """The runs that are asked for."""
         heap = self._due.get(ask.lane, [])
         if ask.but:

@@ -14,23 +14,21 @@ from outlast.core.outgoing import Cursor
 from outlast.core.rows import META, STORE, Key, Kind, Row, Run
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import chores, sql
-from outlast.store.aside import aside
+from outlast.store.batching_store import BatchingStore
+from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of
 from outlast.store.database import FULL, OFF, Database, copied, unusable
-from outlast.store.desk import Desk
-from outlast.store.judging import refuse
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
 from outlast.store.session import Session
-from outlast.store.ticker import ANCHOR_ROW, Ticker, anchor_of
-from outlast.store.tickets import Ticket, deliver
-from outlast.store.wakes import Wakes
+from outlast.store.threads import WakeSubscribers, run_in_thread
+from outlast.store.tickets import Ticket, deliver, refuse
 from outlast.store.writer import Writer
 
 SAVED_S: Final = 10.0  # below it a log that was deleted is saved, whatever its size
 
 
-class SqliteStore(Desk):
+class SqliteStore(BatchingStore):
     """Promises what store/port.py says. Opened with `open_sqlite`; of use only in the process that opened it."""
 
     not_inherited = "SQLite's locks do not pass to a child"
@@ -41,8 +39,8 @@ class SqliteStore(Desk):
         self.url = f"sqlite:{database.path}"
         self.writer = writer
         self._database = database
-        self._ticker = Ticker(clock)
-        self._wakes = Wakes()
+        self._ticker = StoreClock(clock)
+        self._wakes = WakeSubscribers()
         self._session = Session(database, writer, self._ticker)
         self._facts: dict[str, str | int] = {}  # where nothing is written: as they were at the opening
         if database.reads:
@@ -244,13 +242,13 @@ class SqliteStore(Desk):
 
     async def migrate(self) -> None:
         """See the port. Opening has done it; a second time changes nothing."""
-        await aside(self._database.migrate)
+        await run_in_thread(self._database.migrate)
 
     async def close(self) -> None:
         """See the port. The log is copied into the file and the writer's row closed."""
         if not self._closed and os.getpid() == self._process:
             self._closed = True
-            await aside(self._close)
+            await run_in_thread(self._close)
 
     def _close(self) -> None:
         self._hand_over_all()
@@ -275,7 +273,7 @@ async def open_sqlite(path: str | Path, *, writer: str, clock: Clock, recovers: 
 
     Raises StoreUnusable with one clear sentence.
     """
-    return await aside(partial(_open, Path(path), writer, clock, FULL, recovers=recovers))
+    return await run_in_thread(partial(_open, Path(path), writer, clock, FULL, recovers=recovers))
 
 
 async def read_sqlite(path: str | Path, *, clock: Clock) -> SqliteStore:
@@ -283,7 +281,7 @@ async def read_sqlite(path: str | Path, *, clock: Clock) -> SqliteStore:
 
     A file of an older schema is migrated first. Every commit is Rejected. Raises StoreUnusable.
     """
-    return await aside(partial(_read, Path(path), clock))
+    return await run_in_thread(partial(_read, Path(path), clock))
 
 
 async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
@@ -291,7 +289,7 @@ async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> S
 
     A copy is opened like its original: such a test plays one state on from many copies.
     """
-    return await aside(partial(_open, Path(path), writer, clock, OFF, recovers=True))
+    return await run_in_thread(partial(_open, Path(path), writer, clock, OFF, recovers=True))
 
 
 def _read(path: Path, clock: Clock) -> SqliteStore:

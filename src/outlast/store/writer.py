@@ -10,10 +10,9 @@ from outlast.core.budget import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.core.clock import Clock
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.database import unavailable
-from outlast.store.judging import refuse
 from outlast.store.session import Session
-from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver
-from outlast.store.wakes import Wakes
+from outlast.store.threads import WakeSubscribers
+from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
 
 BATCH_MAX: Final = 1_000  # commits in one transaction, about: what a renewal may have to wait for
 TURN_MAX: Final = BATCH_MAX // 4  # commits of one turn of a loop that are queued as one
@@ -25,7 +24,7 @@ FULL_PAGES: Final = 3_500  # … and a busy one
 class Writer:
     """A queue, and the daemon thread that empties it. Everything submitted is answered, whatever happens."""
 
-    def __init__(self, session: Session, wakes: Wakes, clock: Clock) -> None:
+    def __init__(self, session: Session, wakes: WakeSubscribers, clock: Clock) -> None:
         self._clock = clock
         self._check_at = 0  # monotonic; when the file is looked at again
         self._session = session

@@ -12,11 +12,11 @@ from outlast.core.rows import META, REQUEST, STORE, WORKER, WRITER, Run, Writer,
 from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
+from outlast.store.clock import mapping_row, successor
 from outlast.store.port import OF_A_RUN
 from outlast.store.postgres.connect import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
-from outlast.store.ticker import mapping_row, successor
 
 _PASSING: Final = " FOR UPDATE SKIP LOCKED"  # two that forget at once share the work, and wait for nobody
 FACTS: Final = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "max_connections")

@@ -8,7 +8,7 @@ import asyncpg
 
 from outlast.store.postgres.connect import AWAY, Address, connect
 from outlast.store.postgres.statements import CHANNEL
-from outlast.store.wakes import Wakes
+from outlast.store.threads import WakeSubscribers
 
 AGAIN_S: Final = 0.5  # after a cut; doubled up to the next
 AGAIN_MAX_S: Final = 10.0
@@ -18,7 +18,7 @@ PING_S: Final = 10.0  # nothing heard for so long: is anybody there?
 class Listener:
     """One connection that only listens; what was missed while it was cut is made good by one wake."""
 
-    def __init__(self, address: Address, wakes: Wakes) -> None:
+    def __init__(self, address: Address, wakes: WakeSubscribers) -> None:
         self._address = address
         self._wakes = wakes
         self._task: asyncio.Task[None] | None = None

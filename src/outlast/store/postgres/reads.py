@@ -23,6 +23,7 @@ from outlast.core.rows import (
 )
 from outlast.errors import Unavailable
 from outlast.store import sql
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.postgres import statements
@@ -30,7 +31,6 @@ from outlast.store.postgres.arrays import arrays, parameters
 from outlast.store.postgres.connect import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, TYPES, numbered
 from outlast.store.sql import DECODE
-from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def _of_runs(kind: Kind) -> str:
 class Reads:
     """The reading half of a PostgreSQL store; lives in the store's own loop."""
 
-    def __init__(self, address: Address, ticker: Ticker) -> None:
+    def __init__(self, address: Address, ticker: StoreClock) -> None:
         self._address = address
         self._ticker = ticker
         self._idle: list[asyncpg.Connection[Any]] = []

@@ -14,8 +14,8 @@ from outlast.core.rows import KINDS, META, RUN, UNTOLD, WORKER, Key, Row, Run
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.fair import Ask, Fair
-from outlast.store.judging import candidates, judge, most_of, refuse, taken
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
+from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.postgres import statements
 from outlast.store.postgres.arrays import arrays
 from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address
@@ -24,8 +24,7 @@ from outlast.store.postgres.named import Named, named
 from outlast.store.postgres.plain import Known
 from outlast.store.postgres.statements import Form
 from outlast.store.sql import DECODE
-from outlast.store.ticker import MAPPING_ROW, Ticker, mapping_of
-from outlast.store.tickets import Take, Ticket
+from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
 
 T = TypeVar("T")
 RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
@@ -50,7 +49,7 @@ class Drawn(NamedTuple):
 class Session(Line):
     """Batches over one connection. Used by one task at a time."""
 
-    def __init__(self, address: Address, writer: str, ticker: Ticker, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, address: Address, writer: str, ticker: StoreClock, *, answer_s: float = ANSWER_S) -> None:
         super().__init__(address, writer, answer_s=answer_s)
         self.mapping = IDENTITY  # as last seen
         self.outlets = NOBODY  # the tenants whose events are noted as untold; as last seen
@@ -58,7 +57,7 @@ class Session(Line):
         self.woken = False  # a run may have become due
         self._ticker = ticker
         self._known = Known()
-        self._fair = Fair()
+        self._fair = FairQueue()
 
     # --- one batch -----------------------------------------------------------------------
     async def land(self, tickets: Sequence[Ticket]) -> list[Ticket]:
@@ -292,7 +291,7 @@ class Session(Line):
         self._known.serve(run.owner for run in left if run.owner not in UNHELD)
         return left
 
-    async def _due(self, db: "asyncpg.Connection[Any]", ask: Ask, real: int) -> list[Run]:
+    async def _due(self, db: "asyncpg.Connection[Any]", ask: DueQuery, real: int) -> list[Run]:
         if not ask.but:
             return await self._runs(db, sql.DUE, ask.lane, real, ask.most)
         return await self._runs(db, statements.DUE_BUT, ask.lane, real, ask.since, sorted(ask.but), ask.most)

@@ -16,8 +16,8 @@ from outlast.core.outgoing import Cursor
 from outlast.core.rows import STORE, Key, Kind, Row, Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
-from outlast.store.desk import URGENT_WAIT_S, Desk
-from outlast.store.judging import refuse
+from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
+from outlast.store.clock import StoreClock
 from outlast.store.port import Page, RunRows
 from outlast.store.postgres import chores
 from outlast.store.postgres.connect import AWAY, Address, connect, insist_on_durability, unusable
@@ -28,15 +28,14 @@ from outlast.store.postgres.session import Session
 from outlast.store.postgres.statements import BEGIN_MAPPING
 from outlast.store.postgres.transactions import OpenTransaction, Transactions
 from outlast.store.postgres.writer import Writer
-from outlast.store.ticker import Ticker
-from outlast.store.tickets import Ticket, deliver
-from outlast.store.wakes import Wakes
+from outlast.store.threads import WakeSubscribers
+from outlast.store.tickets import Ticket, deliver, refuse
 
 T = TypeVar("T")
 RENEWAL_S: Final = 4.0  # below the beat: a renewal over a silent line leaves room for two more
 
 
-class PostgresStore(Desk):
+class PostgresStore(BatchingStore):
     """Promises what store/port.py says. Opened with `open_postgres`; of use only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
@@ -47,8 +46,8 @@ class PostgresStore(Desk):
         self.writer = writer
         self._urgent_writer = f"{writer}.renewals"  # its receipts are its own: a renewal waits for no batch
         self._address = address
-        self._wakes = Wakes()
-        ticker = Ticker(clock)
+        self._wakes = WakeSubscribers()
+        ticker = StoreClock(clock)
         self._session = Session(address, writer, ticker)
         self._urgent = Session(address, self._urgent_writer, ticker, answer_s=RENEWAL_S)
         self._reads = Reads(address, ticker)

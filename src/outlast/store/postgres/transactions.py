@@ -16,13 +16,13 @@ from outlast.core.commit import Commit, Done
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.batch import VERSION, Batch
 from outlast.store.bounds import check
+from outlast.store.clock import StoreClock
 from outlast.store.port import EndedByItself
 from outlast.store.postgres import chores
 from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, CONNECT_S, LOCK_TIMEOUT_MS, PLANNER, Address
 from outlast.store.postgres.named import named
 from outlast.store.postgres.session import Mismatch, Session
 from outlast.store.postgres.statements import SESSION
-from outlast.store.ticker import Ticker
 
 CONNECTIONS: Final = 10  # transactions open at once in one loop; more wait for their turn
 HELD_S: Final = 0.005  # a row of ours that another batch holds is asked for again
@@ -46,7 +46,7 @@ THEIRS: Final = "SELECT set_config('search_path', $1, true)"
 class OwnSession(Session):
     """A connection for authors' code, with the server's own settings, and a writer row for its receipts (S-9)."""
 
-    def __init__(self, address: Address, writer: str, ticker: Ticker) -> None:
+    def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
         super().__init__(address, writer, ticker)
         self._registered = False
         self._author: asyncpg.Connection[Any] | None = None
@@ -167,7 +167,7 @@ class OpenTransaction:
 class Transactions:
     """The connections of authors' transactions, in the loops that use them."""
 
-    def __init__(self, address: Address, writer: str, ticker: Ticker) -> None:
+    def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
         self._address = address
         self._writer = writer
         self._ticker = ticker

@@ -8,11 +8,10 @@ from typing import Final
 import asyncpg
 
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
-from outlast.store.judging import refuse
 from outlast.store.postgres.connect import AWAY
 from outlast.store.postgres.session import Session
-from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver
-from outlast.store.wakes import Wakes
+from outlast.store.threads import WakeSubscribers
+from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
 
 log = logging.getLogger("outlast.store")
 BATCH_MAX: Final = 1_000  # commits in one transaction, about
@@ -25,7 +24,7 @@ HELD_TRIES: Final = 200  # … and so often, before the store is said to be busy
 class Writer:
     """A queue, and the task that empties it; lives in the store's own loop. Everything submitted is answered."""
 
-    def __init__(self, session: Session, urgent: Session, wakes: Wakes) -> None:
+    def __init__(self, session: Session, urgent: Session, wakes: WakeSubscribers) -> None:
         self._session = session
         self._first = urgent
         self._wakes = wakes

@@ -15,14 +15,14 @@ from outlast.core.rows import Run
 
 Held = Mapping[str, int]
 """How many runs of each tenant a taker holds already."""
-NOTHING: Final[Held] = MappingProxyType({})
+NONE_HELD: Final[Held] = MappingProxyType({})
 PAGES: Final = 5  # of a lane in one take beyond the first, each of tenants that the ones before did not show
 SLACK: Final = 1_000  # ms: so long after the time that it wrote as due_at a commit may land
 TRUSTED: Final = 10_000  # ms a mark is believed: what came to a lane late, or from another one, is found after it
 MARKS_MAX: Final = 8
 
 
-class Ask(NamedTuple):
+class DueQuery(NamedTuple):
     """The oldest due runs of a lane, at most so many, due since an instant (real); not of these tenants."""
 
     lane: str
@@ -39,11 +39,11 @@ class Mark(NamedTuple):
     found_at: int
 
 
-class Looks:
+class DueQueries:
     """What a take asks of a store, one thing after the other: while there is an `ask`, `hear` takes what was found for
     it; then `found` has the runs to choose from."""
 
-    def __init__(self, asks: Generator[Ask, Sequence[Run], None], found: list[Run]) -> None:
+    def __init__(self, asks: Generator[DueQuery, Sequence[Run], None], found: list[Run]) -> None:
         self.found = found
         self.ask = next(asks, None)
         self._asks = asks
@@ -56,29 +56,29 @@ class Looks:
             self.ask = None
 
 
-class Fair:
+class FairQueue:
     """What a taker remembers of the lanes in which runs wait."""
 
     def __init__(self) -> None:
         self._marks: dict[str, list[Mark]] = {}
 
-    def looks(self, lanes: Sequence[str], most: int, real: int, held: Held = NOTHING) -> Looks:
+    def looks(self, lanes: Sequence[str], most: int, real: int, held: Held = NONE_HELD) -> DueQueries:
         """Look for `most` runs, and as many of each tenant that has to be passed over to find others."""
         found: list[Run] = []
-        return Looks(self._asks(lanes, most, real, held, found), found)
+        return DueQueries(self._asks(lanes, most, real, held, found), found)
 
     def _asks(
         self, lanes: Sequence[str], most: int, real: int, held: Held, found: list[Run]
-    ) -> Generator[Ask, Sequence[Run], None]:
+    ) -> Generator[DueQuery, Sequence[Run], None]:
         for lane in lanes:
-            page = yield Ask(lane, most)
+            page = yield DueQuery(lane, most)
             found += page
             if len(page) >= most:
                 yield from self._others(lane, most, real, held, found)
 
     def _others(
         self, lane: str, most: int, real: int, held: Held, found: list[Run]
-    ) -> Generator[Ask, Sequence[Run], None]:
+    ) -> Generator[DueQuery, Sequence[Run], None]:
         """Adds to `found`: a lane's runs of tenants that are not in it; at last of those who hold nothing either, so
         that no number of tenants whose runs wait keeps one from its first."""
         but: frozenset[str] = frozenset()
@@ -94,16 +94,16 @@ class Fair:
             if len(page) < most:
                 return
 
-    def _ask(self, lane: str, most: int, real: int, but: frozenset[str]) -> Ask:
+    def _ask(self, lane: str, most: int, real: int, but: frozenset[str]) -> DueQuery:
         mark = self._mark(lane, but, real)
-        return Ask(lane, most, mark.since if mark else 0, but)
+        return DueQuery(lane, most, mark.since if mark else 0, but)
 
     def _mark(self, lane: str, but: frozenset[str], real: int) -> Mark | None:
         """The one that spares most: what holds of all but some tenants holds of all but these and others."""
         known = [m for m in self._marks.get(lane, ()) if m.but <= but and 0 <= real - m.found_at < TRUSTED]
         return max(known, key=lambda mark: mark.since, default=None)
 
-    def _learn(self, ask: Ask, page: Sequence[Run], real: int) -> None:
+    def _learn(self, ask: DueQuery, page: Sequence[Run], real: int) -> None:
         used = self._mark(ask.lane, ask.but, real)
         first = page[0].due_at or 0 if page else real
         new = Mark(ask.but, max(ask.since, min(first, real - SLACK)), used.found_at if used else real)
@@ -112,7 +112,7 @@ class Fair:
         self._marks[ask.lane] = [*others, *kept, new][-MARKS_MAX:]
 
 
-def chosen(runs: Iterable[Run], n: int, held: Held = NOTHING) -> list[Run]:
+def chosen(runs: Iterable[Run], n: int, held: Held = NONE_HELD) -> list[Run]:
     """At most `n` of these due runs, oldest due first. Where there are more, they are those of a round in which each
     is of the tenant that holds the fewest by then, and of several the one that has been due for longest."""
     ordered = sorted(runs, key=_age)

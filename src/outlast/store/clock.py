@@ -54,7 +54,7 @@ def anchor_row(anchor: Anchor, version: int) -> Meta:
     return Meta(*ANCHOR_ROW, version, json.dumps(anchor._asdict()))
 
 
-class Ticker:
+class StoreClock:
     """Real store time in milliseconds, never earlier than any answer before.
 
     Anchored, it goes on by the boot-time clock. Else it follows the wall clock, and stops while that is behind.

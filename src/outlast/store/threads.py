@@ -1,13 +1,16 @@
 """Who wants to hear that a run may have become due, each told in its own event loop."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Lock
+from typing import TypeVar
 
 Wake = Callable[[], None]
 
 
-class Wakes:
+class WakeSubscribers:
     """Subscribers by event loop. `fire` may be called from any thread; a loop hears of many changes at once."""
 
     def __init__(self) -> None:
@@ -69,3 +72,22 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
+
+
+T = TypeVar("T")
+
+
+async def run_in_thread(call: Callable[[], T]) -> T:
+    """What `call` answers or raises, from a thread of its own, which the end of the process does not wait for, as it
+    does for those of `asyncio.to_thread`: Ctrl-C ends a command that waits for its turn to write a file."""
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()  # whoever stops waiting leaves it to its end
+    threading.Thread(target=_answer, args=(call, answer), name="outlast-aside", daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
+def _answer(call: Callable[[], T], answer: "Future[T]") -> None:
+    try:
+        answer.set_result(call())
+    except BaseException as error:  # it belongs to whoever waits
+        answer.set_exception(error)

@@ -13,7 +13,7 @@ from outlast.core.commit import Chain, Commit, Done, Post, Put
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
-from outlast.store.fair import NOTHING, Held
+from outlast.store.fair_queueing import NONE_HELD, Held
 from outlast.store.port import Moved, Step
 from outlast.store.tickets import Take, Task, Ticket
 
@@ -30,7 +30,7 @@ if hasattr(os, "register_at_fork"):  # not where nothing forks
     os.register_at_fork(after_in_child=_forked)
 
 
-class Desk(ABC):
+class BatchingStore(ABC):
     """The writing half of store/port.py for a store whose batches are landed by another thread than its callers'."""
 
     not_inherited: ClassVar[str]  # why a forked child cannot go on with the store
@@ -120,7 +120,7 @@ class Desk(ABC):
             return future.result()
 
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NOTHING
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
         """See the port."""
         taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners, held))

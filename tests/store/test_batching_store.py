@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from outlast.store.desk import Desk
+from outlast.store.batching_store import BatchingStore
 from outlast.store.tickets import Ticket
 from tests.conformance.subject import run_row, start
 
 
-class Seen(Desk):
+class Seen(BatchingStore):
     """A desk whose writer only notes what comes."""
 
     not_inherited = "it is of this test"
