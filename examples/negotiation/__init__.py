@@ -9,5 +9,6 @@ the order of the story:
 - `course` the workflow, `routes` its four ways to negotiate, `workflow` the nodes around them;
 - `judging` and `scoring` which bid is best and why, `advice` what to do besides ordering it;
 - `summary` and `report` the end told in words, `report_page` with `charts` as a page;
-- `market` suppliers of our own for trying it out, `record` what they saw, counted; `samples` what to try.
+- `market` suppliers of our own for trying it out, `record` what they saw, counted; `samples` what to try;
+- `demo` plays all of it for `outlast demo`.
 """

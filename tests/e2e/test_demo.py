@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from examples.negotiation.demo.output import INDENT, folded
+from examples.negotiation.demo.progress import PULSE_MS, skipped
 from examples.negotiation.record import Arrived, Executed, read
-from outlast.cli.story.scene import PULSE_MS, skipped
-from outlast.cli.story.stage import INDENT, folded
 from outlast.core.budget import HOUR
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
@@ -88,7 +88,7 @@ def time_passed_in_the_auction_alone(look: Look, run: str, folder: Path) -> None
     history = look.do(lambda ops: ops.history(run))
     entered = next(event.at for event in history if event.node == "auction")
     assert entered - row.created_at < GIVE_UP_S * 1_000, "starting took as long as it took"
-    assert {rate for _, _, rate in json.loads((folder / "story.json").read_text())["clocks"]} == {1.0}
+    assert {rate for _, _, rate in json.loads((folder / "demo.json").read_text())["clocks"]} == {1.0}
     (over,) = [event.at for event in history if event.type == EventType.TAKEN_OVER.value]
     before = max(event.at for event in history if event.at < over)
     assert over - before < GIVE_UP_S * 1_000, "so did the takeover"
@@ -250,5 +250,5 @@ def test_a_folder_with_another_store_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "outlast.db").touch()
     with demo(tmp_path) as refused:
         assert refused.process.wait(GIVE_UP_S) == 4
-    assert "no story of the demo" in refused.said()
+    assert "not the demo's" in refused.said()
     assert os.listdir(tmp_path) == ["outlast.db"]

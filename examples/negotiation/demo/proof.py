@@ -1,56 +1,53 @@
-"""What can be proven at the end, from the store and from what the suppliers themselves recorded."""
+"""Proof of the outcome, computed from the store and from the record of the suppliers."""
 
 import json
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from outlast.cli.story.notes import Notes
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.rows import Effect, Event, Run
 from outlast.runtime.operations import Operations
 
-INVITE = "invite"
+from .. import record
+from .state import DemoState
+
+INVITE: Final = "invite"
 
 
 class Claim(NamedTuple):
-    """One sentence, and whether it holds."""
+    """A sentence about the run, and whether it is true."""
 
     text: str
     holds: bool
 
 
 class Proof(NamedTuple):
-    """The facts as `--json` shows them, and the claims they are judged by."""
+    """Facts as `--json` prints them, and the claims derived from them."""
 
     facts: dict[str, Any]
     claims: tuple[Claim, ...]
 
     @property
     def holds(self) -> bool:
-        """All of it."""
+        """True if every claim holds."""
         return all(claim.holds for claim in self.claims)
 
 
-WELL = (RunStatus.COMPLETED, RunStatus.CANCELLED)
+WELL: Final = (RunStatus.COMPLETED, RunStatus.CANCELLED)
 
 
 async def prove(
-    operations: Operations,
-    notes: Notes,
-    record: ModuleType,
-    entries: list[Any],
-    ends: tuple[RunStatus, ...] = WELL,
+    operations: Operations, state: DemoState, entries: list[Any], ends: tuple[RunStatus, ...] = WELL
 ) -> Proof:
-    """Compute it from nothing but the store, the market's record, and when the kill was."""
-    run = await operations.run(notes.run)
-    history = await operations.history(notes.run)
-    effects = await operations.effects(notes.run)
-    counts = record.summary(entries, notes.run)
+    """Compute the proof from the store, the market's record (`entries`) and the time of the kill."""
+    run = await operations.run(state.run)
+    history = await operations.history(state.run)
+    effects = await operations.effects(state.run)
+    counts = record.summary(entries, state.run)
     approaches = [counts[kind] for kind in record.APPROACHES]
     invitations = {name: sum(getattr(count, name) for count in approaches) for name in ("sent", "distinct", "repeated")}
     taken = [event for event in history if event.type == EventType.TAKEN_OVER.value]
-    killed = {kill.worker for kill in notes.kills}
+    killed = {kill.worker for kill in state.kills}
     crashed = [event for event in taken if json.loads(event.body)["data"]["from"] in killed]
     slots = [slot for slot in await operations.slots() if slot.holder]
     end = json.loads(history[-1].body)["data"]
@@ -64,8 +61,8 @@ async def prove(
         "all_requests_repeated": sum(count.repeated for count in counts.values()),
         "crashes": len(crashed),
         "takeovers": len(taken),
-        "takeover_seconds": takeover_seconds(notes, history),
-        "resume_seconds": await _resume_seconds(operations, notes, history),
+        "takeover_seconds": takeover_seconds(state, history),
+        "resume_seconds": await _resume_seconds(operations, state, history),
         "effects": {
             "executed": sum(1 for e in effects if e.status is EffectStatus.DONE),
             "declined": sum(1 for e in effects if e.status is EffectStatus.REFUSED),
@@ -74,16 +71,16 @@ async def prove(
             "settled_by_asking": asked(effects),
         },
         "slots_in_use": len(slots),
-        "seconds": round((notes.real(run.ended_at) - notes.begun_at) / 1000, 1),
+        "seconds": round((state.real(run.ended_at) - state.begun_at) / 1000, 1),
     }
-    claims = _claims(run, facts, notes, effects, counts, ends)
+    claims = _claims(run, facts, state, effects, counts, ends)
     return Proof({**facts, "proven": all(claim.holds for claim in claims)}, claims)
 
 
 def _claims(
     run: Run,
     facts: dict[str, Any],
-    notes: Notes,
+    state: DemoState,
     effects: tuple[Effect, ...],
     counts: dict[str, Any],
     ends: tuple[RunStatus, ...],
@@ -111,8 +108,8 @@ def _claims(
         ),
         Claim(
             f"{crashes} crash{'' if crashes == 1 else 'es'}"
-            + (f", taken over after {facts['takeover_seconds']}s" if notes.kills else ""),
-            crashes == len(notes.kills),
+            + (f", taken over after {facts['takeover_seconds']}s" if state.kills else ""),
+            crashes == len(state.kills),
         ),
         Claim(f"{slots} slots in use", slots == 0),
         Claim(f"the run is {facts['outcome']}", run.status in ends),
@@ -128,34 +125,34 @@ _KIND = {
     "place_order": "orders",
     "send_message": "messages",
 }
-"""The activity whose effects the suppliers record as a kind of request."""
+"""Activity → kind of request in the suppliers' record."""
 
 
 def asked(effects: tuple[Effect, ...]) -> int:
-    """Effects whose outcome nobody knew, until the receiver was asked."""
+    """Count the effects that were settled by asking the receiver."""
     return sum(1 for e in effects if e.settled_by == "reconcile")
 
 
-def takeover_seconds(notes: Notes, history: tuple[Event, ...]) -> float | None:
-    """From the first kill to the takeover event; None where there was none."""
-    if not notes.kills:
+def takeover_seconds(state: DemoState, history: tuple[Event, ...]) -> float | None:
+    """Return the seconds from the first kill to the takeover, or None without a kill."""
+    if not state.kills:
         return None
-    after = (notes.real(e.at) for e in history if e.type == EventType.TAKEN_OVER.value)
-    taken = next((at for at in after if at >= notes.kills[0].at), None)
-    return None if taken is None else round((taken - notes.kills[0].at) / 1000, 2)
+    after = (state.real(e.at) for e in history if e.type == EventType.TAKEN_OVER.value)
+    taken = next((at for at in after if at >= state.kills[0].at), None)
+    return None if taken is None else round((taken - state.kills[0].at) / 1000, 2)
 
 
-async def _resume_seconds(operations: Operations, notes: Notes, history: tuple[Event, ...]) -> float | None:
-    """From the decision to the first event of the node after it; None where nobody decided."""
+async def _resume_seconds(operations: Operations, state: DemoState, history: tuple[Event, ...]) -> float | None:
+    """Return the seconds from the decision to the first event of the next node, or None without an approval."""
     approvals, _ = await operations.approvals()
-    mine = [a for a in approvals if a.run == notes.run and a.decided_at]
+    mine = [a for a in approvals if a.run == state.run and a.decided_at]
     if not mine or mine[0].status is ApprovalStatus.REJECTED:
         return None
     moved = (e.at for e in history if e.at >= mine[0].decided_at and e.visit > mine[0].visit)
     at = next(moved, None)
-    return None if at is None else round((notes.real(at) - notes.real(mine[0].decided_at)) / 1000, 2)
+    return None if at is None else round((state.real(at) - state.real(mine[0].decided_at)) / 1000, 2)
 
 
 def _from_ledger(effects: tuple[Effect, ...], crashed: list[Event]) -> int:
-    """Effects of the crashed visit that were settled before it was taken over: asked for again, and not done again."""
+    """Count the effects of crashed visits settled before the takeover: requested again, not executed again."""
     return sum(1 for over in crashed for e in effects if e.visit == over.visit and 0 < e.settled_at < over.at)

@@ -1,50 +1,51 @@
-"""The report beside the store: the run's story, told by the example from what the store and the suppliers say."""
+"""The report page of a run, written beside the store."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from outlast.cli.story.example import Example
-from outlast.cli.story.proof import Proof
 from outlast.core.budget import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Approval, Event
 from outlast.runtime.in_process import state_of
 from outlast.runtime.operations import Operations
 
-FILE = "report.html"
+from ..report import Moment, Report
+from ..report_page import page
+from ..state import Negotiation
+from .proof import Proof
+
+FILE: Final = "report.html"
 
 
-async def report(operations: Operations, run: str, example: Example, proof: Proof) -> Any:
-    """The example's report of a run."""
-    module = example.part("report")
+async def report(operations: Operations, run: str, proof: Proof) -> Report:
+    """Return the report of a run."""
     state = await state_of(operations, run)
     approvals, _ = await operations.approvals()
     mine = [approval for approval in approvals if approval.run == run]
     history = await operations.whole_history(run)
-    return module.Report(
+    return Report(
         run=run,
         ended=state.shown,
         reason=state.reason,
-        s=example.part("state").Negotiation.model_validate(state.state),
-        moments=tuple(module.Moment(*moment) for moment in moments(history, mine)),
+        s=Negotiation.model_validate(state.state),
+        moments=tuple(Moment(*moment) for moment in moments(history, mine)),
         proof=tuple(f"{claim.text}{'' if claim.holds else ' (does not hold)'}" for claim in proof.claims),
     )
 
 
-def write(told: Any, folder: Path, example: Example) -> Path:
-    """The report as a page beside the store; its path."""
+def write(made: Report, folder: Path) -> Path:
+    """Write the report as a page into the folder and return its path."""
     path = folder / FILE
-    path.write_text(example.part("report_page").page(told), encoding="utf-8")
+    path.write_text(page(made), encoding="utf-8")
     return path
 
 
-Told = tuple[datetime, str, str, str, timedelta]
-
-
-def moments(history: tuple[Event, ...], approvals: list[Approval]) -> list[Told]:
-    """What happened, in order of time: (when, kind, name, text, how long it lasted)."""
+def moments(
+    history: tuple[Event, ...], approvals: list[Approval]
+) -> list[tuple[datetime, str, str, str, timedelta]]:  # fmt: skip
+    """Return (when, kind, name, text, duration) of each stage of the run, in order of time."""
     found: list[tuple[int, str, str, str, int]] = []
     entered, node = (history[0].at, history[0].node) if history else (0, "")
     waited = False

@@ -1,0 +1,90 @@
+"""The demo from the command line to the exit code; Ctrl-C interrupts it, and it can continue."""
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from outlast.runtime.open import open_store
+
+from . import state as saved
+from .output import Output, folded, output_for
+from .processes import DemoFolder, program
+from .proof import Proof
+from .sample import SamplePurchase
+from .scenario import Auction
+
+INTERRUPTED: Final = 130
+WIDE: Final = 100_000  # columns of a pipe: no command is folded in it
+STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TITLE: Final = "demo: a supplier auction that survives a crash and a human"
+
+
+def play(
+    *, store: str, unattended: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int, sample: str
+) -> int:
+    """Play the auction, or a sample if one is named, and return the exit code.
+
+    `store`: URL of an empty store; '' for a file in the folder. `keep`: keep a temporary folder. Raises DemoFailed.
+    """
+    path = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
+    kept = folder is not None or (keep if keep is not None else not as_json)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        saved.read(path).save(path)
+        with output_for(json=as_json) as output:
+            output.line(f"\noutlast · {f'demo: {sample}' if sample else TITLE}\n")
+            proof = asyncio.run(
+                _play(path, store, output, unattended=unattended, speed=speed, sample=sample, kept=kept)
+            )
+        if as_json:
+            print(json.dumps(proof.facts, ensure_ascii=False), flush=True)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print(_interrupted(path, unattended=unattended), file=sys.stderr, flush=True)
+        return INTERRUPTED
+    if proof.holds and not kept:
+        shutil.rmtree(path)
+    return 0 if proof.holds else 1
+
+
+async def _play(
+    path: Path, url: str, output: Output, *, unattended: bool, speed: int, sample: str, kept: bool
+) -> Proof:
+    """Open the store and play. SIGINT, SIGTERM and SIGHUP cancel the demo, which then stops every process."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        for number in STOPS:  # once: a second signal must not leave a process behind
+            loop.add_signal_handler(number, lambda: None)
+        task.cancel()
+
+    for number in STOPS:
+        loop.add_signal_handler(number, stop)
+    state = saved.read(path)
+    store = await open_store(url or f"sqlite:{path / 'outlast.db'}")
+    try:
+        await saved.claim(state, store, given=bool(url))
+        folder = DemoFolder(path, url or store.url, store.url, kept)
+        if sample:
+            return await SamplePurchase(store, folder, state, output, name=sample, unattended=unattended).play()
+        return await Auction(store, folder, state, output, unattended=unattended, speed=speed).play()
+    finally:
+        await store.close()
+
+
+def _interrupted(path: Path, *, unattended: bool) -> str:
+    """Return a text that says where the run is and how to continue."""
+    state = saved.read(path)
+    if not state.run:
+        return "\nStopped before the run began; there is nothing to go on with."
+    elsewhere = ["--store", state.store] if state.store else []
+    more = ["--approve"] if unattended else []
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
+    command = folded([*program(), *elsewhere, "demo", "--folder", f"{path}", *more], width)
+    safe = f"Stopped. 1 run is safe in {state.store or path / 'outlast.db'}; every process has ended."
+    return f"\n{safe} Go on with:\n\n    {command}\n"

@@ -1,0 +1,214 @@
+"""The processes of the demo: the market, the workers, and commands of an approver in another terminal."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from outlast.cli.failure import CONFLICT
+from outlast.errors import OutlastError
+from outlast.runtime.clocks import SystemClock
+
+from .state import DemoState
+
+PACKAGE: Final = __name__.removesuffix(".demo.processes")  # another name in the wheel than in a checkout
+ROOT: Final = Path(__file__).parents[__name__.count(".")]
+POLL_S: Final = 0.02
+GRACE_MS: Final = 10_000
+READY_MS: Final = 30_000
+LAST_LINES: Final = 8
+SCENARIO: Final = "demo"
+STORE, SERVICE = "OUTLAST_STORE", "OUTLAST_URL"
+REPLACED: Final = CONFLICT  # exit code of a worker whose lease was taken while it was silent
+# With the defaults, the invitation cut by the kill would be settled only after three minutes.
+SHORT: Final = (
+    *("--heartbeat-window", "3s", "--heartbeat-every", "1s"),
+    *("--attempt-timeout", "2s", "--start-budget", "1s", "--quiet-margin", "1s", "--drain-grace", "5s"),
+)
+
+
+class DemoFailed(OutlastError):
+    """An expected event did not happen; the folder holds the logs."""
+
+
+class ChildProcess:
+    """One process in a session of its own, so that Ctrl-C reaches the demo alone; its output goes to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            )
+        self.pid = self._process.pid
+
+    def status(self) -> int | None:
+        """Return the exit status, or None while the process runs."""
+        return self._process.poll()
+
+    def check(self) -> None:
+        """Raise DemoFailed if the process has ended."""
+        if self.status() is not None:
+            raise DemoFailed(f"{self.name} ended by itself with status {self.status()}", self.last_output())
+
+    async def kill(self) -> None:
+        """Send SIGKILL. Raises DemoFailed if the exit status shows another cause of death."""
+        os.kill(self.pid, signal.SIGKILL)
+        status = await self.ended()
+        if status != -signal.SIGKILL:
+            raise DemoFailed(f"{self.name} was to die by SIGKILL and ended with status {status}", self.last_output())
+
+    async def stop(self) -> None:
+        """Send SIGTERM, then SIGKILL if the process does not end in time."""
+        if self.status() is None:
+            self._process.terminate()
+            try:
+                await self.ended()
+            except DemoFailed:
+                self._process.kill()
+                await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for the end and return the exit status. Raises DemoFailed after 10 seconds."""
+        clock = SystemClock()
+        give_up = clock.mono() + GRACE_MS
+        while (status := self.status()) is None:
+            if clock.mono() > give_up:
+                raise DemoFailed(f"{self.name} (pid {self.pid}) does not end", self.last_output())
+            await asyncio.sleep(POLL_S)
+        return status
+
+    async def first_line(self) -> str:
+        """Wait for the first line of output, which says that the process is ready, and return it."""
+        clock = SystemClock()
+        give_up = clock.mono() + READY_MS
+        while "\n" not in (text := self.log.read_text(encoding="utf-8")):
+            self.check()
+            if clock.mono() > give_up:
+                raise DemoFailed(f"{self.name} (pid {self.pid}) does not get ready", self.last_output())
+            await asyncio.sleep(POLL_S)
+        return text.partition("\n")[0]
+
+    def last_output(self) -> str:
+        """Return the last eight lines of output."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
+
+
+class DemoFolder(NamedTuple):
+    """The folder and the store of a demo."""
+
+    path: Path
+    store: str  # URL to open; processes read it from their environment because it may hold a password
+    shown: str  # the same URL without a password
+    keep: bool  # False: the folder is deleted after a demo that ends well
+
+
+class Processes:
+    """All processes of one demo; their logs are in its folder."""
+
+    def __init__(self, folder: DemoFolder, state: DemoState, scenario: str = SCENARIO) -> None:
+        self.folder = folder.path
+        self._keep = folder.keep
+        self.store_url = folder.shown
+        self._store = {STORE: folder.store, SERVICE: ""}  # ignore a service that the user's environment names
+        self.record = folder.path / "market.jsonl"
+        self.workers: list[ChildProcess] = []
+        self._state = state
+        self._scenario = scenario
+        self._market: ChildProcess | None = None
+        self._started = 0
+
+    def open_market(self) -> None:
+        """Start the market on its former port, because the purchase holds its address."""
+        command = [sys.executable, "-m", f"{PACKAGE}.market", "--record", f"{self.record}"]
+        command += ["--scenario", self._scenario, "--port", f"{self._state.market_port}"]
+        self._market = ChildProcess("the market", command, self.folder / "market.log", _environment())
+
+    async def market(self) -> str:
+        """Return the URL of the market once it accepts requests."""
+        assert self._market is not None
+        url: str = json.loads(await self._market.first_line())["url"]
+        self._state.market_port = urlsplit(url).port or 0
+        return url
+
+    def start_worker(self, inbox: str) -> ChildProcess:
+        """Start a worker process that polls this inbox."""
+        self._started += 1
+        name = f"w-{self._started}"
+        command = [*program(), "worker", f"{PACKAGE}.workflow", "--name", name, *SHORT]
+        env = _environment(NEGOTIATION_INBOX=inbox, **self._store)
+        worker = ChildProcess(name, command, self.folder / f"{name}.log", env)
+        self.workers.append(worker)
+        return worker
+
+    def holder(self, owner: str) -> ChildProcess | None:
+        """Return the process of a worker id."""
+        return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
+
+    def name_of(self, owner: str) -> str:
+        """Return the demo's name of a worker id."""
+        worker = self.holder(owner)
+        return worker.name if worker else owner
+
+    async def kill(self, worker: ChildProcess) -> None:
+        """Kill a worker with SIGKILL and forget it."""
+        self.workers.remove(worker)
+        await worker.kill()
+
+    async def stop_workers(self) -> None:
+        """Stop every worker with SIGTERM; each gives back the runs it holds."""
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        self.workers.clear()
+
+    def check(self, inbox: str) -> list[str]:
+        """Start a worker for each that lost its lease on a slow machine, and return the names of the lost ones.
+
+        Raises DemoFailed if another process has ended by itself.
+        """
+        silent = [worker for worker in self.workers if worker.status() == REPLACED]
+        for worker in silent:
+            self.workers.remove(worker)
+            self.start_worker(inbox)
+        for child in [*self.workers, *([self._market] if self._market else [])]:
+            child.check()
+        return [worker.name for worker in silent]
+
+    async def run_command(self, *arguments: str) -> tuple[int, str]:
+        """Run an `outlast` command in a new process; return its exit status and output."""
+        process = await asyncio.create_subprocess_exec(
+            *program(), *arguments, env={**os.environ, **self._store},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode(errors="replace").strip()
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the words of such a command as an approver types it in any folder."""
+        return [*program(), "--store", self.store_url, *arguments]
+
+    def kept(self, *, well: bool) -> bool:
+        """True if the folder outlives the demo. `well`: the demo ended as expected."""
+        return self._keep or not well
+
+    async def close(self) -> None:
+        """Stop every process, the market included."""
+        await asyncio.gather(*(child.stop() for child in [*self.workers, *([self._market] if self._market else [])]))
+
+
+def program() -> Sequence[str]:
+    """Return the words that start `outlast` from any folder, with or without an active virtual environment."""
+    mine = Path(sys.executable).with_name("outlast")
+    return [f"{mine}"] if mine.exists() else [sys.executable, "-m", "outlast"]
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """Return an environment in which a process can import this package."""
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else f"{ROOT}", **more}
