@@ -37,7 +37,7 @@ async def a_commit_lands_whole(s: Subject) -> None:
     """Every row of a commit that is done is there for everybody, exactly as it was written."""
     a, b = await two(s)
     answer = await a.commit(start(run_row()))
-    assert answer.mail == 0
+    assert answer.inbox_seq == 0
     assert answer.now.real == s.clock.time
     assert await b.load(RUN, ("acme", "run-1")) == run_row()
     assert await b.rows(EVENT, ("acme", "run-1")) == (event_row(),)
@@ -213,7 +213,7 @@ async def a_broken_chain_is_nobody_elses(s: Subject) -> None:
     theirs = a.submit(put_run(other, node="next"), chain=Chain())
     assert isinstance(await outcome(bad), Stale)
     await refused_for("chain", after)
-    assert (await note).mail == 1
+    assert (await note).inbox_seq == 1
     await theirs
     assert len(await notes(b)) == 1
     assert (await the_run(b, "run-2")).node == "next"
@@ -230,9 +230,9 @@ async def later_commits_see_earlier_ones_of_their_batch(s: Subject) -> None:
         a.submit(record(effect, mine), chain=chain, linger=True),
         a.submit(put_run(mine, node="next"), chain=chain),
     )
-    assert answers[3].mail == 1
+    assert answers[3].inbox_seq == 1
     after = await the_run(b)
-    assert (after.node, after.mail, after.version) == ("next", 1, mine.version + 1)
+    assert (after.node, after.inbox_seq, after.version) == ("next", 1, mine.version + 1)
     found = await b.load(EFFECT, effect[:4])
     assert isinstance(found, Effect)
     assert found.version == 2

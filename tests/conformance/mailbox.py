@@ -34,21 +34,21 @@ async def notes_are_numbered_and_stamped_by_the_store(s: Subject) -> None:
     """Notes get the numbers 1, 2, … and the store's business time, whatever their writer says."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    assert (await a.commit(post(note_row(payload=b"1")))).mail == 1
+    assert (await a.commit(post(note_row(payload=b"1")))).inbox_seq == 1
     s.clock.time += 5
-    assert (await b.commit(post(note_row(payload=b"2")._replace(n=77, at=77)))).mail == 2
+    assert (await b.commit(post(note_row(payload=b"2")._replace(n=77, at=77)))).inbox_seq == 2
     found = await notes(a)
     assert [(note.n, note.at, note.payload) for note in found] == [(1, T0, b"1"), (2, T0 + 5, b"2")]
 
 
 async def posting_spends_no_version(s: Subject) -> None:
-    """A note changes `mail` and, if nobody owns the run, `due_at`; nothing else, so no holder is refused for it."""
+    """A note changes `inbox_seq` and, if nobody owns the run, `due_at`; nothing else, so no holder is refused for it."""
     a, b = await two(s)
     mine = await held(a)
     await b.commit(post(note_row()))
-    assert await the_run(a) == mine._replace(mail=1)
+    assert await the_run(a) == mine._replace(inbox_seq=1)
     await a.commit(put_run(mine, node="next"))
-    assert (await the_run(b)).mail == 1, "a holder's write never sets mail"
+    assert (await the_run(b)).inbox_seq == 1, "a holder's write never sets mail"
 
 
 async def a_note_makes_a_sleeping_run_due(s: Subject) -> None:
@@ -93,8 +93,8 @@ async def a_commit_that_names_the_mail_is_refused_once_it_moved(s: Subject) -> N
     mine = await held(a)
     await b.commit(post(note_row()))
     for last in (parked(mine), ended(mine)):
-        await refused_for("mail", a.commit(Commit((Put(RUN, last, mine.version),), fence(mine, mail=0))))
-    await a.commit(Commit((Put(RUN, parked(mine), mine.version),), fence(mine, mail=1)))
+        await refused_for("inbox_seq", a.commit(Commit((Put(RUN, last, mine.version),), fence(mine, inbox_seq=0))))
+    await a.commit(Commit((Put(RUN, parked(mine), mine.version),), fence(mine, inbox_seq=1)))
     assert (await the_run(b)).owner == ""
 
 
@@ -103,10 +103,10 @@ async def every_answer_carries_the_mail(s: Subject) -> None:
     a, b = await two(s)
     mine = await held(a)
     await b.commit(post(note_row()))
-    assert (await a.commit(put_run(mine))).mail == 1
+    assert (await a.commit(put_run(mine))).inbox_seq == 1
     await b.commit(post(note_row()))
     fenced = Commit(puts(approval_row()), fence(moved(mine)))
-    assert (await a.commit(fenced)).mail == 2
+    assert (await a.commit(fenced)).inbox_seq == 2
 
 
 async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
@@ -114,7 +114,7 @@ async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
     a, b = await two(s)
     for i in range(30):
         mine = await held(a, f"run-{i}")
-        park = Commit((Put(RUN, parked(mine), mine.version),), fence(mine, mail=0))
+        park = Commit((Put(RUN, parked(mine), mine.version),), fence(mine, inbox_seq=0))
         submits = [(a, park), (b, post(note_row(mine.run)))]
         answers = []
         if i < 4:  # both orders for certain, then whichever wins
@@ -124,22 +124,22 @@ async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
             futures = [store.submit(commit) for store, commit in (submits if i % 2 else reversed(submits))]
             answers = await asyncio.gather(*map(outcome, futures))
         row = await the_run(a, mine.run)
-        assert row.mail == 1
+        assert row.inbox_seq == 1
         if row.owner:
-            assert any(isinstance(answer, Stale) and answer.reason == "mail" for answer in answers)
+            assert any(isinstance(answer, Stale) and answer.reason == "inbox_seq" for answer in answers)
         else:
             assert row.due_at is not None
 
 
 async def notes_of_two_writers_have_no_gap(s: Subject) -> None:
-    """However many post at once, the numbers are 1 … n and `mail` is n."""
+    """However many post at once, the numbers are 1 … n and `inbox_seq` is n."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     both = [store.commit(post(note_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
     answers = await asyncio.gather(*both)
-    assert sorted(answer.mail for answer in answers) == list(range(1, 81))
+    assert sorted(answer.inbox_seq for answer in answers) == list(range(1, 81))
     assert [note.n for note in await notes(b)] == list(range(1, 81))
-    assert (await the_run(a)).mail == 80
+    assert (await the_run(a)).inbox_seq == 80
 
 
 async def a_decision_and_its_note_are_one(s: Subject) -> None:

@@ -79,7 +79,7 @@ async def two(subject: Subject) -> tuple[Store, Store]:
 def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
     """A run that is queued and due."""
     row = Run(
-        tenant=tenant, run=run, version=1, epoch=0, owner="", mail=0, due_at=T0, lane=LANE, queue="",
+        tenant=tenant, run=run, version=1, epoch=0, owner="", inbox_seq=0, due_at=T0, lane=LANE, queue="",
         status=RunStatus.QUEUED, workflow="auction", node="plan", label="", visit=1, entered_at=T0, seq=1, head="",
         attention="", waiting_for="", clocks="", visits="", deaths=0, slots="", ceiling_at=0, created_at=T0, ended_at=0,
         requested_by="local:ann", correlation_id="", trace_id="",
@@ -186,9 +186,9 @@ def ended(run: Run) -> Run:
     )
 
 
-def fence(run: Run, mail: int | None = None, mapping: int | None = None) -> Fence:
+def fence(run: Run, inbox_seq: int | None = None, mapping: int | None = None) -> Fence:
     """The claim of a run as it stands in this row."""
-    return Fence(run.tenant, run.run, run.epoch, run.visit, mail, mapping)
+    return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
 
 
 def intend(effect: Effect, run: Run) -> Commit:

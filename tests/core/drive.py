@@ -73,18 +73,22 @@ class Drive:
         return self.claim(closed={self.run.owner: 0})
 
     def give(self, verb: str) -> "Drive":
-        now, mail = at(self.t), self.run.mail
+        now, inbox_seq = at(self.t), self.run.inbox_seq
         if verb in ("park", "retry", "quiet"):
-            commit = verbs.park(self.run, verb, mail=mail, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
+            commit = verbs.park(
+                self.run, verb, inbox_seq=inbox_seq, waiting=WAITING, clocks=(), now=now, mapping=MAPPING
+            )
         elif verb == "flag":
-            commit = attention.flag(self.run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
+            commit = attention.flag(
+                self.run, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=now, mapping=MAPPING
+            )
         elif verb == "queue":
             commit = admission.queue(self.run, (), now=now, mapping=MAPPING)
         elif verb == "requeue":
             commit = verbs.requeue(self.run, now=now, closed={self.run.owner: 1})
         else:
             assert verb == "hand_back"
-            commit = verbs.hand_back(self.run, mail=mail, now=now, mapping=MAPPING, why="drained")
+            commit = verbs.hand_back(self.run, inbox_seq=inbox_seq, now=now, mapping=MAPPING, why="drained")
         return self.speak(commit)
 
     def admit(self) -> "Drive":
@@ -106,7 +110,7 @@ class Drive:
     def finish(self, outcome: RunStatus) -> "Drive":
         approvals = [row for row in self.rows if isinstance(row, Approval)]
         commit = verbs.finish(
-            self.run, outcome, mail=self.run.mail, state=b"{}", result=None, reason="", standing=(),
+            self.run, outcome, inbox_seq=self.run.inbox_seq, state=b"{}", result=None, reason="", standing=(),
             approvals=approvals, slots=(), now=at(self.t),
         )  # fmt: skip
         return self.speak(commit)
@@ -138,7 +142,9 @@ class Drive:
         approvals = [row for row in self.rows if isinstance(row, Approval)]
         ending = compensation.Ending(RunStatus.CANCELLED, "enough", "p")
         return self.speak(
-            compensation.compensate(self.run, ending, effects, mail=self.run.mail, approvals=approvals, now=at(self.t))
+            compensation.compensate(
+                self.run, ending, effects, inbox_seq=self.run.inbox_seq, approvals=approvals, now=at(self.t)
+            )
         )
 
     @property
@@ -194,7 +200,7 @@ class Drive:
             asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
             decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
         )  # fmt: skip
-        return self.speak(people.ask(row, fence=moves.fence(self.run, mail=self.run.mail)))
+        return self.speak(people.ask(row, fence=moves.fence(self.run, inbox_seq=self.run.inbox_seq)))
 
     def decide(self, verb: Literal["approve", "reject", "again"], by: str = "p") -> "Drive":
         commit = people.decide(

@@ -32,7 +32,7 @@ PLANTED_RUNS: list[tuple[Run, dict[str, Any]]] = [
     (HELD, {"status": RunStatus.WAITING}),
     (HELD, {"owner": "", "due_at": None}),
     *((RUN_ROW, {name: below}) for name, below in
-      {"version": 0, "seq": 0, "visit": 0, "mail": -1, "epoch": -1}.items()),
+      {"version": 0, "seq": 0, "visit": 0, "inbox_seq": -1, "epoch": -1}.items()),
 ]  # fmt: skip
 PLANTED_EFFECTS: list[tuple[Effect, dict[str, Any]]] = [
     (EFFECT_ROW, {"settled_at": 9}),  # open, yet settled

@@ -84,7 +84,7 @@ def shared_effect(drive: Drive) -> Effect:
 
 def waits_and_approvals() -> None:
     drive = running().post().declare()
-    drive.speak(ledger.bind(drive.run, drive.wait, (1,), mail=1, complete=True))
+    drive.speak(ledger.bind(drive.run, drive.wait, (1,), inbox_seq=1, complete=True))
     asked().decide("reject")
     asked().decide("again")
     asked().decide("approve").intend(approved=True).settle("record")
@@ -99,7 +99,7 @@ def waits_and_approvals() -> None:
     drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
     drive = asked()
     drive.t = drive.approval.within_until
-    drive.speak(people.expire(drive.approval, at(drive.t), fence=moves.fence(drive.run, mail=0)))
+    drive.speak(people.expire(drive.approval, at(drive.t), fence=moves.fence(drive.run, inbox_seq=0)))
 
 
 def restores() -> None:

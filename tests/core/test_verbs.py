@@ -70,19 +70,19 @@ def test_a_give_back_raises_the_epoch_and_names_the_mail(verb: str) -> None:
     after = moved(commit)
     assert after.epoch == before.epoch + 1 and after.owner in ("", ENDED)
     assert commit.fence is not None and commit.fence[:4] == (before.tenant, before.run, before.epoch, before.visit)
-    assert commit.fence.mail == before.mail
-    assert after.mail == before.mail, "a holder's write never sets the mail"
+    assert commit.fence.inbox_seq == before.inbox_seq
+    assert after.inbox_seq == before.inbox_seq, "a holder's write never sets the mail"
     drive.post()
-    assert land(drive.rows, commit, drive.t).refused == "mail"
+    assert land(drive.rows, commit, drive.t).refused == "inbox_seq"
 
 
 def give(drive: Drive, verb: str) -> "verbs.Commit":
-    run, now, mail = drive.run, at(drive.t), drive.run.mail
+    run, now, inbox_seq = drive.run, at(drive.t), drive.run.inbox_seq
     if verb in ENDS:
         return verbs.finish(
             run,
             ENDS[verb],
-            mail=mail,
+            inbox_seq=inbox_seq,
             state=b"{}",
             result=None,
             reason="",
@@ -92,12 +92,12 @@ def give(drive: Drive, verb: str) -> "verbs.Commit":
             now=now,
         )
     if verb == "flag":
-        return attention.flag(run, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=now, mapping=MAPPING)
+        return attention.flag(run, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=now, mapping=MAPPING)
     if verb == "queue":
         return admission.queue(run, (), now=now, mapping=MAPPING)
     if verb == "hand_back":
-        return verbs.hand_back(run, mail=mail, now=now, mapping=MAPPING, why="")
-    return verbs.park(run, verb, mail=mail, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
+        return verbs.hand_back(run, inbox_seq=inbox_seq, now=now, mapping=MAPPING, why="")
+    return verbs.park(run, verb, inbox_seq=inbox_seq, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
 
 
 @pytest.mark.req("RUN-3", "FAIL-6")
@@ -108,7 +108,7 @@ def test_a_replaced_holder_writes_nothing() -> None:
     late = [
         verbs.advance(old, node="b", label="", state=b"{}", now=at(1), budget_ms=9),
         ledger.intend(old, INTENT, None, ordinal=1, now=at(1)),
-        verbs.hand_back(old, mail=None, now=at(1), mapping=MAPPING, why=""),
+        verbs.hand_back(old, inbox_seq=None, now=at(1), mapping=MAPPING, why=""),
     ]
     assert [land(drive.rows, commit, 1).refused for commit in late] == ["epoch"] * 3
 
@@ -130,10 +130,10 @@ def test_an_ended_run_takes_no_note() -> None:
 
 def test_no_verb_but_a_post_and_the_store_touches_mail() -> None:
     drive = Drive().start().claim().post()
-    stale = drive.run._replace(mail=0)
+    stale = drive.run._replace(inbox_seq=0)
     commit = verbs.advance(stale, node="b", label="", state=b"{}", now=at(1), budget_ms=9)
     drive.speak(commit)
-    assert drive.run.mail == 1
+    assert drive.run.inbox_seq == 1
 
 
 def test_end_withdraws_what_was_asked() -> None:

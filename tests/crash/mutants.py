@@ -75,7 +75,7 @@ def call_first() -> None:
             return await land(self, commit)
         late[id(self)] = commit
         self._apply(commit)
-        return Done(self.mail_known, self.now)
+        return Done(self.inbox_known, self.now)
 
     def submitted(self: RunSession, commit: Commit) -> None:
         if id(self) in late:

@@ -397,7 +397,7 @@ async def test_fail_5_an_approval_arrives_after_expiry(world: World) -> None:
 async def test_two_people_approve_and_the_second_wakes_the_run(world: World) -> None:
     s = await scene(world, quorum=2, not_requester=True)
     await s.settled(s.as_("ana").approve(s.id, reason="fine"))
-    assert (s.row.status.value, world.status(), world.run().mail) == ("pending", "waiting", 0)
+    assert (s.row.status.value, world.status(), world.run().inbox_seq) == ("pending", "waiting", 0)
     await s.settled(s.as_("ben").approve(s.id, reason="me too"))
     assert world.outcome()["said"] == ["did order/a/100", "ana", "ben"]
     assert [(v["by"], v["reason"]) for v in people.votes_of(s.row)] == [("ana", "fine"), ("ben", "me too")]

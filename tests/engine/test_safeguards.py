@@ -154,7 +154,7 @@ async def test_without_the_mail_check_a_run_sleeps_with_unread_mail(
     """A note posted after the walk read its mailbox, before it parked, is never looked at."""
     if not guarded:
         plain = batch.Batch._fence
-        monkeypatch.setattr(batch.Batch, "_fence", lambda self, fence: plain(self, fence._replace(mail=None)))
+        monkeypatch.setattr(batch.Batch, "_fence", lambda self, fence: plain(self, fence._replace(inbox_seq=None)))
 
     async def body(ctx: Ctx) -> None:
         await ctx.receive("go", Go)
@@ -345,10 +345,10 @@ async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
     if not guarded:
         plain = waits.moves.bind
 
-        def blind(run: Any, wait: Any, notes: Any, *, mail: int, complete: bool) -> Commit:
-            commit = plain(run, wait, notes, mail=mail, complete=complete)
+        def blind(run: Any, wait: Any, notes: Any, *, inbox_seq: int, complete: bool) -> Commit:
+            commit = plain(run, wait, notes, inbox_seq=inbox_seq, complete=complete)
             assert commit.fence is not None
-            return commit._replace(fence=commit.fence._replace(mail=None))
+            return commit._replace(fence=commit.fence._replace(inbox_seq=None))
 
         monkeypatch.setattr(waits.moves, "bind", blind)
 

@@ -95,9 +95,9 @@ class Dice:
     def fence(self, row: Run) -> Fence | None:
         if self.random.random() < 0.5:
             return None
-        mail = None if self.random.random() < 0.5 else row.mail - (self.random.random() < 0.1)
+        inbox_seq = None if self.random.random() < 0.5 else row.inbox_seq - (self.random.random() < 0.1)
         mapping = None if self.random.random() < 0.9 else self.random.randrange(2)
-        return Fence(TENANT, row.run, row.epoch + (self.random.random() < 0.1), row.visit, mail, mapping)
+        return Fence(TENANT, row.run, row.epoch + (self.random.random() < 0.1), row.visit, inbox_seq, mapping)
 
     def expects(self, row: Run) -> tuple[Expect, ...]:
         if self.random.random() < 0.8:

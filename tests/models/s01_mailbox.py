@@ -68,9 +68,9 @@ class TakesAll(Batch):
 
     def _post(self, write: Post, mine: Mine) -> None:
         run, stored = self._living(write.note[:2], mine)
-        note = write.note._replace(n=run.mail + 1)
+        note = write.note._replace(n=run.inbox_seq + 1)
         mine[NOTE.name, note[:3]] = _Left(NOTE, note, 0)
-        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(mail=note.n, due_at=self._due_by_now(run)), stored)
+        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(inbox_seq=note.n, due_at=self._due_by_now(run)), stored)
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,15 @@ class Mailbox:
         run = run_of(s.rows)
         if s.err:
             return s.err
-        if run.owner == "" and (run.due_at is None or run.due_at > NOW.real) and s.read < run.mail:
-            return f"asleep with mail: {run.mail} notes, the walk had read {s.read}"
-        if run.owner == ENDED and s.read < run.mail:
+        if run.owner == "" and (run.due_at is None or run.due_at > NOW.real) and s.read < run.inbox_seq:
+            return f"asleep with mail: {run.inbox_seq} notes, the walk had read {s.read}"
+        if run.owner == ENDED and s.read < run.inbox_seq:
             return "ended with a note accepted and never looked at"
         return ""
 
     def good(self, s: S) -> bool:
         run = run_of(s.rows)
-        return run.owner in ("", ENDED) and s.read >= run.mail
+        return run.owner in ("", ENDED) and s.read >= run.inbox_seq
 
     def step(self, s: S) -> Iterator[tuple[str, S]]:
         if s.left:
@@ -133,12 +133,12 @@ class Mailbox:
         if run.epoch != w.view.epoch:
             yield f"w{i + 1} has lost the run", self._next(s, i, W(), s.rows, "")
             return
-        pc = "walk" if self.order == "one snapshot" else "mail"
-        w = w._replace(pc=pc, view=run, snap=run.mail, named=run.mail)
-        yield f"w{i + 1} begins a walk, {run.mail} notes", self._next(s, i, w, s.rows, "")
+        pc = "walk" if self.order == "one snapshot" else "inbox_seq"
+        w = w._replace(pc=pc, view=run, snap=run.inbox_seq, named=run.inbox_seq)
+        yield f"w{i + 1} begins a walk, {run.inbox_seq} notes", self._next(s, i, w, s.rows, "")
 
     def _mail(self, s: S, i: int) -> Iterator[tuple[str, S]]:
-        w = s.w[i]._replace(pc="walk", named=run_of(s.rows).mail)
+        w = s.w[i]._replace(pc="walk", named=run_of(s.rows).inbox_seq)
         yield f"w{i + 1} reads mail = {w.named}", self._next(s, i, w, s.rows, "")
 
     def _walk(self, s: S, i: int) -> Iterator[tuple[str, S]]:
@@ -148,7 +148,7 @@ class Mailbox:
         if find(s.rows, MEMO, "r", w.view.visit, "m") is None:
             memo = Memo(TENANT, "r", w.view.visit, "m", "look", "d", b"1", "", 1)
             left = land(s.rows, ledger.remember(w.view, memo), 1, self.judge)
-            named = left.mail if self.seen == "last answer" and not left.refused else w.named
+            named = left.inbox_seq if self.seen == "last answer" and not left.refused else w.named
             after = w._replace(pc="give", named=named) if not left.refused else W()
             yield (
                 f"w{i + 1} remembers a value ({left.refused or 'landed'})",
@@ -166,7 +166,7 @@ class Mailbox:
             label = f"w{i + 1}: {kind} naming {w.named} ({left.refused or 'landed'})"
             if not left.refused:
                 yield label, self._next(s, i, W(), left.rows, left.broke, read=w.snap)
-            elif left.refused == "mail":
+            elif left.refused == "inbox_seq":
                 yield label, self._next(s, i, w._replace(pc="load"), s.rows, "")
             else:
                 healthy = w.view.epoch == run_of(s.rows).epoch
@@ -174,17 +174,17 @@ class Mailbox:
                 yield label, self._next(s, i, W(), s.rows, "", err=err)
 
 
-def give(kind: str, view: Run, mail: int) -> Commit:
+def give(kind: str, view: Run, inbox_seq: int) -> Commit:
     """The verb that gives the run back so."""
     if kind == "park":
         waiting = [WaitingFor("signal", "n")]
-        return verbs.park(view, "park", mail=mail, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING)
+        return verbs.park(view, "park", inbox_seq=inbox_seq, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING)
     if kind == "flag":
-        return attention.flag(view, [Attention(Reason.EXCEPTION, 1)], mail=mail, now=NOW, mapping=MAPPING)
+        return attention.flag(view, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=NOW, mapping=MAPPING)
     if kind == "hand_back":  # due at once, so it need not name the mail
-        return verbs.hand_back(view, mail=None, now=NOW, mapping=MAPPING, why="drained")
+        return verbs.hand_back(view, inbox_seq=None, now=NOW, mapping=MAPPING, why="drained")
     return verbs.finish(
-        view, RunStatus.COMPLETED, mail=mail, state=b"{}", result=None, reason="", standing=(), approvals=(), slots=(),
+        view, RunStatus.COMPLETED, inbox_seq=inbox_seq, state=b"{}", result=None, reason="", standing=(), approvals=(), slots=(),
         now=NOW,
     )  # fmt: skip
 
@@ -195,8 +195,8 @@ VARIANTS = (
     Variant("park does not name the mail", Mailbox(names=("finish", "flag")), "asleep with mail"),
     Variant("flag does not name the mail", Mailbox(names=("park", "finish")), "asleep with mail"),
     Variant("finish does not name the mail", Mailbox(names=("park", "flag")), "ended with a note accepted"),
-    Variant("mail as the last answer carried it, not as the walk read it", Mailbox(seen="last answer"), "mail"),
-    Variant("the notes are read before the mail", Mailbox(order="notes then mail"), "mail"),
+    Variant("mail as the last answer carried it, not as the walk read it", Mailbox(seen="last answer"), "inbox_seq"),
+    Variant("the notes are read before the mail", Mailbox(order="notes then mail"), "inbox_seq"),
     Variant("a post makes an owned run due", Mailbox(judge=AlwaysDue), "stolen from"),
     Variant("a post leaves due_at alone", Mailbox(judge=NeverDue), "asleep with mail"),
     Variant("a post spends a version", Mailbox(judge=Spends), "a version without an event"),

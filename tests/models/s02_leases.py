@@ -156,7 +156,7 @@ class Leases:
         if w.view is not None:
             yield f"w{i} walks it: nothing to give back", self._with(s, here, i, after)
             return
-        commit = verbs.hand_back(w.mine, mail=None, now=NOW, mapping=MAPPING, why="nobody walked it")
+        commit = verbs.hand_back(w.mine, inbox_seq=None, now=NOW, mapping=MAPPING, why="nobody walked it")
         left = land(s.rows, commit, 1)
         robbed = not left.refused and w.taken is not None and w.taken.epoch == run.epoch
         err = "a worker gave back the run it was about to walk" if robbed else ""
@@ -182,13 +182,15 @@ class Leases:
             yield self._speak(s, i, ledger.record(view, effect, b"1", now=NOW), w, "records")
         if s.parks and effect is None:
             waiting = [WaitingFor("signal", "n")]
-            commit = verbs.park(view, "park", mail=view.mail, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING)
+            commit = verbs.park(
+                view, "park", inbox_seq=view.inbox_seq, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING
+            )
             commit = commit if self.raises_epoch else _same_epoch(commit, view)
             then = w._replace(view=None, left=view)
             yield self._speak(s, i, commit, then, "parks, and a task of the walk lives on", parks=s.parks - 1)
         if effect is not None and effect.status is EffectStatus.DONE:
             commit = verbs.finish(
-                view, RunStatus.COMPLETED, mail=view.mail, state=b"{}", result=None, reason="", standing=(),
+                view, RunStatus.COMPLETED, inbox_seq=view.inbox_seq, state=b"{}", result=None, reason="", standing=(),
                 approvals=(), slots=(), now=NOW,
             )  # fmt: skip
             yield self._speak(s, i, commit, w._replace(view=None), "ends the run")

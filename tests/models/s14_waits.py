@@ -131,8 +131,8 @@ class Waits:
         mine = run_of(rows)
         for key in "ab":
             rows = self._declare(rows, mine, key, s.t)
-        after = self._with(s._replace(view=mine, snap=mine.mail), rows, "")
-        yield f"t={s.t}: a walk begins, {mine.mail} notes", after
+        after = self._with(s._replace(view=mine, snap=mine.inbox_seq), rows, "")
+        yield f"t={s.t}: a walk begins, {mine.inbox_seq} notes", after
 
     def _declare(self, rows: Rows, run: Run, key: str, t: int) -> Rows:
         """The first asking of a wait: D from the start, whenever it is asked for (the walk may be late)."""
@@ -172,7 +172,7 @@ class Waits:
         late = bool(wait.deadline) and s.t + fast >= wait.deadline
         if not free and not late:
             return
-        commit = ledger.bind(view, wait, free[:1] if free else None, mail=s.snap, complete=bool(free))
+        commit = ledger.bind(view, wait, free[:1] if free else None, inbox_seq=s.snap, complete=bool(free))
         commit = commit if self.bind_names_mail else nameless(commit)
         commit = whenless(commit) if fast else commit
         left = land(s.rows, commit, s.t)
@@ -180,7 +180,7 @@ class Waits:
         if left.refused:
             yield (
                 f"t={s.t}: {key} to {what} refused ({left.refused}); walks again",
-                s._replace(snap=run_of(s.rows).mail),
+                s._replace(snap=run_of(s.rows).inbox_seq),
             )
             return
         bound = f"[{free[0]}]" if free else ledger.DEADLINE
@@ -208,10 +208,12 @@ class Waits:
             return  # the walk binds it first
         clocks = [Armed("a", self._wait(s, "a").deadline)] if "a" in open_ else []
         waiting = [WaitingFor("signal", key) for key in open_]
-        commit = verbs.park(view, "park", mail=s.snap, waiting=waiting, clocks=clocks, now=at(s.t), mapping=MAPPING)
+        commit = verbs.park(
+            view, "park", inbox_seq=s.snap, waiting=waiting, clocks=clocks, now=at(s.t), mapping=MAPPING
+        )
         left = land(s.rows, commit, s.t)
         if left.refused:
-            yield f"t={s.t}: park refused ({left.refused}); walks again", s._replace(snap=run_of(s.rows).mail)
+            yield f"t={s.t}: park refused ({left.refused}); walks again", s._replace(snap=run_of(s.rows).inbox_seq)
         else:
             after = self._with(s, left.rows, left.broke)
             yield f"t={s.t}: park", after._replace(view=None, snap=0, memory=(UNBOUND, UNBOUND))

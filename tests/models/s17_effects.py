@@ -182,7 +182,7 @@ class Effects:
             yield self._intend(s, i, p)
         elif effect.status is EffectStatus.UNCERTAIN:
             reason = Attention(Reason.EFFECT_UNCERTAIN, 1, key="k", visit=1)
-            commit = attention.flag(p.view, [reason], mail=run_of(s.rows).mail, now=at(s.t), mapping=MAPPING)
+            commit = attention.flag(p.view, [reason], inbox_seq=run_of(s.rows).inbox_seq, now=at(s.t), mapping=MAPPING)
             yield self._speak(s, i, commit, P("gone"), f"{name} calls a person")
         elif effect.status is EffectStatus.INTENDED:
             yield from self._settle(s, i, p, effect)

@@ -193,7 +193,7 @@ class Approvals:
     def _walk(self, s: S, left: Landed) -> S:
         """A walk begins: the holder's copies are read anew."""
         mine = run_of(left.rows)
-        return _reread(self._with(s, left, view=mine, snap=mine.mail, pc="", rest=None))
+        return _reread(self._with(s, left, view=mine, snap=mine.inbox_seq, pc="", rest=None))
 
     def _speak(self, s: S, commit: Commit, what: str, **then: object) -> Iterator[tuple[str, S]]:
         """Land a commit of the holder; refused, it walks again with fresh copies."""
@@ -245,16 +245,18 @@ class Approvals:
     def _permitted(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         a = next((row for row in s.known if isinstance(row, Approval)), None)
         if a is None:
-            commit = people.ask(_question(s.t)._replace(quorum=self.quorum), fence=moves.fence(view, mail=s.snap))
+            commit = people.ask(_question(s.t)._replace(quorum=self.quorum), fence=moves.fence(view, inbox_seq=s.snap))
             yield from self._speak(s, commit if self.ask_names_mail else nameless(commit), "ask")
         elif a.status is ApprovalStatus.PENDING and s.t >= a.within_until:
-            commit = people.expire(a, at(s.t), fence=moves.fence(view, mail=s.snap))
+            commit = people.expire(a, at(s.t), fence=moves.fence(view, inbox_seq=s.snap))
             yield from self._speak(s, commit, "expire", over=True)
         elif a.status is ApprovalStatus.PENDING:
             waiting, clocks = [WaitingFor("approval", a.id)], [Armed(a.id, a.within_until)]
             yield from self._speak(
                 s,
-                verbs.park(view, "park", mail=s.snap, waiting=waiting, clocks=clocks, now=at(s.t), mapping=MAPPING),
+                verbs.park(
+                    view, "park", inbox_seq=s.snap, waiting=waiting, clocks=clocks, now=at(s.t), mapping=MAPPING
+                ),
                 "park",
             )
         elif a.status is ApprovalStatus.APPROVED and not a.consumed_by and s.t < a.valid_until:
@@ -304,7 +306,7 @@ class Approvals:
     def _finish(self, s: S, view: Run, outcome: RunStatus) -> Iterator[tuple[str, S]]:
         approvals = [row for row in s.known if isinstance(row, Approval)] if self.end_withdraws else []
         commit = verbs.finish(
-            view, outcome, mail=s.snap, state=b"{}", result=None, reason="", standing=(), approvals=approvals, slots=(),
+            view, outcome, inbox_seq=s.snap, state=b"{}", result=None, reason="", standing=(), approvals=approvals, slots=(),
             now=at(s.t),
         )  # fmt: skip
         yield from self._speak(s, commit, f"the run ends {outcome}")

@@ -30,7 +30,7 @@ class Landed(NamedTuple):
 
     rows: Rows
     refused: str
-    mail: int
+    inbox_seq: int
     broke: str
 
 
@@ -73,7 +73,7 @@ def land(rows: Rows, commit: Commit, t: int, judge: type[Batch] = Batch) -> Land
         done = batch.land(commit)
     except Stale as stale:
         return Landed(rows, "ended" if isinstance(stale, Ended) else stale.reason, 0, "")
-    return Landed(merged(found, batch), "", done.mail, broken(rows, batch))
+    return Landed(merged(found, batch), "", done.inbox_seq, broken(rows, batch))
 
 
 def merged(found: dict[tuple[str, Key], Row], batch: Batch) -> Rows:
@@ -97,7 +97,7 @@ def broken(rows: Rows, batch: Batch) -> str:
         if isinstance(before, Run) and (wrong := _moved(before, after)):
             return wrong
         posted = sum(1 for note in batch.changes[NOTE.name] if note[:2] == key)
-        if after.mail != (before.mail if isinstance(before, Run) else 0) + posted:
+        if after.inbox_seq != (before.inbox_seq if isinstance(before, Run) else 0) + posted:
             return "mail does not count the notes"
     for key, left in batch.changes["effect"].items():
         old = next((row for row in rows if type(row) is Effect and row[:4] == key), None)
@@ -117,7 +117,7 @@ def _stands(old: Effect, after: Row) -> bool:
 def _moved(before: Run, after: Run) -> str:
     if before.owner == ENDED:
         return "a terminal run was written again"
-    if after.epoch < before.epoch or after.version < before.version or after.mail < before.mail:
+    if after.epoch < before.epoch or after.version < before.version or after.inbox_seq < before.inbox_seq:
         return "a counter fell"
     if before.owner != after.owner and after.epoch != before.epoch + 1:
         return "the owner changed and the epoch did not rise"
@@ -161,7 +161,7 @@ def seen_by(view: Run | None, run: Run) -> Run | None:
     if view.epoch == run.epoch:
         return renumbered(view)._replace(version=NEW if view.version == run.version else OLD)
     return renumbered(view)._replace(
-        version=OLD, epoch=OLD, status=RunStatus.RUNNING, owner="gone", due_at=SLICE_END, waiting_for="", mail=0
+        version=OLD, epoch=OLD, status=RunStatus.RUNNING, owner="gone", due_at=SLICE_END, waiting_for="", inbox_seq=0
     )
 
 
@@ -191,7 +191,7 @@ def unfenced(commit: Commit) -> Commit:
 def nameless(commit: Commit) -> Commit:
     """The commit without the mail it names."""
     assert commit.fence is not None
-    return commit._replace(fence=commit.fence._replace(mail=None))
+    return commit._replace(fence=commit.fence._replace(inbox_seq=None))
 
 
 def whenless(commit: Commit) -> Commit:

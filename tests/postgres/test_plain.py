@@ -98,9 +98,9 @@ def test_a_note_that_another_process_has_left_is_kept(url: str) -> None:
         async with opened(url, url) as (mine, other):
             row = await taken(mine)
             await other.commit(make.post(make.note_row()))
-            assert (await mine.commit(advance(row))).mail == 1
+            assert (await mine.commit(advance(row))).inbox_seq == 1
             found = await make.the_run(other)
-            assert (found.mail, found.label) == (1, "on")
+            assert (found.inbox_seq, found.label) == (1, "on")
 
     asyncio.run(live())
 
@@ -183,7 +183,7 @@ async def a_note_is_kept(url: str) -> bool:
         row = await taken(mine)
         await other.commit(make.post(make.note_row()))
         await mine.commit(advance(row))
-        return (await make.the_run(other)).mail == 1
+        return (await make.the_run(other)).inbox_seq == 1
 
 
 async def one_that_was_replaced_is_refused(url: str) -> bool:

@@ -21,7 +21,7 @@ from outlast.runtime.seen import Seen
 T = 1_767_225_600_000
 NOW = Instant(T, T, 0)
 RUN = Run(
-    tenant="t", run="r1", version=3, epoch=1, owner="", mail=0, due_at=None, lane="refund@1", queue="",
+    tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="refund@1", queue="",
     status=RunStatus.WAITING, workflow="refund", node="pay", label="", visit=2, entered_at=T - HOUR, seq=3, head="",
     attention="", waiting_for="", clocks="", visits='{"look": 1, "pay": 1}', deaths=0, slots="", ceiling_at=0,
     created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",

@@ -64,7 +64,7 @@ def call_first() -> None:
 
 
 def _as_if(self: RunSession) -> Done:
-    return Done(self.mail_known, self.now)
+    return Done(self.inbox_known, self.now)
 
 
 @mutant

@@ -111,7 +111,7 @@ class Watch:
         if old.owner == ENDED:
             self.wrong("I10", f"{new.run} has ended and was written")
         if new.version == old.version:
-            if old._replace(mail=new.mail, due_at=new.due_at) != new or new.mail < old.mail:
+            if old._replace(inbox_seq=new.inbox_seq, due_at=new.due_at) != new or new.inbox_seq < old.inbox_seq:
                 self.wrong("I9", f"{new.run} changed without a version")
             return
         self.ground.say("%s: %s -> %s v%d epoch %d owner %s due %s", new.run, old.status.value, new.status.value,

@@ -127,7 +127,7 @@ def test_the_hot_path_reads_nothing(tmp_path: Path) -> None:
                 store.submit(record(effect, mine), chain=chain, linger=True)
                 after = moved(mine, visit=mine.visit + 1, seq=mine.seq + 1)
                 writes = (Put(RUN, after, mine.version), Put(EVENT, event_row(seq=after.seq), 0))
-                await store.commit(Commit(writes, fence(mine, mail=0)), chain=chain)
+                await store.commit(Commit(writes, fence(mine, inbox_seq=0)), chain=chain)
                 mine = after
             store._session.db.set_trace_callback(None)
             return statements

@@ -101,13 +101,13 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
             answers = await asyncio.gather(outcome(note), outcome(move))
             row = await the_run(store)
             if fault is lost_after:
-                assert [getattr(answer, "mail", None) for answer in answers] == [1, 1]
-                assert (row.mail, row.node, chain.broken) == (1, "x", False)
+                assert [getattr(answer, "inbox_seq", None) for answer in answers] == [1, 1]
+                assert (row.inbox_seq, row.node, chain.broken) == (1, "x", False)
             else:
                 assert all(isinstance(answer, Unavailable) and answer.landed is False for answer in answers), answers
                 assert (row, chain.broken) == (run_row(), True)
             await store.commit(put_run(row, node="y"))
-            assert (await store.commit(post(note_row()))).mail == row.mail + 1
+            assert (await store.commit(post(note_row()))).inbox_seq == row.inbox_seq + 1
 
     asyncio.run(meet())
 

@@ -74,7 +74,7 @@ async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Ru
     writes = (Put(RUN, after, mine.version), Put(EVENT, event_row(seq=after.seq), 0))
     await store.commit(Commit(writes, guard, label=f"run-1 advance {mine.seq}"), chain=chain)
     tell(f"advance {mine.seq}")
-    tell(f"note {(await note).mail}")
+    tell(f"note {(await note).inbox_seq}")
     return after
 
 
@@ -102,7 +102,7 @@ async def audit(path: Path, acknowledged: list[str]) -> int:
             assert not events
             return 0
         assert [row[2] for row in events] == list(range(1, rows.run.seq + 1))
-        assert [note.n for note in rows.notes] == list(range(1, rows.run.mail + 1))
+        assert [note.n for note in rows.notes] == list(range(1, rows.run.inbox_seq + 1))
         effects = {effect.key: effect for effect in rows.effects}
         for told in acknowledged:
             verb, _, number = told.partition(" ")
@@ -110,7 +110,7 @@ async def audit(path: Path, acknowledged: list[str]) -> int:
             assert verb != "epoch" or rows.run.epoch >= n
             assert verb != "advance" or (rows.run.seq > n and effects[f"invite/{n}"].version == 2)
             assert verb != "intend" or f"invite/{n}" in effects
-            assert verb != "note" or rows.run.mail >= n
+            assert verb != "note" or rows.run.inbox_seq >= n
         for n in range(1, rows.run.seq):
             assert effects[f"invite/{n}"].version == 2, "an advance stands without the record before it"
         return rows.run.seq

@@ -31,8 +31,8 @@ FILE: tuple[Callable[[Path], Subjects], ...] = (Sqlite,)
 def post_spends_a_version(patch: pytest.MonkeyPatch) -> None:
     def post(self: Batch, write: Post, mine: Mine) -> None:
         run, stored = self._living(write.note[:2], mine)
-        after = run._replace(mail=run.mail + 1, version=run.version + 1)
-        mine[NOTE.name, (*write.note[:2], after.mail)] = _Left(NOTE, write.note._replace(n=after.mail), 0)
+        after = run._replace(inbox_seq=run.inbox_seq + 1, version=run.version + 1)
+        mine[NOTE.name, (*write.note[:2], after.inbox_seq)] = _Left(NOTE, write.note._replace(n=after.inbox_seq), 0)
         mine[RUN.name, write.note[:2]] = _Left(RUN, after, stored)
 
     patch.setattr(Batch, "_post", post)
@@ -48,7 +48,7 @@ def post_leaves_due_alone(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_names_the_mail(patch: pytest.MonkeyPatch) -> None:
     fence = Batch._fence
-    patch.setattr(Batch, "_fence", lambda self, f: fence(self, f._replace(mail=None)))
+    patch.setattr(Batch, "_fence", lambda self, f: fence(self, f._replace(inbox_seq=None)))
 
 
 def an_ended_run_takes_notes(patch: pytest.MonkeyPatch) -> None:

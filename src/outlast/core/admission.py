@@ -38,7 +38,7 @@ def queue(run: Run, seen: Sequence[Slot], *, now: Instant, mapping: Mapping, tol
     waiting = WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")
     put = give(run, "queue", EventType.QUEUED, now, {}, [waiting], (), mapping, told=told, queue=run.tenant)
     expects = tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)
-    return Commit(put, fence(run, mail=run.mail, mapping=mapping.version), expects, label=f"{run.run} queue")
+    return Commit(put, fence(run, inbox_seq=run.inbox_seq, mapping=mapping.version), expects, label=f"{run.run} queue")
 
 
 def hand_over(slots: Sequence[SlotChange]) -> tuple[tuple[Put | Wake, ...], tuple[Expect, ...]]:

@@ -57,7 +57,7 @@ def flag(
     run: Run,
     reasons: Sequence[Attention],
     *,
-    mail: int,
+    inbox_seq: int,
     now: Instant,
     mapping: Mapping,
     told: Sequence[Told] = (),
@@ -88,7 +88,7 @@ def flag(
         slots="" if freed else None,
     )
     handed, expects = hand_over(freed)
-    under = fence(run, mail=mail, mapping=mapping.version)
+    under = fence(run, inbox_seq=inbox_seq, mapping=mapping.version)
     beside = [write for commit in doubted for write in commit.writes]
     return Commit((*put, *handed, *beside), under, expects, label=f"{run.run} flag {run.node}#{run.visit}")
 

@@ -64,7 +64,7 @@ class When(NamedTuple):
 class Fence(NamedTuple):
     """Land only while this claim of the run stands: same epoch, same owner, same visit (S-2, S-15).
 
-    `mail`: land only if no note has come since it was read (S-1). `mapping`: the version of the clock
+    `inbox_seq`: land only if no note has come since it was read (S-1). `mapping`: the version of the clock
     mapping that instants of this commit were converted with (S-4).
     """
 
@@ -72,7 +72,7 @@ class Fence(NamedTuple):
     run: str
     epoch: int
     visit: int
-    mail: int | None = None
+    inbox_seq: int | None = None
     mapping: int | None = None
 
 
@@ -109,7 +109,7 @@ class Instant(NamedTuple):
 class Done(NamedTuple):
     """A commit landed: the run's mail after it (0 if it named none), and the store's time under the lock."""
 
-    mail: int
+    inbox_seq: int
     now: Instant
 
 

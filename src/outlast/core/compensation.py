@@ -95,14 +95,14 @@ def compensate(
     ending: Ending,
     effects: Iterable[Effect],
     *,
-    mail: int | None,
+    inbox_seq: int | None,
     approvals: Iterable[Approval],
     now: Instant,
     told: Sequence[Told] = (),
 ) -> Commit:
     """Decide how the run ends, before anything is undone: from here on it is never walked again, whoever takes it.
 
-    Its open approvals are withdrawn in the same commit. `mail`: refused where a note has come since it was read,
+    Its open approvals are withdrawn in the same commit. `inbox_seq`: refused where a note has come since it was read,
     for an ending that a note may still change. Calls for a person stay only where they stop nothing.
     """
     assert ending.outcome in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.ending
@@ -125,7 +125,9 @@ def compensate(
         group_max=0,
     )
     withdrawn = tuple(w for a in approvals if (w := people.withdraw(a, now)) is not None)
-    return Commit((*put, *withdrawn), fence(run, mail=mail), label=f"{run.run} compensate {run.node}#{run.visit}")
+    return Commit(
+        (*put, *withdrawn), fence(run, inbox_seq=inbox_seq), label=f"{run.run} compensate {run.node}#{run.visit}"
+    )
 
 
 def compensated(run: Run, effects: Sequence[Effect]) -> Told:

@@ -295,7 +295,7 @@ def note_wait(run: Run, wait: Wait) -> Commit:
 DEADLINE = "deadline"
 
 
-def bind(run: Run, wait: Wait, notes: tuple[int, ...] | None, *, mail: int, complete: bool) -> Commit:
+def bind(run: Run, wait: Wait, notes: tuple[int, ...] | None, *, inbox_seq: int, complete: bool) -> Commit:
     """End a wait for good: by these notes, or (None) by its deadline. Names the mail as read (S-14).
 
     `complete`: the notes satisfy it by themselves; otherwise its deadline must have passed by the store's clock.
@@ -307,9 +307,9 @@ def bind(run: Run, wait: Wait, notes: tuple[int, ...] | None, *, mail: int, comp
     )
     assert wait.status is WaitStatus.OPEN
     late = () if complete else (When(wait.deadline, True, "business", "early"),)
-    named = None if wait.kind == "sleep" else mail
+    named = None if wait.kind == "sleep" else inbox_seq
     return Commit(
-        (Put(WAIT, row, wait.version),), fence(run, mail=named), whens=late, label=f"{run.run} bind {wait.key}"
+        (Put(WAIT, row, wait.version),), fence(run, inbox_seq=named), whens=late, label=f"{run.run} bind {wait.key}"
     )
 
 

@@ -56,9 +56,9 @@ def move(
     return (Put(RUN, after, run.version), *puts, Put(EVENT, row, 0))
 
 
-def fence(run: Run, *, mail: int | None = None, mapping: int | None = None) -> Fence:
-    """Land only under this claim; `mail`, `mapping`: only if these have not moved either."""
-    return Fence(run.tenant, run.run, run.epoch, run.visit, mail, mapping)
+def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None) -> Fence:
+    """Land only under this claim; `inbox_seq`, `mapping`: only if these have not moved either."""
+    return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
 
 
 def give(

@@ -50,7 +50,7 @@ def post(
 
 def ask(approval: Approval, *, fence: Fence) -> Commit:
     """Put a plan to a person. `approval` is the row as it should be; fenced by the holder's claim and mail (S-20)."""
-    assert fence.mail is not None, "a cancel posted meanwhile refuses this"
+    assert fence.inbox_seq is not None, "a cancel posted meanwhile refuses this"
     assert approval.status is approval_target("ask", None) and approval.version == 1
     assert approval.within_until > approval.asked_at
     return Commit((Put(APPROVAL, approval, 0),), fence, label=f"{approval.run} ask {approval.wait}")

@@ -43,7 +43,7 @@ def cast_doubt(
     assert len(effects) <= DOUBTED_MAX and all(is_doubtful(effect) for effect in effects)
     said = f"the store was restored from a backup: generation {generation}"
     called = [
-        Attention(Reason.RESTORED, now.business, said, seen=run.mail),
+        Attention(Reason.RESTORED, now.business, said, seen=run.inbox_seq),
         *(Attention(Reason.EFFECT_UNCERTAIN, now.business, f"{e.activity}: {WHY}", e.key, e.visit) for e in effects),
     ]
     left = joined(run, called)

@@ -25,14 +25,14 @@ USED, TAKEN_BACK = 1, 2  # Effect.shared: the two exclude each other, so nobody 
 
 
 class Run(NamedTuple):
-    """Where one run stands: at most 1 KB, no cargo. `mail` belongs to the store: no holder's write sets it."""
+    """Where one run stands: at most 1 KB, no cargo. `inbox_seq` belongs to the store: no holder's write sets it."""
 
     tenant: str
     run: str
     version: int
     epoch: int
     owner: str  # '' nobody, a worker's id, or machine.ENDED
-    mail: int  # notes ever left for this run
+    inbox_seq: int  # notes ever left for this run
     due_at: int | None  # real; owned: end of the execution budget
     lane: str  # workflow@version
     queue: str  # waits for a slot since `created_at`: the tenant's name, else ''
@@ -463,7 +463,7 @@ def check_run(run: Run) -> None:
         raise Corrupt(f"run {run.run}: owned by {run.owner}, yet {run.status} with due_at {run.due_at}")
     if not over and not owned and run.due_at is None and not run.waiting_for:
         raise Corrupt(f"run {run.run}: not due, not owned and waiting for nothing")
-    if run.version < 1 or run.seq < 1 or run.visit < 1 or run.mail < 0 or run.epoch < 0:
+    if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
         raise Corrupt(f"run {run.run}: a counter below its first value")
 
 

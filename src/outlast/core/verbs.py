@@ -55,7 +55,7 @@ def start(
         version=1,
         epoch=0,
         owner="",
-        mail=0,
+        inbox_seq=0,
         due_at=now.real,
         lane=lane,
         queue=tenant if limited else "",
@@ -201,7 +201,7 @@ def park(
     run: Run,
     verb: str,
     *,
-    mail: int,
+    inbox_seq: int,
     waiting: Sequence[WaitingFor],
     clocks: Sequence[Armed],
     now: Instant,
@@ -211,7 +211,7 @@ def park(
 ) -> Commit:
     """Give the run back until a clock or a note: `park` (waits), `retry` (back-off), `quiet` (a call may still land).
 
-    `mail` is the mailbox as the walk read it: if a note has come since, this is refused and nothing sleeps
+    `inbox_seq` is the mailbox as the walk read it: if a note has come since, this is refused and nothing sleeps
     with unread mail (S-1). `freed`: the slots that a run gives back while it waits, where its workflow says so.
     """
     assert verb in ("park", "retry", "quiet") and waiting
@@ -230,18 +230,18 @@ def park(
     )
     handed, expects = hand_over(freed)
     label = f"{run.run} {verb} {run.node}#{run.visit}"
-    return Commit((*put, *handed), fence(run, mail=mail, mapping=mapping.version), expects, label=label)
+    return Commit((*put, *handed), fence(run, inbox_seq=inbox_seq, mapping=mapping.version), expects, label=label)
 
 
 def hand_back(
-    run: Run, *, mail: int | None, now: Instant, mapping: Mapping, why: str, told: Sequence[Told] = ()
+    run: Run, *, inbox_seq: int | None, now: Instant, mapping: Mapping, why: str, told: Sequence[Told] = ()
 ) -> Commit:
     """Give the run back, due at once: a drained worker, or a slice that has used up its budget."""
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
     put = give(
         run, "hand_back", EventType.HANDED_BACK, now, {"why": why}, waiting, (), mapping, told=told, due_now=True
     )
-    return Commit(put, fence(run, mail=mail), label=f"{run.run} hand_back")
+    return Commit(put, fence(run, inbox_seq=inbox_seq), label=f"{run.run} hand_back")
 
 
 _END = {
@@ -255,7 +255,7 @@ def finish(
     run: Run,
     outcome: RunStatus,
     *,
-    mail: int,
+    inbox_seq: int,
     state: bytes,
     result: object,
     reason: str,
@@ -298,5 +298,8 @@ def finish(
     expects += tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)
     withdrawn = tuple(w for a in approvals if (w := withdraw(a, now)) is not None)
     return Commit(
-        (*put, *freed, *withdrawn), fence(run, mail=mail), expects, label=f"{run.run} {verb} {run.node}#{run.visit}"
+        (*put, *freed, *withdrawn),
+        fence(run, inbox_seq=inbox_seq),
+        expects,
+        label=f"{run.run} {verb} {run.node}#{run.visit}",
     )

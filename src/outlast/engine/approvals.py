@@ -107,7 +107,7 @@ async def _answer(walk: NodeExecution, approval: Approval) -> Approval | None:
                 approval.within_until,
                 detail,
                 trigger=Reason.APPROVAL_TIMEOUT.value,
-                seen=ledger.mail_read,
+                seen=ledger.inbox_read,
             )
         )
         return None
@@ -233,4 +233,4 @@ def _lapsed(walk: NodeExecution, approval: Approval) -> bool:
 
 def _fence(walk: NodeExecution) -> Fence:
     run = walk.ledger.run
-    return Fence(run.tenant, run.run, run.epoch, run.visit, walk.ledger.mail_read)
+    return Fence(run.tenant, run.run, run.epoch, run.visit, walk.ledger.inbox_read)

@@ -29,7 +29,7 @@ async def end(
     commit = finish(
         run,
         outcome,
-        mail=ledger.mail_read,
+        inbox_seq=ledger.inbox_read,
         state=snapshot,
         result=result,
         reason=reason,

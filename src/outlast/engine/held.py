@@ -77,7 +77,7 @@ class RunMoves:
         commit = flag(
             ledger.run,
             reasons,
-            mail=ledger.mail_read,
+            inbox_seq=ledger.inbox_read,
             now=ledger.now,
             mapping=mapping,
             told=told,
@@ -118,7 +118,7 @@ class RunMoves:
             park(
                 ledger.run,
                 "park",
-                mail=ledger.mail_read,
+                inbox_seq=ledger.inbox_read,
                 waiting=[*waiting_for(still), *(p.waiting for p in parked)],
                 clocks=[*stale_clock(still), *clocks],
                 now=ledger.now,
@@ -136,7 +136,7 @@ class RunMoves:
             try:
                 return await self._park(verdict, told)
             except ConditionFailed as moved:
-                notes = await self.ledger.new_notes() if moved.reason == "mail" else ()
+                notes = await self.ledger.new_notes() if moved.reason == "inbox_seq" else ()
                 if not notes or any(n.kind != "signal" or n.name in asked for n in notes):
                     raise
                 await self.ledger.go_on()
@@ -151,7 +151,7 @@ class RunMoves:
             park(
                 ledger.run,
                 verb,
-                mail=ledger.mail_read,
+                inbox_seq=ledger.inbox_read,
                 waiting=[p.waiting for p in verdict.parked],
                 clocks=clocks,
                 now=ledger.now,
@@ -175,7 +175,7 @@ class RunMoves:
         ledger = self.ledger
         await ledger.settled()
         mapping, told = ledger.store.mapping(), self._told(())
-        await ledger.land(hand_back(ledger.run, mail=None, now=ledger.now, mapping=mapping, why=why, told=told))
+        await ledger.land(hand_back(ledger.run, inbox_seq=None, now=ledger.now, mapping=mapping, why=why, told=told))
         self._notify()
         return False
 
@@ -209,7 +209,7 @@ class RunMoves:
         return False
 
     def _attention(self, reason: Reason, detail: str) -> Attention:
-        return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.mail_read)
+        return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.inbox_read)
 
 
 def storable(text: str) -> str:

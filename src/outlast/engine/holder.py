@@ -115,10 +115,10 @@ class RunExecutor(RunMoves):
         way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business, served=served)
         if isinstance(way, Cancel):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
-            return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), mail=None)
+            return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), inbox_seq=None)
         if isinstance(way, Fail):
             reason = f"failed by {way.by}: {way.reason}"
-            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), mail=None)
+            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), inbox_seq=None)
         if way.answers:
             self._answered(way.answers)
             ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
@@ -342,7 +342,7 @@ class RunExecutor(RunMoves):
             return None
         if mode == "ask":
             return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), told)
-        return await self._end(Ending(RunStatus.FAILED, why, ""), told, mail=self.ledger.mail_read)
+        return await self._end(Ending(RunStatus.FAILED, why, ""), told, inbox_seq=self.ledger.inbox_read)
 
     async def _advance(
         self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn, results: ResultBuffer | None
@@ -382,7 +382,7 @@ class RunExecutor(RunMoves):
     async def _raised(self, error: BaseException, told: tuple[Told, ...]) -> bool:
         if isinstance(error, Failed | Stopped):
             outcome = RunStatus.FAILED if isinstance(error, Failed) else RunStatus.CANCELLED
-            return await self._end(Ending(outcome, error.reason, ""), told, mail=self.ledger.mail_read)
+            return await self._end(Ending(outcome, error.reason, ""), told, inbox_seq=self.ledger.inbox_read)
         exhausted = _exhausted_in(error)
         if exhausted:
             return await self._flag(
@@ -397,7 +397,7 @@ class RunExecutor(RunMoves):
         return await self._exception(error, told)
 
     # --- ending ---------------------------------------------------------------------------------------
-    async def _end(self, ending: Ending, told: tuple[Told, ...], *, mail: int | None) -> bool:
+    async def _end(self, ending: Ending, told: tuple[Told, ...], *, inbox_seq: int | None) -> bool:
         """Where something must be undone, the decision is durable before anything is; else one commit ends the run."""
         ledger = self.ledger
         ending = ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
@@ -406,7 +406,7 @@ class RunExecutor(RunMoves):
             return await self._unwind(ending, told)
         approvals = ledger.approvals.values()
         await ledger.land(
-            compensate(ledger.run, ending, effects, mail=mail, approvals=approvals, now=ledger.now, told=told)
+            compensate(ledger.run, ending, effects, inbox_seq=inbox_seq, approvals=approvals, now=ledger.now, told=told)
         )
         self._pending = []
         self._notify()

@@ -34,7 +34,7 @@ from outlast.core.sharing import settled_shared
 from outlast.engine.state import SnapshotStore, in_groups
 from outlast.engine.telling import tell_waiting
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
-from outlast.store.batch import MAIL
+from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import RunRows, Store, Transaction
 from outlast.telemetry.watch import Watch
 
@@ -100,8 +100,8 @@ class RunSession:
         self.notes: tuple[Note, ...] = rows.notes
         self._said: Instant = rows.now  # when asked last: a step asks several times within one ms
         self._hear(rows.now)
-        self.mail_read = rows.run.mail
-        self.mail_known = rows.run.mail
+        self.inbox_read = rows.run.inbox_seq
+        self.inbox_known = rows.run.inbox_seq
         self._ordinal = max((e.ordinal for e in own), default=0)
 
     async def reload(self) -> None:
@@ -230,7 +230,7 @@ class RunSession:
         except StoreError as error:
             why = self.why(error)
             if not (
-                isinstance(why, ConditionFailed) and why.reason == MAIL
+                isinstance(why, ConditionFailed) and why.reason == INBOX_SEQ
             ):  # that one is tried again with what has come
                 self._chain.broken = True
             raise why from error
@@ -344,7 +344,7 @@ class RunSession:
 
     def _learn(self, done: Done) -> None:
         self._hear(done.now)
-        self.mail_known = max(self.mail_known, done.mail)
+        self.inbox_known = max(self.inbox_known, done.inbox_seq)
 
     def _hear(self, now: Instant) -> None:
         """Keep the greatest difference of clocks: an answer that is read late gives a smaller one."""
@@ -398,18 +398,18 @@ class RunSession:
     @property
     def mail_moved(self) -> bool:
         """Has a note come that this walk has not read?"""
-        return self.mail_known > self.mail_read
+        return self.inbox_known > self.inbox_read
 
     async def new_notes(self) -> tuple[Note, ...]:
         """The notes beyond the mailbox as this walk read it; they do not become part of this walk."""
         from_ = (self.run.tenant, self.run.run)
-        rows = await self.store.rows(NOTE, from_, after=(*from_, self.mail_read))
+        rows = await self.store.rows(NOTE, from_, after=(*from_, self.inbox_read))
         return tuple(row for row in rows if isinstance(row, Note))
 
     def also_read(self, notes: tuple[Note, ...]) -> None:
         """Notes that concern nothing this walk waits for: the mailbox counts as read up to them (S-1)."""
         self.notes += notes
-        self.mail_read = max(self.mail_read, *(n.n for n in notes))
+        self.inbox_read = max(self.inbox_read, *(n.n for n in notes))
 
     def spent_notes(self) -> frozenset[int]:
         """Notes that a wait of this run has bound already, in this visit or an earlier one."""

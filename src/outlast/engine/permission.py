@@ -155,4 +155,4 @@ async def _ask_person(walk: NodeExecution, verdict: NeedsApproval, plan: Plan[An
 
 def _deny(walk: NodeExecution, detail: str) -> None:
     ledger = walk.ledger
-    walk.call_person(Attention(Reason.POLICY_DENIED, ledger.now.business, detail, seen=ledger.mail_read))
+    walk.call_person(Attention(Reason.POLICY_DENIED, ledger.now.business, detail, seen=ledger.inbox_read))

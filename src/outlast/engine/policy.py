@@ -160,7 +160,7 @@ async def proposed(walk: NodeExecution, plan: Plan[Any], by: str) -> Verdict:
 
 def record_denial(walk: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
     """A write that was denied: its memo now, its event with the run's next move."""
-    key = f"{MEMOS}{occasion}/{plan.digest[:32]}/{walk.ledger.mail_read}"  # asked again after mail: another denial
+    key = f"{MEMOS}{occasion}/{plan.digest[:32]}/{walk.ledger.inbox_read}"  # asked again after mail: another denial
     if (walk.ledger.run.visit, key) not in walk.ledger.memos:
         walk.ledger.submit(moves.remember_all(walk.ledger.run, [_memo(walk, key, plan, verdict, occasion, "")]))
     _tell(walk, plan, verdict, occasion, key, "")

@@ -43,7 +43,7 @@ def attention(walk: NodeExecution, reason: Reason, detail: str, effect: Effect |
     """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
     ledger = walk.ledger
     key, visit = (effect.key, effect.visit) if effect else ("", 0)
-    return Attention(reason, ledger.now.business, detail, key, visit, seen=ledger.mail_read)
+    return Attention(reason, ledger.now.business, detail, key, visit, seen=ledger.inbox_read)
 
 
 def held_up(hold: Hold, now_real: int) -> Parked:

@@ -19,7 +19,7 @@ from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreErr
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import Declared
 from outlast.flow.workflow import Workflow
-from outlast.store.batch import MAIL
+from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import EndedByItself, Store, Transaction, Transactions
 
 ENDED_ITSELF: Final = "ended_transaction"
@@ -127,19 +127,19 @@ class TransactionalExecutor(EffectExecutor):
         ledger = self.ledger
         assert self._begun is not None
         commits = (self._begun, self._recorded(effect, response))
-        mail = None if ledger.run.ending else ledger.mail_read  # a run that ends already heeds no further cancel
+        inbox_seq = None if ledger.run.ending else ledger.inbox_read  # a run that ends already heeds no further cancel
         while True:
-            named = [c._replace(fence=c.fence._replace(mail=mail)) for c in commits if c.fence is not None]
+            named = [c._replace(fence=c.fence._replace(inbox_seq=inbox_seq)) for c in commits if c.fence is not None]
             try:
                 return await ledger.land_within(transaction, named)
             except ConditionFailed as moved:
-                if moved.reason != MAIL or mail is None:
+                if moved.reason != INBOX_SEQ or inbox_seq is None:
                     raise
             notes = await ledger.new_notes()  # the run's row is locked: no further one comes
             if (cancel := cancel_of(notes)) is not None:
                 self.walk.cancelled(cancel)
                 raise Unresolved
-            mail = max(n.n for n in notes)
+            inbox_seq = max(n.n for n in notes)
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):

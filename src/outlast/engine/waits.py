@@ -47,7 +47,7 @@ class NamedWait:
         wait = ledger.waits.get((ledger.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
             detail = f"wait {wait.name} was a {wait.kind} in an earlier walk of this visit and is a {self.kind} now"
-            walk.call_person(Attention(Reason.WALK_DIVERGED, ledger.now.business, detail, seen=ledger.mail_read))
+            walk.call_person(Attention(Reason.WALK_DIVERGED, ledger.now.business, detail, seen=ledger.inbox_read))
             raise Unresolved
         if wait.status is WaitStatus.OPEN:
             wait = await self._bind(wait)
@@ -131,7 +131,7 @@ class NamedWait:
         ledger = self.walk.ledger
         numbers = None if notes is None else tuple(n.n for n in notes)
         self.walk.reserved |= set(numbers or ())
-        commit = moves.bind(ledger.run, wait, numbers, mail=ledger.mail_read, complete=complete)
+        commit = moves.bind(ledger.run, wait, numbers, inbox_seq=ledger.inbox_read, complete=complete)
         await ledger.land(commit)
         return ledger.waits[wait.visit, wait.key]
 

@@ -398,7 +398,7 @@ class WorkerProcess:
                 try:
                     now, mapping = await self._store.now(), self._store.mapping()
                     why = "nobody walked it"
-                    await self._store.commit(hand_back(run, mail=None, now=now, mapping=mapping, why=why))
+                    await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
                 except StoreError:
                     pass  # it has moved on: somebody else holds it
             for key in unwalked:

@@ -18,7 +18,9 @@ NOTES_PER_READ = 1_000
 
 def may_be_unheeded(run: Run, now: Instant) -> bool:
     """May it have an unread note? A note makes a run that nobody holds due, so a run at rest has read all (S-1)."""
-    return run.mail > 0 and not is_over(run) and (is_held(run) or (run.due_at is not None and run.due_at <= now.real))
+    return (
+        run.inbox_seq > 0 and not is_over(run) and (is_held(run) or (run.due_at is not None and run.due_at <= now.real))
+    )
 
 
 async def notes_of(store: Store, run: Run) -> list[Note]:

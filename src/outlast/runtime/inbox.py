@@ -102,7 +102,7 @@ async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[s
     ]
     found += [
         (note.at, f"{note.kind} {note.name}".strip(), note.actor)
-        for note in (await notes_of(ops.store, run) if run.mail else ())
+        for note in (await notes_of(ops.store, run) if run.inbox_seq else ())
         if note.at >= row.asked_at and note.kind != UNTOLD
     ]
     return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]

@@ -126,7 +126,7 @@ class Reading:
 
     async def asked(self, run: Run) -> list[dict[str, Any]]:
         """What was asked of a run and is not done: a cancel, or a `continue` of its attention."""
-        return [] if is_over(run) or not run.mail else asked_of(run, await notes_of(self.store, run))
+        return [] if is_over(run) or not run.inbox_seq else asked_of(run, await notes_of(self.store, run))
 
     async def unheeded(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
         """What was asked of each of these runs and may not have been read by a worker yet."""

@@ -32,7 +32,7 @@ Read = Callable[[Kind, Key], Row | None]
 # Reasons of a Stale, as store/port.py names them.
 VERSION: Final = "version"
 EPOCH: Final = "epoch"
-MAIL: Final = "mail"
+INBOX_SEQ: Final = "inbox_seq"
 MAPPING: Final = "mapping"
 CHAIN: Final = "chain"
 MISSING: Final = "missing"
@@ -90,10 +90,10 @@ class Batch:
 
     def _land(self, commit: Commit) -> Done:
         named: Key | None = None
-        mail = 0
+        inbox_seq = 0
         if commit.fence is not None:
             held = self._fence(commit.fence)
-            named, mail = held[:2], held.mail
+            named, inbox_seq = held[:2], held.inbox_seq
         for expect in commit.expects:
             row = self.row(expect.kind, expect.key)
             if (0 if row is None else version_of(expect.kind, row)) != expect.version:
@@ -122,8 +122,8 @@ class Batch:
             self.changes[name][key] = left
         if named is not None and (moved := mine.get((RUN.name, named))) is not None:
             assert isinstance(moved.row, Run)
-            mail = moved.row.mail
-        return Done(mail, self.now)
+            inbox_seq = moved.row.inbox_seq
+        return Done(inbox_seq, self.now)
 
     def _fence(self, fence: Fence) -> Run:
         run = self.row(RUN, (fence.tenant, fence.run))
@@ -134,8 +134,8 @@ class Batch:
             raise Ended(OVER)
         if run.epoch != fence.epoch or run.visit != fence.visit:
             raise Stale(EPOCH)
-        if fence.mail is not None and run.mail != fence.mail:
-            raise Stale(MAIL)
+        if fence.inbox_seq is not None and run.inbox_seq != fence.inbox_seq:
+            raise Stale(INBOX_SEQ)
         if fence.mapping is not None and fence.mapping != self.now.mapping:
             raise Stale(MAPPING)
         return run
@@ -176,25 +176,27 @@ class Batch:
         assert isinstance(row, Run)
         key = row[:2]
         found, stored = self._found(RUN, key, mine)
-        mail = 0
+        inbox_seq = 0
         if found is not None:
             assert isinstance(found, Run)
             if found.owner == ENDED and write.replaces:
                 raise Ended(OVER)
-            mail = found.mail
+            inbox_seq = found.inbox_seq
         if (0 if found is None else found.version) != write.replaces:
             raise Stale(VERSION)
-        # `mail` belongs to the store: what a holder had read never overwrites it (S-1).
-        mine[RUN.name, key] = _Left(RUN, row if row.mail == mail else row._replace(mail=mail), stored)
+        # `inbox_seq` belongs to the store: what a holder had read never overwrites it (S-1).
+        mine[RUN.name, key] = _Left(
+            RUN, row if row.inbox_seq == inbox_seq else row._replace(inbox_seq=inbox_seq), stored
+        )
 
     def _post(self, write: Post, mine: Mine) -> None:
         note = write.note
         run, stored = self._living(note[:2], mine)
         if run.owner == ENDED:
             raise Ended(OVER)
-        n = run.mail + 1
+        n = run.inbox_seq + 1
         mine[NOTE.name, (*note[:2], n)] = _Left(NOTE, note._replace(n=n, at=self.now.business), 0)
-        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(mail=n, due_at=self._due_by_now(run)), stored)
+        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(inbox_seq=n, due_at=self._due_by_now(run)), stored)
 
     def _wake(self, write: Wake, mine: Mine) -> None:
         key = (write.tenant, write.run)

@@ -1,6 +1,6 @@
 """The whole storage interface: one way to write, one way to take, and a few ways to read.
 
-A store knows keys, versions and six columns (version, epoch, owner, mail, due_at, lane); it knows no status
+A store knows keys, versions and six columns (version, epoch, owner, inbox_seq, due_at, lane); it knows no status
 and no verb. Every refused write answers "did it land?": Stale and Rejected: no; Unavailable: no; Uncertain: perhaps.
 """
 
@@ -75,7 +75,7 @@ class Store(Protocol):
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
         """Hand a commit to the batcher, in order. `linger`: nobody awaits it yet, it may wait 10 ms for company.
 
-        The future raises Stale (`reason` one of version, epoch, mail, mapping, chain, missing, when's why),
+        The future raises Stale (`reason` one of version, epoch, inbox_seq, mapping, chain, missing, when's why),
         Ended, Rejected, Unavailable or Uncertain, nothing else. Bounds are checked here, before it is queued.
         """
 

@@ -64,14 +64,14 @@ def run_clocks(one: OneRun) -> Broken:
 def run_mail(one: OneRun) -> Broken:
     """The notes of a run are numbered 1 … mail, without a gap (S-1)."""
     numbers = [note.n for note in one.rows.notes]
-    if numbers == list(range(1, one.run.mail + 1)):
+    if numbers == list(range(1, one.run.inbox_seq + 1)):
         return
-    missing = sorted(set(range(1, one.run.mail + 1)) - set(numbers))
-    extra = [note for note in one.rows.notes if not 1 <= note.n <= one.run.mail]
+    missing = sorted(set(range(1, one.run.inbox_seq + 1)) - set(numbers))
+    extra = [note for note in one.rows.notes if not 1 <= note.n <= one.run.inbox_seq]
     for n in missing[:10]:
-        yield NOTE, (one.run.tenant, one.run.run, n), f"note {n} of {one.run.mail} is missing"
+        yield NOTE, (one.run.tenant, one.run.run, n), f"note {n} of {one.run.inbox_seq} is missing"
     for note in extra[:10]:
-        yield broken(NOTE, note, f"the run says that it has {one.run.mail} notes")
+        yield broken(NOTE, note, f"the run says that it has {one.run.inbox_seq} notes")
 
 
 def wait_bound(one: OneRun) -> Broken:
@@ -85,8 +85,8 @@ def wait_bound(one: OneRun) -> Broken:
             continue
         if (wait.status is WaitStatus.BOUND) != bool(wait.binding):
             yield broken(WAIT, wait, f"it is {wait.status} with the binding {wait.binding!r}")
-        elif never := sorted(n for n in numbers if not 1 <= n <= one.run.mail):
-            yield broken(WAIT, wait, f"it is bound to note {never[0]}; {one.run.mail} have come")
+        elif never := sorted(n for n in numbers if not 1 <= n <= one.run.inbox_seq):
+            yield broken(WAIT, wait, f"it is bound to note {never[0]}; {one.run.inbox_seq} have come")
         elif twice := sorted(taken & numbers):
             yield broken(WAIT, wait, f"it is bound to note {twice[0]}, which another wait has had")
         taken |= numbers

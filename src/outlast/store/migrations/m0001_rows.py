@@ -14,7 +14,7 @@ CREATE TABLE run (
     version {integer} NOT NULL,
     epoch {integer} NOT NULL,
     owner TEXT NOT NULL,
-    mail {integer} NOT NULL,
+    inbox_seq {integer} NOT NULL,
     due_at {integer},
     lane TEXT NOT NULL,
     queue TEXT NOT NULL,

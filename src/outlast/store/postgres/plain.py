@@ -13,7 +13,7 @@ KNOWN_MAX: Final = 50_000  # runs; at most 1 KB each
 class Known:
     """Runs as this writer's batches left or found them, of the workers that take through it.
 
-    Nothing rests on their being true: the statement finds each at the version and the mail known here, and holds it
+    Nothing rests on their being true: the statement finds each at the version and the inbox_seq known here, and holds it
     from there on, or changes nothing.
     """
 

@@ -29,7 +29,7 @@ from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refu
 T = TypeVar("T")
 RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
 NOBODY: Final[frozenset[str]] = frozenset()
-KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, mail
+KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, inbox_seq
 UNHELD: Final = frozenset({"", ENDED})
 
 
@@ -103,7 +103,7 @@ class Session(Line):
                 found = await db.fetchrow(
                     statements.write_alone(tuple(drawn.forms)),
                     *self._receipt(),
-                    *arrays(KNOWN_AS, [(run.tenant, run.run, run.version, run.mail) for run in runs]),
+                    *arrays(KNOWN_AS, [(run.tenant, run.run, run.version, run.inbox_seq) for run in runs]),
                     len(runs),
                     sum(drawn.counts),
                     *MAPPING_ROW,

@@ -141,18 +141,18 @@ def write(forms: tuple[Form, ...], *, notify: bool) -> str:
 
 @cache
 def write_alone(forms: tuple[Form, ...]) -> str:
-    """The same as a transaction of one statement, for runs whose version and mail are known.
+    """The same as a transaction of one statement, for runs whose version and inbox_seq are known.
 
-    Parameters: those of the writer, as in `write`; tenant, run, version and mail of each run, as arrays; how many runs;
+    Parameters: those of the writer, as in `write`; tenant, run, version and inbox_seq of each run, as arrays; how many runs;
     how many rows are written; the mapping's key; the outlets as known; then the arrays of each form. First every run is
-    held, as in `find`, at the version and the mail that are named; only then is anything written. Answers the store's
+    held, as in `find`, at the version and the inbox_seq that are named; only then is anything written. Answers the store's
     time, read after that, and the mapping. Where a run or the outlets are not so, where a run is held by somebody else,
     the writer is closed or a row was not written, it divides by zero, and nothing has happened.
     """
     keys = parameters(("text", "text", "bigint", "bigint"), 5)
     held = (
-        f"SELECT 1 FROM unnest({keys}) AS k(tenant, run, version, mail) JOIN run t ON {_joined(RUN)} "
-        "WHERE t.version = k.version AND t.mail = k.mail ORDER BY t.tenant, t.run FOR NO KEY UPDATE OF t SKIP LOCKED"
+        f"SELECT 1 FROM unnest({keys}) AS k(tenant, run, version, inbox_seq) JOIN run t ON {_joined(RUN)} "
+        "WHERE t.version = k.version AND t.inbox_seq = k.inbox_seq ORDER BY t.tenant, t.run FOR NO KEY UPDATE OF t SKIP LOCKED"
     )
     ours = "(SELECT all_ FROM ours)"
     counts, parts = _parts(forms, 14, ours)
