@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from outlast.core import deliveries, points
 from outlast.outbox import lane, stream
-from outlast.runtime.dispatch import dispatch
 from outlast.runtime.open import open_store
+from outlast.runtime.webhooks import new_dispatcher
 from tests.outbox.helpers import DEVELOPMENT
 
 CLAIM_MS = 800
@@ -33,7 +33,7 @@ async def live(url: str, place: str, n: int) -> None:
     deliveries.DELIVERY_FIRST_WAIT = 50  # type: ignore[misc]
     store = await open_store(url)
     points.hook = hook
-    await dispatch(store, reach=DEVELOPMENT).run()
+    await new_dispatcher(store, reach=DEVELOPMENT).run()
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from outlast.core.rows import EVENT, UNTOLD, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.address import Reach
 from outlast.outbox.dispatcher import Dispatcher
-from outlast.runtime.dispatch import dispatch
 from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.serve import worker_of
+from outlast.runtime.webhooks import new_dispatcher
 from outlast.store.port import Store
 
 TENANT = "acme"
@@ -167,7 +167,7 @@ async def working(store: Store, *flows: Workflow[Any]) -> AsyncIterator[None]:
 @asynccontextmanager
 async def dispatching(store: Store, **given: Any) -> AsyncIterator[Dispatcher]:
     """A dispatcher."""
-    dispatcher = dispatch(store, reach=DEVELOPMENT, **given)
+    dispatcher: Dispatcher = new_dispatcher(store, reach=DEVELOPMENT, **given)
     task = asyncio.create_task(dispatcher.run())
     try:
         yield dispatcher

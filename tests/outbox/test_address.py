@@ -125,7 +125,7 @@ def test_the_form_of_a_url(url: str) -> None:
 @pytest.mark.parametrize("url", ["ftp://example.com:443/", "file://example.com:443/", "ws://example.com:443/"])
 def test_nothing_but_http_is_spoken_whatever_else_is_allowed(url: str) -> None:
     for reach in (PUBLIC, DEVELOPMENT):
-        with pytest.raises(InvalidInput, match="names a host"):
+        with pytest.raises(InvalidInput, match="name a host"):
             checked_url(url, reach)
 
 

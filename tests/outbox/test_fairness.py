@@ -10,9 +10,9 @@ import pytest
 from outlast.core.outgoing import Cursor
 from outlast.core.rows import CURSOR, UNTOLD
 from outlast.outbox import finding
-from outlast.runtime.dispatch import dispatch
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.webhooks import new_dispatcher
 from tests.outbox.helpers import DEVELOPMENT, ROUNDS, TENANT, Receiver, a_store, dispatching, until, url_of
 
 pytestmark = pytest.mark.usefixtures("soon")
@@ -34,7 +34,7 @@ def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.M
                 await each.webhooks.add(receiver.url)
             await asyncio.gather(*(ops.start("rounds", {"left": 1}, run_id=f"r{n}") for n in range(BACKLOG)))
             await other.start("rounds", {"left": 1}, run_id="theirs")
-            idle = dispatch(ops.store, reach=DEVELOPMENT)
+            idle = new_dispatcher(ops.store, reach=DEVELOPMENT)
             idle._stopping = True  # it finds, and sends nothing
             await idle._look()
             assert len(await ops.store.rows(UNTOLD, (TENANT,))) == BACKLOG - 20

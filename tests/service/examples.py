@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow
 from outlast.outbox.address import Reach
-from outlast.runtime.webhooks import dispatching
+from outlast.runtime.webhooks import new_dispatcher
 from outlast.service import document
 from tests.service import flows
 from tests.service.conftest import Running, Service
@@ -210,7 +210,7 @@ def recorded() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
         with Running(f"sqlite:{folder}/outlast.db", workflows) as service:
             service.house.reach = reach = Reach.of(private=True, plain=True, networks=())
-            sender = dispatching().dispatch(service.house.store, reach=reach)
+            sender = new_dispatcher(service.house.store, reach=reach)
             telling = asyncio.run_coroutine_threadsafe(sender.run(), service.loop)
             try:
                 found = record(service, receiver)

@@ -13,7 +13,7 @@ from outlast.cli.settings import Command, Settings
 from outlast.cli.stopping import at_ctrl_c
 from outlast.cli.worker import log_to_stderr
 from outlast.runtime.settings import load
-from outlast.runtime.webhooks import dispatching, reach_of
+from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of
 
 
 @click.command(cls=Command)
@@ -30,9 +30,9 @@ def dispatcher(metrics_port: int | None) -> None:
 
 
 async def _dispatch(settings: Settings, metrics_port: int | None) -> int:
-    sending = dispatching()  # a store is made only where it can be used
+    load_sender()  # first, because a missing extra must not leave a new store behind
     async with operations(settings, make=True) as bound:
-        process = sending.dispatch(bound.store, reach=reach_of(load()))
+        process = new_dispatcher(bound.store, reach=reach_of(load()))
         at_ctrl_c(process.drain)
         screen = Screen(settings)
         async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:

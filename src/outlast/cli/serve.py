@@ -30,7 +30,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.serve import FileWatch, Serving, eyes, worker_of
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
-from outlast.runtime.webhooks import dispatching, reach_of
+from outlast.runtime.webhooks import new_dispatcher, reach_of
 from outlast.telemetry import Counters
 
 port_option: Final = click.option(
@@ -159,7 +159,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
             serving = _worker(bound, house, served, live, form)
             parts.append(serving)
         if form.dispatcher:
-            sender = dispatching().dispatch(bound.store, reach=house.reach)
+            sender = new_dispatcher(bound.store, reach=house.reach)
             house.counters.append(sender.counters)
             parts.append(sender)
         process: Process | Several

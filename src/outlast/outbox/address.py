@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
-
-import httpx2
+from urllib.parse import urlsplit
 
 from outlast.core.budget import DELIVERY_DNS_TIMEOUT, SECOND
 from outlast.core.limits import URL_CHARS_MAX
@@ -76,41 +75,68 @@ class Reach(NamedTuple):
 PUBLIC: Final = Reach()
 
 
-def checked_url(url: str, reach: Reach) -> httpx2.URL:
-    """The URL of a subscription, if its form is allowed. Raises InvalidInput with every problem."""
-    problems: list[str] = []
-    if len(url) > URL_CHARS_MAX or not url.isprintable() or any(map(str.isspace, url)):
-        raise InvalidInput("this is no URL for a webhook", f"at most {URL_CHARS_MAX} characters, none of them a space")
+class UrlParts(NamedTuple):
+    """Parts of a webhook's URL that decide whether and where a request may be sent."""
+
+    scheme: str
+    host: str
+    port: int
+    userinfo: bool
+    fragment: bool
+
+
+def checked_url(url: str, reach: Reach) -> UrlParts:
+    """Return the parts of a subscription's URL. Raises InvalidInput with every problem of its form.
+
+    The dispatcher repeats `check_parts` with its HTTP client's reading of the URL, because a URL that two parsers read
+    differently must not lead past the check.
+    """
+    check_text(url)
     try:
-        parsed = httpx2.URL(url)
-        host, port = parsed.host, port_of(parsed)
-    except (httpx2.InvalidURL, ValueError) as error:
-        raise InvalidInput("this is no URL for a webhook", str(error), "e.g. https://example.com/hooks") from error
-    if parsed.scheme not in ("https", "http") or not host:
-        problems.append("it begins with https:// and names a host")
-    elif parsed.scheme == "http" and not reach.plain:
-        problems.append("it begins with https:// (plain HTTP only where the setting webhooks.allow_http says so)")
-    if parsed.userinfo:
-        problems.append("it carries no user and no password: requests are signed instead")
-    if parsed.fragment:
-        problems.append("it has no #fragment, which is never sent")
+        split = urlsplit(url)
+        userinfo = split.netloc.rpartition("@")[0]
+        parts = UrlParts(
+            split.scheme, split.hostname or "", port_of(split.scheme, split.port), bool(userinfo), bool(split.fragment)
+        )
+    except ValueError as error:
+        raise InvalidInput("this is not a webhook URL", str(error), "e.g. https://example.com/hooks") from error
+    return check_parts(parts, reach)
+
+
+def check_text(url: str) -> None:
+    """Raise InvalidInput if a URL is too long or has characters that are not printed."""
+    if len(url) > URL_CHARS_MAX or not url.isprintable() or any(map(str.isspace, url)):
+        raise InvalidInput("this is not a webhook URL", f"at most {URL_CHARS_MAX} printable characters, no spaces")
+
+
+def check_parts(parts: UrlParts, reach: Reach) -> UrlParts:
+    """Return the parts if a request to them is allowed. Raises InvalidInput with every problem."""
+    problems: list[str] = []
+    if parts.scheme not in ("https", "http") or not parts.host:
+        problems.append("it must begin with https:// and name a host")
+    elif parts.scheme == "http" and not reach.plain:
+        problems.append("it must begin with https:// (plain HTTP requires the setting webhooks.allow_http)")
+    if parts.userinfo:
+        problems.append("it must not contain a user or a password: requests are signed instead")
+    if parts.fragment:
+        problems.append("it must not contain a #fragment, which is never sent")
     ports = PORTS | (PLAIN_PORTS if reach.plain else frozenset())
-    if not reach.any_port and port not in ports:
+    if not reach.any_port and parts.port not in ports:
         allowed = ", ".join(map(str, sorted(ports)))
-        problems.append(f"its port is one of {allowed} (others where webhooks.allow_private says so)")
+        problems.append(f"its port must be one of {allowed} (any other requires the setting webhooks.allow_private)")
     if problems:
         raise InvalidInput(
-            "this URL is not allowed for a webhook", problems=[("url", text) for text in problems],
+            "this webhook URL is not allowed", problems=[("url", text) for text in problems],
             fix="e.g. https://example.com/hooks",
         )  # fmt: skip
-    return parsed
+    return parts
 
 
-def port_of(url: httpx2.URL) -> int:
-    """The port that a request to it goes to."""
-    if url.port is not None:
-        return url.port
-    return 443 if url.scheme == "https" else 80
+def port_of(scheme: str, port: int | None) -> int:
+    """Return the port of a URL, or the default port of its scheme."""
+    if port is not None:
+        return port
+    return 443 if scheme == "https" else 80
 
 
 def refusal(address: Address, reach: Reach) -> str:

@@ -11,12 +11,17 @@ from typing import Final
 from outlast.core import deliveries
 from outlast.core.budget import DELIVERY_LOOK, DELIVERY_SIGN, SECOND, STORE_RETRY
 from outlast.core.clock import Clock
+from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put
-from outlast.core.deliveries import OUTLETS, SENDER, is_active, tenants_of
+from outlast.core.deliveries import OUTLETS, SENDER, Attempt, is_active, tenants_of
+from outlast.core.events import iso
 from outlast.core.machine import SWEPT
+from outlast.core.outgoing import Subscription
 from outlast.core.rows import META
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
-from outlast.outbox import finding, subscriptions
+from outlast.outbox import finding, signing, subscriptions
+from outlast.outbox.address import PUBLIC, Reach, Resolver, SystemResolver
+from outlast.outbox.headers import veiled
 from outlast.outbox.lane import Lane
 from outlast.outbox.post import Poster
 from outlast.outbox.tools import Tools
@@ -24,6 +29,7 @@ from outlast.store.port import Store, lost
 from outlast.telemetry import Counters
 from outlast.telemetry.outage import Outage
 
+TEST_TYPE: Final = "dev.outlast.webhook.test"
 NOBODY_LOOK: Final = 1_000  # how soon the first subscription of a store is noticed
 LANES_LOOK: Final = 1_000  # how soon a further one is
 BREATH: Final = 10  # between two looks while commits come: what they tell is found together
@@ -157,6 +163,54 @@ class Dispatcher:
                 self._look_at = 0  # until all of it is looked through
                 if await finding.sweep(self._store, row):
                     self._lanes[key][0].wake()
+
+
+def dispatcher_of(
+    store: Store,
+    name: str,
+    *,
+    clock: Clock,
+    chance: Callable[[], float],
+    reach: Reach = PUBLIC,
+    resolve: Resolver | None = None,
+    counters: Counters | None = None,
+) -> Dispatcher:
+    """Return a dispatcher that is not started.
+
+    `reach`: addresses the operator allows besides https:// on the internet; `resolve`: replaces the system's resolver.
+    While the store has no subscription, the dispatcher reads one row a second.
+    """
+
+    def poster() -> Poster:
+        own = SystemResolver()  # one for each receiver, so that a slow name server delays no other receiver
+        return Poster(reach, resolve or own, clock, ended=own.close)
+
+    return Dispatcher(store, name, clock=clock, chance=chance, poster=poster, counters=counters)
+
+
+async def send_test(
+    row: Subscription, message: str, *, clock: Clock, reach: Reach, resolve: Resolver | None = None
+) -> Attempt:
+    """Send a signed event of TEST_TYPE that is in no history, and return the receiver's answer."""
+    wall = clock.wall()
+    body = canonical({
+        "specversion": "1.0",
+        "id": message,
+        "source": f"/{row.tenant}",
+        "type": TEST_TYPE,
+        "subject": row.subscription,
+        "time": iso(wall),
+        "datacontenttype": "application/json",
+        "data": {"webhook": row.subscription},
+    })  # fmt: skip
+    own = SystemResolver()
+    poster = Poster(reach, resolve or own, clock, ended=own.close)
+    try:
+        secrets = deliveries.secrets_of(row, wall)
+        signed = signing.headers(message, body, secrets, wall, sequence=0, previous=0, subscription=row.subscription)
+        return veiled(await poster.post(row.url, {**deliveries.headers_of(row), **signed}, body), row)
+    finally:
+        await poster.close()
 
 
 @contextmanager

@@ -16,7 +16,16 @@ from outlast.core.clock import Clock
 from outlast.core.deliveries import Attempt
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.errors import InvalidInput
-from outlast.outbox.address import NotAllowed, Reach, Resolver, checked_addresses, checked_url, port_of
+from outlast.outbox.address import (
+    NotAllowed,
+    Reach,
+    Resolver,
+    UrlParts,
+    check_parts,
+    check_text,
+    checked_addresses,
+    port_of,
+)
 
 GONE: Final = 410
 MAY_PASS: Final = frozenset({408, 409, 425, 429})  # errors of a client that may pass by themselves
@@ -73,8 +82,19 @@ class Poster:
 
     async def _answer(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
         """The head of the answer, from the first address that can be connected to."""
-        target = checked_url(url, self._reach)
-        addresses = await checked_addresses(target.host, port_of(target), self._resolve, self._reach)
+        check_text(url)
+        target = httpx2.URL(url)
+        parts = check_parts(
+            UrlParts(
+                target.scheme,
+                target.host,
+                port_of(target.scheme, target.port),
+                bool(target.userinfo),
+                bool(target.fragment),
+            ),
+            self._reach,
+        )
+        addresses = await checked_addresses(parts.host, parts.port, self._resolve, self._reach)
         for n, address in enumerate(addresses, 1):
             try:
                 return await self._post_to(address, target, headers, body)

@@ -1,10 +1,17 @@
-"""The handle: what callers hold to start runs, act on them and read them, whatever the store and the runtime."""
+"""The handle: start runs, act on them and read them, over any store.
 
-from outlast.core.machine import Choice, Reason
-from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
-from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor, ExecutionRuntime, WorkflowHandle, WorkflowState
+The names below are loaded at their first use, because commands that only read need no worker.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from outlast.core.machine import Choice, Reason
+    from outlast.runtime.in_process import InProcessRuntime
+    from outlast.runtime.open import open_store
+    from outlast.runtime.operations import Operations
+    from outlast.runtime.port import Actor, ExecutionRuntime, WorkflowHandle, WorkflowState
 
 __all__ = [
     "Actor",
@@ -17,3 +24,21 @@ __all__ = [
     "WorkflowState",
     "open_store",
 ]
+_HOMES: Final = {
+    "Choice": "outlast.core.machine",
+    "InProcessRuntime": "outlast.runtime.in_process",
+    "Operations": "outlast.runtime.operations",
+    "Reason": "outlast.core.machine",
+    "open_store": "outlast.runtime.open",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES.get(name, "outlast.runtime.port")), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -10,7 +10,6 @@ from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
 from outlast.errors import Stale, StoreUnusable, no_store, to_install
 from outlast.runtime.clocks import SystemClock, new_id, process_id
-from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.sqlite import open_sqlite, read_sqlite
 
@@ -43,6 +42,8 @@ async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
     """The store itself."""
     time = clock or SystemClock()
     if url == MEMORY or url.startswith("memory://"):
+        from outlast.store.memory import MemoryCore, MemoryStore  # few commands use it, and all open a store
+
         return MemoryStore(MemoryCore(time), process_id("writer"))
     if url.startswith(POSTGRES):
         return await _open_postgres(url, clock, make)

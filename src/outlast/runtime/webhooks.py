@@ -6,10 +6,11 @@ Rows leave here without their secrets: `add` and `rotate` answer the new one, on
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outlast.core import deliveries
 from outlast.core.budget import SECOND, SECRET_KEPT
+from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.deliveries import GONE, Attempt
 from outlast.core.events import EventType, iso
@@ -27,15 +28,17 @@ from outlast.outbox.address import (
     SystemResolver,
     checked_addresses,
     checked_url,
-    port_of,
 )
 from outlast.outbox.headers import checked_headers
 from outlast.runtime.answers import way_view
-from outlast.runtime.clocks import new_id, new_secret
+from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.runtime.port import Actor
-from outlast.runtime.settings import Settings
 from outlast.store.port import Store
+from outlast.telemetry import Counters
 from outlast.telemetry.redact import redact
+
+if TYPE_CHECKING:
+    from outlast.runtime.settings import Settings
 
 KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
@@ -194,7 +197,9 @@ class Webhooks:
         row = await subscriptions.get(self._store, self._tenant, subscription)
         if not deliveries.is_active(row):
             raise Conflict(f"webhook {subscription} is {row.status.value}", row.why, "enable it first")
-        attempt: Attempt = await dispatching().send_test(row, self.reach, self._resolve)
+        attempt: Attempt = await load_sender().send_test(
+            row, new_id("evt_test_"), clock=SystemClock(), reach=self.reach, resolve=self._resolve
+        )
         return attempt
 
     async def deliveries(
@@ -301,7 +306,7 @@ class Webhooks:
         parsed = checked_url(url, self.reach)
         own = SystemResolver()
         try:
-            await checked_addresses(parsed.host, port_of(parsed), self._resolve or own, self.reach)
+            await checked_addresses(parsed.host, parsed.port, self._resolve or own, self.reach)
         except NotAllowed as error:
             raise InvalidInput(
                 "this address is not allowed for a webhook",
@@ -317,16 +322,43 @@ class Webhooks:
             own.close()
 
 
-def reach_of(settings: Settings) -> Reach:
+def reach_of(settings: "Settings") -> Reach:
     """Where webhooks may lead, as the settings say. Raises InvalidInput."""
     allowed = settings.webhooks
     return Reach.of(private=allowed.allow_private, plain=allowed.allow_http, networks=allowed.allow_networks)
 
 
-def dispatching() -> Any:
-    """runtime/dispatch.py, loaded where it is asked for: what it signs with is an extra. Raises InvalidInput."""
+def new_dispatcher(
+    store: Store,
+    *,
+    reach: Reach = PUBLIC,
+    clock: Clock | None = None,
+    resolve: Resolver | None = None,
+    counters: Counters | None = None,
+) -> Any:
+    """Return a dispatcher of this process, not started: `run()` serves until `drain()`.
+
+    `reach`: addresses the operator allows besides https:// on the internet; `resolve`: replaces the system's resolver.
+    Raises InvalidInput if the extra `service` is not installed.
+    """
+    return load_sender().dispatcher_of(
+        store,
+        process_id("d"),
+        clock=clock or SystemClock(),
+        chance=chance,
+        reach=reach,
+        resolve=resolve,
+        counters=counters,
+    )
+
+
+def load_sender() -> Any:
+    """Import and return the module that sends. Raises InvalidInput if the extra `service` is not installed.
+
+    It is imported on demand, because the HTTP client is slow to import and the signer is an extra.
+    """
     try:
-        return import_module("outlast.runtime.dispatch")
+        return import_module("outlast.outbox.dispatcher")
     except ModuleNotFoundError as error:
         if error.name != "standardwebhooks":
             raise
