@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role, this_call
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role, this_call
 from outlast.runtime import InProcessRuntime, Operations, open_store
 
 LIMIT_CENTS = 10_000
@@ -43,7 +43,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
             within=timedelta(hours=96),
         )
         if not decision.approved:
-            raise Stopped(f"{decision.by}: {decision.reason}")
+            raise Cancel(f"{decision.by}: {decision.reason}")
     return "pay"
 
 

@@ -13,14 +13,14 @@ from typing import Literal
 from pydantic import BaseModel
 
 from outlast import (
-    CannotTell,
     Context,
-    Failed,
-    Found,
-    NotFound,
+    DidNotHappen,
+    Fail,
+    Happened,
     NoUndo,
     Refused,
     Retry,
+    Unknown,
     Workflow,
     activity,
     repeat,
@@ -93,14 +93,14 @@ async def book_flight(traveller: str) -> str:
 
 
 @book_flight.reconcile
-async def find_flight(traveller: str) -> Found[str] | NotFound | CannotTell:
+async def find_flight(traveller: str) -> Happened[str] | DidNotHappen | Unknown:
     found = agency.find()
-    return Found(found) if found else NotFound()
+    return Happened(found) if found else DidNotHappen()
 
 
-async def find_cancelled(done: str, traveller: str) -> Found[str] | NotFound | CannotTell:
+async def find_cancelled(done: str, traveller: str) -> Happened[str] | DidNotHappen | Unknown:
     found = agency.find()
-    return Found(found) if found else NotFound()
+    return Happened(found) if found else DidNotHappen()
 
 
 @book_flight.undo(reconcile=find_cancelled)
@@ -127,7 +127,7 @@ async def book(ctx: Context[Trip]) -> Literal["confirm"]:
 @trip.node
 async def confirm(ctx: Context[Trip]) -> None:
     if ctx.state.ends == "failed":
-        raise Failed("the conference was called off")
+        raise Fail("the conference was called off")
 
 
 async def travel(runtime: InProcessRuntime, traveller: str, ends: str, refuses: str = "") -> None:

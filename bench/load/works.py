@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role
 
 WITHIN = timedelta(hours=96)
 
@@ -33,7 +33,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
     plan = refund.plan(ctx.state.order_id, ctx.state.cents)
     decision = await ctx.approval(plan, summary=f"Refund {ctx.state.cents}", by=role("finance"), within=WITHIN)
     if not decision.approved:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     return "pay"
 
 

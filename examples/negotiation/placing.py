@@ -9,7 +9,7 @@ import functools
 import os
 from pathlib import Path
 
-from outlast import NotNow, lookup
+from outlast import RetryLater, lookup
 
 from . import cache
 from .cache import Classifications, InFolder, InMemory
@@ -38,7 +38,7 @@ def installed() -> Classifications:
         case "meaning":
             return _semantic(folder)
         case other:
-            raise NotNow(f"{BY} is {other!r}; it may be key or meaning")
+            raise RetryLater(f"{BY} is {other!r}; it may be key or meaning")
 
 
 @functools.cache

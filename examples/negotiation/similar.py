@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from outlast import NotNow
+from outlast import RetryLater
 
 from .cache import Classifications, Sought
 from .governance import ALIKE_FROM
@@ -36,7 +36,7 @@ class WordLlama:
         try:
             package = importlib.import_module("wordllama")
         except ImportError as missing:
-            raise NotNow("the semantic cache needs: pip install 'outlast[semantic]'") from missing
+            raise RetryLater("the semantic cache needs: pip install 'outlast[semantic]'") from missing
         # Left to itself, 0.4 looks for its own tokenizer in the user's cache only, and then on the network.
         bundled = Path(str(package.__file__)).parent
         self._model: Any = package.WordLlama.load(cache_dir=bundled, disable_download=True)
@@ -49,7 +49,7 @@ class WordLlama:
 
 @functools.cache
 def bundled() -> WordLlama:
-    """The model, loaded once in a process. Raises NotNow if it is not installed."""
+    """The model, loaded once in a process. Raises RetryLater if it is not installed."""
     return WordLlama()
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from outlast import CannotTell, Found, NotFound, NotNow, NoUndo, Refused, activity, this_call
+from outlast import DidNotHappen, Happened, NoUndo, Refused, RetryLater, Unknown, activity, this_call
 
 from .inbox import answer_to
 from .letters import (
@@ -35,7 +35,7 @@ INBOX = "NEGOTIATION_INBOX"
 that moves in the middle of an auction changes no invitation's identity."""
 
 Word = TypeVar("Word", bound=BaseModel)
-Finding: TypeAlias = Found[Word] | NotFound | CannotTell
+Finding: TypeAlias = Happened[Word] | DidNotHappen | Unknown
 
 
 @activity(key="invite/{supplier_id}/{round_number}", undo=NoUndo("an invitation cannot be unsent"))
@@ -134,7 +134,7 @@ def _back() -> dict[str, Any]:
     """For which run a letter is, and where the bid goes."""
     run_id, inbox = this_call().run_id, os.environ.get(INBOX)
     if not inbox:
-        raise NotNow(f"{INBOX} is not set, so the supplier would not know where to send its bid")
+        raise RetryLater(f"{INBOX} is not set, so the supplier would not know where to send its bid")
     return {"run_id": run_id, "answer_to": answer_to(inbox, run_id)}
 
 
@@ -155,17 +155,17 @@ async def _ask(mailbox: str, word: type[Word]) -> Finding[Word]:
         async with _client() as http:
             answer = await http.get(f"{mailbox.rstrip('/')}/requests/{quote(this_call().idempotency_key, safe='')}")
     except httpx2.TransportError as failed:
-        return CannotTell(f"the supplier could not be reached: {failed}")
+        return Unknown(f"the supplier could not be reached: {failed}")
     if answer.status_code != httpx2.codes.OK:
-        return CannotTell(f"the supplier answered {answer.status_code}: {_detail(answer)}")
+        return Unknown(f"the supplier answered {answer.status_code}: {_detail(answer)}")
     try:
         said = answer.json()
         if said["known"] is False:
-            return NotFound()
+            return DidNotHappen()
         response = word.model_validate(said["response"])
     except (ValueError, KeyError, TypeError, ValidationError):
-        return CannotTell("the supplier's answer cannot be read")
-    return Found(response, external_id=next(iter(response.model_dump().values())))
+        return Unknown("the supplier's answer cannot be read")
+    return Happened(response, external_id=next(iter(response.model_dump().values())))
 
 
 def _client() -> httpx2.AsyncClient:

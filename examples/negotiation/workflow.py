@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from outlast import ActivityFailed, Context, Failed, Plan, Refusal, Stopped, role
+from outlast import ActivityFailed, Cancel, Context, Fail, Plan, Refusal, role
 
 from . import advice, judging, routing, scoring
 from .course import UNREACHABLE, mailbox, negotiation
@@ -23,7 +23,7 @@ __all__ = ["bottleneck", "leverage", "negotiation", "spot", "strategic"]
 async def ingest(ctx: Context[Negotiation]) -> Literal["classify"]:
     """Node 1. A purchase that contradicts itself is refused with every problem at once."""
     if found := problems(ctx.state.purchase.model_dump(mode="json")):
-        raise Failed("\n".join(found))
+        raise Fail("\n".join(found))
     return "classify"
 
 
@@ -44,7 +44,7 @@ async def route(ctx: Context[Negotiation]) -> Route:
     s.suppliers, s.discarded = admitted.supplier_ids, admitted.discarded
     if not s.suppliers:
         reasons = "; ".join(f"{d.supplier_id} {', '.join(d.reasons)}" for d in s.discarded)
-        raise Failed(f"no candidate can deliver: {reasons}")
+        raise Fail(f"no candidate can deliver: {reasons}")
     return ROUTES[s.quadrant]
 
 
@@ -53,14 +53,14 @@ async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
     """Node 5. Ranks the standing bids as the strategy does; what could not be ordered as it stands is left out."""
     s = ctx.state
     if not s.standing():
-        raise Failed(s.why_nothing)
+        raise Fail(s.why_nothing)
     for bid in s.standing():
         if why := routing.objections(s.purchase, bid, ctx.entered_at.date()):
             s.drop(bid.bid_id, "UNFIT", "; ".join(why))
     ranked = judging.judge(s)
     if not ranked:
         fallen = "; ".join(f"{bid_id} {why}" for bid_id, why in s.fallen.items())
-        raise Failed(f"no bid can be ordered: {fallen}")
+        raise Fail(f"no bid can be ordered: {fallen}")
     s.scores = [ScoreLine.model_validate(score.model_dump(include=set(ScoreLine.model_fields))) for score in ranked]
     s.winner, s.why_winner, s.chosen_by = ranked[0].bid_id, scoring.why_first(ranked), ""
     return "approve"
@@ -92,7 +92,7 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
         s.go_round_again(decision.by, decision.reason)
         return ROUTES[s.quadrant]
     if decision.chosen is None:
-        raise Stopped(f"rejected by {decision.by}: {decision.reason}")
+        raise Cancel(f"rejected by {decision.by}: {decision.reason}")
     s.approved_by = decision.by
     chosen = next(bid_id for bid_id, plan in plans.items() if plan == decision.chosen)
     if chosen != s.winner:
@@ -140,7 +140,7 @@ def falls_out(s: Negotiation, status: Literal["UNFIT", "WITHDRAWN"], why: str) -
     s.drop(bid.bid_id, status, f"{bid.supplier_id} {why}")
     s.fall_outs += 1
     if s.purchase.governance.when_winner_falls_out == "fail" or not s.standing() or s.fall_outs > FALL_OUTS_AT_MOST:
-        raise Failed(s.fallen[bid.bid_id])
+        raise Fail(s.fallen[bid.bid_id])
     return "evaluate"
 
 

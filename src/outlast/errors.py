@@ -33,7 +33,7 @@
 
 Not in this tree, since authors raise and catch them in `outlast.flow`: `ActivityFailed(refusal)` (an activity
 said no for certain), `Failed(reason)` and `Stopped(reason)` (end the run), and what an activity may declare of
-its own call: `Refused`, `NotNow`, `NotSent`, `Perhaps`. The `NotFound` of the front door is what a reconcile
+its own call: `Refused`, `RetryLater`, `NotSent`, `Perhaps`. The `DidNotHappen` of the front door is what a reconcile
 function answers; the one here is raised.
 """
 

@@ -11,13 +11,13 @@ import httpx2
 from pydantic import BaseModel
 
 from outlast import (
-    CannotTell,
     Context,
-    Failed,
-    Found,
-    NotFound,
+    DidNotHappen,
+    Fail,
+    Happened,
     NoUndo,
     Retry,
+    Unknown,
     Workflow,
     activity,
     repeat,
@@ -54,11 +54,11 @@ async def _post(path: str) -> str:
     return (await _world().post(path)).text
 
 
-async def _find(path: str) -> Found[str] | NotFound | CannotTell:
+async def _find(path: str) -> Happened[str] | DidNotHappen | Unknown:
     answer = await _world().get(path)
     if answer.status_code == 200:
-        return Found(answer.text)
-    return NotFound() if answer.status_code == 404 else CannotTell(f"it answered {answer.status_code}")
+        return Happened(answer.text)
+    return DidNotHappen() if answer.status_code == 404 else Unknown(f"it answered {answer.status_code}")
 
 
 # --- the three modes, without undo -----------------------------------------------------------------
@@ -75,7 +75,7 @@ async def reconciled(n: int) -> str:
 
 
 @reconciled.reconcile
-async def was_reconciled(n: int) -> Found[str] | NotFound | CannotTell:
+async def was_reconciled(n: int) -> Happened[str] | DidNotHappen | Unknown:
     """What it did."""
     return await _find(f"/reconcile/{n}")
 
@@ -94,15 +94,15 @@ async def book(n: int) -> str:
 
 
 @book.reconcile
-async def was_booked(n: int) -> Found[str] | NotFound | CannotTell:
+async def was_booked(n: int) -> Happened[str] | DidNotHappen | Unknown:
     """Whether it is."""
     return await _find(f"/book/{n}")
 
 
-async def was_released(done: str, n: int) -> Found[None] | NotFound | CannotTell:
+async def was_released(done: str, n: int) -> Happened[None] | DidNotHappen | Unknown:
     """Whether it is free again."""
     found = await _find(f"/release/{n}")
-    return Found(None) if isinstance(found, Found) else found
+    return Happened(None) if isinstance(found, Happened) else found
 
 
 @book.undo(reconcile=was_released, retry=PATIENT)
@@ -164,7 +164,7 @@ async def settle(ctx: Context[Job]) -> None:
     """Every third job fails here, and its room is released."""
     ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
     if ctx.state.n % 3 == 0:
-        raise Failed("the conference was called off")
+        raise Fail("the conference was called off")
 
 
 @activity(key="slow/{n}", on_doubt=repeat(window=timedelta(hours=24)), undo=STAYS, retry=PATIENT)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, Failed, NoUndo, Stopped, Workflow, activity, repeat, role
+from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, repeat, role
 from outlast.flow import Perhaps
 
 
@@ -65,7 +65,7 @@ async def reverse(done: Receipt, order_id: str, cents: int) -> None:
 @refunds.node(start=True)
 async def check(ctx: Context[Refund]) -> Literal["review"]:
     if ctx.state.cents <= 0:
-        raise Failed("nothing to refund")
+        raise Fail("nothing to refund")
     await ctx.do(open_case, ctx.state.order_id)
     return "review"
 
@@ -81,7 +81,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
         alternatives=[issue_refund.plan(s.order_id, s.cents // 2)],
     )
     if decision.chosen is None:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     s.receipt = await ctx.do(decision.chosen)
     return "pay"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role
 
 
 class Payout(BaseModel):
@@ -34,5 +34,5 @@ async def review(ctx: Context[Payout]) -> None:
         editable=("cents",),
     )
     if decision.chosen is None:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     await ctx.do(decision.chosen)

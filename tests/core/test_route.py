@@ -14,8 +14,8 @@ from outlast.core.route import (
     ENGINE,
     STALE_REASON,
     Answer,
-    Cancel,
-    Fail,
+    EndCancelled,
+    EndFailed,
     Rest,
     WalkOn,
     route,
@@ -43,7 +43,7 @@ def entry(reason: Reason) -> Attention:
 def expected(reason: Reason | None, kinds: tuple[str, ...], status: EffectStatus | None, first: int) -> object:
     """The rule in one breath: cancel before all else, then rest while a person has not answered, else walk."""
     if "cancel" in kinds:
-        return Cancel("ann", "no more")
+        return EndCancelled("ann", "no more")
     if reason is None:
         return WalkOn()
     a = entry(reason)
@@ -97,7 +97,7 @@ def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
     run = RUN._replace(attention=dump_attention([entry(reason)]))
     want: object = WalkOn((), (Answer(entry(reason), choice, "ann", "why", 5),))
     if choice in (Choice.CANCEL, Choice.FAIL):
-        want = {Choice.CANCEL: Cancel, Choice.FAIL: Fail}[choice]("ann", "why")
+        want = {Choice.CANCEL: EndCancelled, Choice.FAIL: EndFailed}[choice]("ann", "why")
     for key in ("", "k"):
         assert route(run, [said(reason, choice, key=key, by_ms=5)], {}, NOW) == want
     still = WalkOn((entry(reason),)) if reason in OVERLAY_ONLY else Rest((entry(reason),))
@@ -111,9 +111,9 @@ def test_only_an_approval_that_nobody_decided_goes_stale(reason: Reason) -> None
     """Seven days to the millisecond, counted from its own entry, whatever else stands in the set (S-21)."""
     beside = Attention(Reason.TOTAL_TIMEOUT, -10 * APPROVAL_STALE_AFTER, seen=SEEN)
     run = RUN._replace(attention=dump_attention([beside, entry(reason)]))
-    assert not isinstance(route(run, [], {}, APPROVAL_STALE_AFTER), Cancel)
+    assert not isinstance(route(run, [], {}, APPROVAL_STALE_AFTER), EndCancelled)
     stale = route(run, [], {}, 1 + APPROVAL_STALE_AFTER)
-    assert (stale == Cancel(ENGINE, STALE_REASON)) is (reason is Reason.APPROVAL_TIMEOUT)
+    assert (stale == EndCancelled(ENGINE, STALE_REASON)) is (reason is Reason.APPROVAL_TIMEOUT)
     if reason is Reason.APPROVAL_TIMEOUT:
         in_time = said(reason, Choice.ASK_AGAIN)
         assert isinstance(route(run, [in_time], {}, 1 + APPROVAL_STALE_AFTER), WalkOn), "answered is answered"

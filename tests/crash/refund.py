@@ -7,12 +7,12 @@ from typing import Literal
 from pydantic import BaseModel
 
 from outlast import (
-    CannotTell,
+    Cancel,
     Context,
-    Found,
-    NotFound,
+    DidNotHappen,
+    Happened,
     NoUndo,
-    Stopped,
+    Unknown,
     Workflow,
     activity,
     lookup,
@@ -58,10 +58,10 @@ async def reserve(order_id: str, cents: int) -> str:
 
 
 @reserve.reconcile
-async def find_reserve(order_id: str, cents: int) -> Found[str] | NotFound | CannotTell:
+async def find_reserve(order_id: str, cents: int) -> Happened[str] | DidNotHappen | Unknown:
     """Whether the bank has it."""
     said = world.ask(this_call().idempotency_key, _label())
-    return Found(said, external_id=said) if said else NotFound()
+    return Happened(said, external_id=said) if said else DidNotHappen()
 
 
 @activity(key="tell/{order_id}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("said is said"))
@@ -115,7 +115,7 @@ async def pay(ctx: Context[Claim]) -> Literal["close"]:
     plan = pay_out.plan(s.order_id, s.cents)
     decision = await ctx.approval(plan, summary=f"Refund {s.cents}", by=role("finance"), within=timedelta(hours=96))
     if not decision.approved:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     s.paid = await ctx.do(pay_out, s.order_id, s.cents + int(os.environ.get(SNEAK, "0")))
     return "close"
 

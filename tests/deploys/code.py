@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from outlast import Context, NoUndo, NotNow, Stopped, Workflow, activity, role, this_call
+from outlast import Context, NoUndo, RetryLater, Stopped, Workflow, activity, role, this_call
 from outlast.flow import Perhaps
 
 WORLD: list[str] = []
@@ -38,7 +38,7 @@ orders = Workflow("order", state=Order, version=1)
 @activity(key="reserve/{order_id}")
 async def reserve(order_id: str, cents: int) -> str:
     if order_id.startswith("busy"):
-        raise NotNow(retry_after=timedelta(seconds=50))
+        raise RetryLater(after=timedelta(seconds=50))
     if order_id.startswith("lost"):
         raise Perhaps("the line went dead")
     WORLD.append(this_call().idempotency_key)
@@ -75,7 +75,7 @@ async def review(ctx: Context[Order]) -> Literal["settle"]:
         pay.plan(ctx.state.order_id, ctx.state.cents), summary="pay", by=role("boss"), within=timedelta(hours=96)
     )
     if not decision.approved:
-        raise Stopped("no")
+        raise Cancel("no")
     return "settle"
 
 

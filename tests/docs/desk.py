@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, Failed, NotNow, Refused, Retry, Workflow, activity, role
+from outlast import Context, Fail, Refused, Retry, RetryLater, Workflow, activity, role
 from outlast.core.overlay import rearmed
 from outlast.core.rows import Run
 from outlast.flow import Perhaps
@@ -39,7 +39,7 @@ async def issue_refund(order_id: str, cents: int) -> str:
     if order_id.startswith("doubt"):
         raise Perhaps("the bank hung up")
     if order_id.startswith("busy"):
-        raise NotNow("the bank is down")
+        raise RetryLater("the bank is down")
     return f"R-{order_id}"
 
 
@@ -67,7 +67,7 @@ async def check(ctx: Context[Refund]) -> Literal["pay"]:
 async def pay(ctx: Context[Refund]) -> None:
     await ctx.do(issue_refund, ctx.state.order_id, ctx.state.cents)
     if ctx.state.how == "undoes":
-        raise Failed("it was called off")
+        raise Fail("it was called off")
 
 
 @purchases.node(start=True)

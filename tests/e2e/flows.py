@@ -8,7 +8,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, this_call
+from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, this_call
 from outlast.runtime.clocks import SystemClock
 
 LETTERS = 3
@@ -45,11 +45,11 @@ async def send(n: int) -> str:
 
 
 @send.reconcile
-async def find(n: int) -> Found[str] | NotFound | CannotTell:
+async def find(n: int) -> Happened[str] | DidNotHappen | Unknown:
     """Whether the receiver has it."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=5) as http:
         answer = await http.get(os.environ["RECEIVER"], headers={"Idempotency-Key": this_call().idempotency_key})
-    return Found(answer.text) if answer.status_code == 200 else NotFound()
+    return Happened(answer.text) if answer.status_code == 200 else DidNotHappen()
 
 
 @letters.node(start=True, max_visits=LETTERS)

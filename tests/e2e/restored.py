@@ -7,7 +7,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, this_call
+from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, repeat, this_call
 
 
 class Mail(BaseModel):
@@ -49,10 +49,10 @@ async def by_looking() -> str:
 
 
 @by_looking.reconcile
-async def look() -> Found[str] | NotFound | CannotTell:
+async def look() -> Happened[str] | DidNotHappen | Unknown:
     """Whether the receiver has it."""
     answer = await _http("GET")
-    return Found(answer.text) if answer.status_code == 200 else NotFound()
+    return Happened(answer.text) if answer.status_code == 200 else DidNotHappen()
 
 
 @activity(key="repeat", on_doubt=repeat(window=timedelta(days=1)), undo=NoUndo("a letter cannot be unsent"))

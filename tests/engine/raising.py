@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, field_serializer
 
-from outlast.flow import Context, Failed, Found, NoUndo, Perhaps, PolicyRequest, Verdict, Workflow, activity
+from outlast.flow import Context, Fail, Happened, NoUndo, Perhaps, PolicyRequest, Verdict, Workflow, activity
 from tests.engine.world import Receiver, State, one_node, ordering, reading, write
 
 Ctx = Context[State]
@@ -76,9 +76,9 @@ def in_reconcile(name: str, fails: Fails) -> Workflow[Any]:
     act = write(Receiver(Perhaps("lost")), name=f"act-{name}")
 
     @act.reconcile
-    async def find(what: str, amount: int = 1) -> Found[str]:
+    async def find(what: str, amount: int = 1) -> Happened[str]:
         fails()
-        return Found("")
+        return Happened("")
 
     return ordering(act, "a", name=name)
 
@@ -94,7 +94,7 @@ def in_undo(name: str, fails: Fails) -> Workflow[Any]:
 
     async def body(ctx: Ctx) -> None:
         await ctx.do(book, "a")
-        raise Failed("no use")
+        raise Fail("no use")
 
     return one_node(body, name=name)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outlast.core.rows import SLOT, STORE, Slot
-from outlast.flow import Context, Failed
+from outlast.flow import Context, Fail
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -123,7 +123,7 @@ async def test_every_end_frees_the_slot(world: World, how: str) -> None:
 
     async def body(ctx: Ctx) -> None:
         await ctx.receive("end", Go)
-        raise Failed("as planned")
+        raise Fail("as planned")
 
     flow = one_node(body)
     world.worker(flow)

@@ -16,11 +16,11 @@ from outlast.flow import (
     Context,
     Deny,
     NeedsApproval,
-    NotNow,
     NotSent,
     Perhaps,
     Policy,
     PolicyRequest,
+    RetryLater,
     role,
 )
 from tests.engine.world import (
@@ -339,7 +339,7 @@ async def test_an_intent_computed_with_an_old_mapping_is_refused_and_made_again(
 @pytest.mark.req("GATE-9", "EFF-4")
 async def test_a_retry_beyond_the_approval_is_not_made(world: World) -> None:
     """Attempts are covered while not_after ≤ valid_until; the wait before the next one outlasted it."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=20)))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=20)))
     flow = asking(write(shop), valid_for=timedelta(seconds=10))
     world.worker(flow)
     await world.start(flow)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from outlast.flow import CannotTell, Context, Found, NotFound, NotNow, NotSent, Perhaps, Retry, Workflow, repeat
+from outlast.flow import Context, DidNotHappen, Happened, NotSent, Perhaps, Retry, RetryLater, Unknown, Workflow, repeat
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -44,7 +44,7 @@ async def test_three_attempts_then_a_person_may_order_another(world: World) -> N
 @pytest.mark.req("EFF-4")
 async def test_the_waits_between_attempts_are_at_most_sixty_seconds_in_all(world: World) -> None:
     """A receiver that wants more than what is left of the 60 s has said no for now: no attempt beyond them."""
-    shop = Receiver(*[NotNow("busy", retry_after=timedelta(seconds=25))] * 9)
+    shop = Receiver(*[RetryLater("busy", after=timedelta(seconds=25))] * 9)
     flow = ordering(write(shop, retry=Retry(attempts=9)), "a")
     world.worker(flow)
     await world.start(flow)
@@ -102,7 +102,7 @@ async def test_exhausted_calls_inside_a_task_group_can_be_continued(world: World
 @pytest.mark.req("EFF-4", "REC-1")
 async def test_a_long_wait_parks_the_run_and_another_worker_goes_on_with_the_next_attempt(world: World) -> None:
     """More than 5 s hold nobody: the run is a row; attempts and waits live on the effect and survive a crash."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=20)))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=20)))
     flow = ordering(write(shop), "a")
     first = world.worker(flow)
     await world.start(flow)
@@ -120,7 +120,7 @@ async def test_a_long_wait_parks_the_run_and_another_worker_goes_on_with_the_nex
 @pytest.mark.req("EFF-4")
 async def test_a_note_does_not_shorten_the_wait_before_the_next_attempt(world: World) -> None:
     """A run that waits out a Retry-After and is woken by a signal keeps waiting; a sender cannot burn its attempts."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=20)))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=20)))
     flow = ordering(write(shop), "a")
     world.worker(flow)
     await world.start(flow)
@@ -136,7 +136,7 @@ async def test_a_note_does_not_shorten_the_wait_before_the_next_attempt(world: W
 @pytest.mark.req("EFF-4")
 async def test_one_durable_retry_among_twenty_lets_the_others_finish_and_parks_once(world: World) -> None:
     """Nineteen are done before the run parks, once, for the one that waits; refusals come as values."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=30)))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
     order = write(shop)
 
     async def body(ctx: Context[State]) -> None:
@@ -208,11 +208,11 @@ async def test_not_found_answers_for_the_moment_the_question_was_asked(world: Wo
     order = write(shop)
 
     @order.reconcile
-    async def find(what: str, amount: int = 1) -> NotFound | CannotTell:
+    async def find(what: str, amount: int = 1) -> DidNotHappen | Unknown:
         shop.asked += 1
         if shop.asked == 2:
             await slow.wait()
-        return NotFound()
+        return DidNotHappen()
 
     flow = ordering(order, "a")
     world.worker(flow)
@@ -239,7 +239,7 @@ async def test_found_settles_at_any_time(world: World) -> None:
 
 
 @pytest.mark.req("EFF-2")
-@pytest.mark.parametrize("answer", [CannotTell("no index"), RuntimeError("down"), "nonsense"], ids=str)
+@pytest.mark.parametrize("answer", [Unknown("no index"), RuntimeError("down"), "nonsense"], ids=str)
 async def test_a_receiver_that_cannot_tell_leaves_it_to_on_doubt(world: World, answer: object) -> None:
     """Also where asking fails three times: ask calls a person, after the quiet time."""
     shop = Receiver(Acts(Perhaps("lost")))
@@ -257,7 +257,7 @@ async def test_a_receiver_that_cannot_tell_leaves_it_to_on_doubt(world: World, a
 async def test_cannot_tell_repeats_where_on_doubt_is_repeat(world: World) -> None:
     """The second line of a reconcile is its on_doubt."""
     shop = Receiver(Acts(Perhaps("lost")), dedupes=True)
-    shop.tells = [CannotTell("no index")] * 9
+    shop.tells = [Unknown("no index")] * 9
     flow = ordering(write(shop, mode="reconcile", on_doubt=repeat(window=timedelta(hours=1))), "a")
     world.worker(flow)
     await world.start(flow)
@@ -270,7 +270,7 @@ async def test_cannot_tell_repeats_where_on_doubt_is_repeat(world: World) -> Non
 async def test_a_found_answer_that_is_no_answer_of_the_activity_is_for_a_person(world: World) -> None:
     """It happened, the response is unusable: uncertain, never called again."""
     shop = Receiver(Acts(Perhaps("lost")))
-    shop.tells = [Found("x" * 300_000)]
+    shop.tells = [Happened("x" * 300_000)]
     flow = ordering(write(shop, mode="reconcile"), "a")
     world.worker(flow)
     await world.start(flow)

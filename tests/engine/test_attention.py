@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from outlast.errors import Conflict
-from outlast.flow import ActivityFailed, Context, Failed, NotSent, Perhaps, Stopped, Workflow, repeat
+from outlast.flow import ActivityFailed, Cancel, Context, Fail, NotSent, Perhaps, Workflow, repeat
 from tests.engine.world import MINUTE, QUIET, Acts, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -41,7 +41,7 @@ async def test_an_unexpected_exception_keeps_node_and_visit_and_is_told_with_its
 
 @pytest.mark.req("RUN-2")
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "half a pair \ud800", "a NUL \0 in it"], ids=["huge", "pair", "nul"])
-@pytest.mark.parametrize("kind", [ValueError, Failed, Stopped])
+@pytest.mark.parametrize("kind", [ValueError, Fail, Cancel])
 async def test_whatever_an_exception_says_reaches_a_person(world: World, kind: type[Exception], text: str) -> None:
     """No length and no characters of a message keep a run from being flagged or ended (F8)."""
 
@@ -56,7 +56,7 @@ async def test_whatever_an_exception_says_reaches_a_person(world: World, kind: t
         assert world.reasons() == ["exception"]
         assert "ValueError" in world.attention()[0].detail
     else:
-        assert world.status() == {Failed: "failed", Stopped: "cancelled"}[kind]
+        assert world.status() == {Fail: "failed", Cancel: "cancelled"}[kind]
         assert world.last_event()["reason"].startswith(text[:5])
 
 
@@ -212,9 +212,9 @@ async def test_two_doubts_are_two_entries_and_each_is_answered(world: World) -> 
 
 # --- ends ------------------------------------------------------------------------------------------------
 @pytest.mark.req("RUN-2")
-@pytest.mark.parametrize(("kind", "end"), [(Failed, "failed"), (Stopped, "cancelled")])
+@pytest.mark.parametrize(("kind", "end"), [(Fail, "failed"), (Cancel, "cancelled")])
 async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: type[Exception], end: str) -> None:
-    """`Failed` and `Stopped`; done effects without an undo are listed with the reason, latest first."""
+    """`Fail` and `Cancel`; done effects without an undo are listed with the reason, latest first."""
     shop = Receiver()
     order, mail = write(shop), write(shop, name="mail", undo=True)
 
@@ -244,7 +244,7 @@ async def test_a_failing_run_settles_what_is_open_before_it_ends(world: World) -
         task = asyncio.ensure_future(ctx.do(order, "a"))
         await slow.begun.wait()
         if not task.done():
-            raise Failed("a sibling failed")
+            raise Fail("a sibling failed")
 
     flow = one_node(body)
     world.worker(flow)

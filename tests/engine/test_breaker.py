@@ -10,7 +10,7 @@ from outlast.core.overlay import waiting_of
 from outlast.core.rows import HOLD, Hold
 from outlast.engine import breaker, holds
 from outlast.engine.outcome import Answered, Maybe, No, Unsent
-from outlast.flow import Context, NotNow, Refused, Retry, repeat
+from outlast.flow import Context, Refused, Retry, RetryLater, repeat
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -254,6 +254,6 @@ def test_what_says_that_a_provider_is_away(outcome: Any, away: bool) -> None:
 
 async def test_a_receiver_that_asks_for_a_long_pause_is_away(world: World) -> None:
     erp = Erp()
-    erp.away = NotNow("busy", retry_after=timedelta(minutes=1))
+    erp.away = RetryLater("busy", after=timedelta(minutes=1))
     await out(world, erp)
     assert sign(world).up == 1

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from outlast.engine.outcome import Maybe, No, Unsent, is_transient, judge
 from outlast.errors import DefinitionError
-from outlast.flow import NotNow, NotSent, Perhaps, Refused, classify
+from outlast.flow import NotSent, Perhaps, Refused, RetryLater, classify
 from outlast.flow.registry import CLASSIFIED
 
 pytestmark = [pytest.mark.req("EFF-5")]
@@ -464,7 +464,7 @@ class NoLine(ShopError):
 
 @pytest.fixture
 def classified() -> Iterator[None]:
-    classify({ShopError: Perhaps, CardDeclined: Refused, Closed: NotNow, NoLine: NotSent})
+    classify({ShopError: Perhaps, CardDeclined: Refused, Closed: RetryLater, NoLine: NotSent})
     yield
     CLASSIFIED.clear()
 

@@ -13,7 +13,7 @@ from outlast.core.overlay import Attention, attention_of, clocks_of, rearmed
 from outlast.core.rows import Run
 from outlast.engine.notices import Alerts
 from outlast.errors import Conflict, InvalidInput
-from outlast.flow import Context, NotNow, Perhaps, Workflow, role
+from outlast.flow import Context, Perhaps, RetryLater, Workflow, role
 from tests.engine.world import MINUTE, SECOND, Acts, Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -163,7 +163,7 @@ async def test_each_reason_has_its_own_clock_and_only_the_approval_s_goes_stale(
 @pytest.mark.req("GATE-3", "EFF-2")
 async def test_a_stale_run_with_an_open_doubt_waits_for_its_answer_and_spins_in_no_circle(world: World) -> None:
     """It cannot end while nobody knows what it did; once a person has said, it ends for the reason it had."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=30)), Acts(Perhaps("lost")))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)), Acts(Perhaps("lost")))
     order, mail = write(shop), write(shop, name="mail")
 
     async def body(ctx: Ctx) -> None:

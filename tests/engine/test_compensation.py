@@ -10,7 +10,7 @@ from outlast.core.rows import RUN
 from outlast.engine import compensation as engine
 from outlast.engine import holder
 from outlast.errors import Conflict
-from outlast.flow import Context, Failed, NotNow, Perhaps, Refused, Stopped, Workflow, repeat, role
+from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, repeat, role
 from outlast.flow.registry import ACTIVITIES
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
 from tests.engine.world import (
@@ -49,7 +49,7 @@ def keys(receiver: Receiver) -> list[str]:
 
 
 @pytest.mark.req("EFF-6", "OBS-3")
-@pytest.mark.parametrize(("error", "status"), [(Failed("enough"), "failed"), (Stopped("enough"), "cancelled")])
+@pytest.mark.parametrize(("error", "status"), [(Fail("enough"), "failed"), (Cancel("enough"), "cancelled")])
 @pytest.mark.every_store
 async def test_what_was_done_is_undone_in_reverse(world: World, error: Exception, status: str) -> None:
     shop = Receiver()
@@ -143,7 +143,7 @@ async def test_a_failure_that_was_decided_stands_when_its_holder_dies(world: Wor
         walks.append(1)
         await ctx.do(order, "a")
         if len(walks) == 1:
-            raise Failed("on the first walk only")
+            raise Fail("on the first walk only")
 
     flow = one_node(body)
     process = world.worker(flow)
@@ -263,7 +263,7 @@ async def test_an_undo_cut_off_by_a_death_is_in_doubt(world: World) -> None:
 
 @pytest.mark.req("EFF-6", "EFF-4")
 async def test_an_undo_is_retried_and_then_a_person_is_called(world: World) -> None:
-    other = await stuck(world, *[NotNow("busy")] * 3)
+    other = await stuck(world, *[RetryLater("busy")] * 3)
     assert world.reasons() == ["undo_failed"] and "retries_exhausted" in world.attention()[0].detail
     assert len(other.attempts) == 3
 
@@ -385,7 +385,7 @@ async def test_the_decision_to_end_withdraws_what_is_still_asked(world: World) -
 
 @pytest.mark.req("EFF-6")
 async def test_a_run_with_nothing_to_undo_ends_in_one_commit(world: World) -> None:
-    flow = trip(write(Receiver()), end=Failed("enough"))
+    flow = trip(write(Receiver()), end=Fail("enough"))
     world.worker(flow)
     await world.start(flow)
     assert world.verbs()[-2:] == ["claimed", "failed"]
@@ -426,7 +426,7 @@ async def test_without_a_durable_decision_the_next_walk_goes_on_instead(
         await ctx.do(order, "a")
         await ctx.do(order, "b")
         if len(walks) == 1:
-            raise Failed("on the first walk only")
+            raise Fail("on the first walk only")
 
     flow = one_node(body)
     process = world.worker(flow)

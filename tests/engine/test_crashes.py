@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from outlast.flow import Context, NotNow, Perhaps, Workflow, role
+from outlast.flow import Context, Perhaps, RetryLater, Workflow, role
 from tests.engine.world import MINUTE, QUIET, Acts, Go, Receiver, State, World, reading, write
 
 Ctx = Context[State]
@@ -72,7 +72,7 @@ async def people_answer(world: World) -> None:
 async def live_through(world: World, deaths: list[tuple[str, str]]) -> list[bool]:
     """One worker for each death, and one that lives. Answers which deaths came to pass."""
     world.add_slots("t", 1)
-    wait = NotNow("busy", retry_after=timedelta(seconds=30))
+    wait = RetryLater("busy", after=timedelta(seconds=30))
     shop = Receiver("did order/a", Perhaps("lost"), "did order/b", wait, Acts(Perhaps("its answer was lost")))
     flow = rich(shop)
     await world.start(flow)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import Context, NotNow, NoUndo, Perhaps, Refused, Retry, activity
+from outlast.flow import Context, NoUndo, Perhaps, Refused, Retry, RetryLater, activity
 from tests.engine.world import HOUR, SECOND, Acts, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -92,7 +92,7 @@ async def test_at_most_limits_the_calls_that_are_under_way(world: World) -> None
 
 async def test_a_run_that_waits_for_one_of_several_calls_makes_the_others_later(world: World) -> None:
     """A call beyond `at_most` has not begun when the node waits; the next re-run of the node makes it."""
-    shop = Receiver("ok", NotNow("later", retry_after=timedelta(hours=1)), "ok", "ok", "ok")
+    shop = Receiver("ok", RetryLater("later", after=timedelta(hours=1)), "ok", "ok", "ok")
     order = write(shop, retry=Retry(total_wait=timedelta(hours=2)))
     seen: list[Any] = []
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from outlast.core import points
-from outlast.flow import ActivityFailed, Context, NotNow, NotSent, Perhaps, Refused, repeat
+from outlast.flow import ActivityFailed, Context, NotSent, Perhaps, Refused, RetryLater, repeat
 from tests.engine.world import (
     MINUTE,
     QUIET,
@@ -184,7 +184,7 @@ def status(code: int) -> httpx2.HTTPStatusError:
 
 
 NOT_SENT = [httpx2.ConnectError("refused"), httpx2.ConnectTimeout("slow"), ConnectionRefusedError(), NotSent("dns")]
-NOT_NOW = [status(425), status(429), NotNow("busy")]
+NOT_NOW = [status(425), status(429), RetryLater("busy")]
 DEFINITE = [status(400), status(401), status(403), status(404), status(422), Refused("no")]
 PERHAPS = [
     status(408),

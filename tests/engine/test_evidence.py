@@ -9,7 +9,7 @@ import pytest
 from outlast.core.budget import Liveness
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
-from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Perhaps, activity, this_call
+from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
 from outlast.runtime.board import seen
 from outlast.runtime.explain import explain
@@ -43,13 +43,13 @@ async def test_a_reconcile_is_told_what_a_replaced_worker_learnt_too_late(world:
         return await shop.call()
 
     @order.reconcile
-    async def find(what: str) -> Found[str] | NotFound | CannotTell:
+    async def find(what: str) -> Happened[str] | DidNotHappen | Unknown:
         call = this_call()
         assert call.reconciling
         told.append(call.evidence)
         if call.evidence:
-            return Found(str(call.evidence[0].response), "by evidence")
-        return CannotTell("the shop's list is closed")
+            return Happened(str(call.evidence[0].response), "by evidence")
+        return Unknown("the shop's list is closed")
 
     flow = ordering(order, "a")
     first = world.worker(flow)
@@ -81,9 +81,9 @@ async def test_evidence_that_came_after_the_claim_is_read_too(world: World) -> N
         return await shop.call()
 
     @order.reconcile
-    async def find(what: str) -> Found[str] | NotFound | CannotTell:
+    async def find(what: str) -> Happened[str] | DidNotHappen | Unknown:
         told.append(len(this_call().evidence))
-        return CannotTell("the shop's list is closed")
+        return Unknown("the shop's list is closed")
 
     flow = ordering(order, "a")
     live = Liveness(start_budget=500, quiet_margin=500)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import ActivityFailed, Context, Failed, NoUndo, Refused, Workflow, activity, lookup
+from outlast.flow import ActivityFailed, Context, Fail, NoUndo, Refused, Workflow, activity, lookup
 from outlast.flow.people import role
 from tests.engine.world import HOUR, Go, Receiver, World, write
 
@@ -62,7 +62,7 @@ async def test_a_node_that_fails_its_run_on_purpose_does_not_hide_it(world: Worl
     @flow.node(start=True)
     async def only(ctx: Ctx) -> None:
         ctx.do(order, "a")
-        raise Failed("nothing to be had")
+        raise Fail("nothing to be had")
 
     world.worker(flow)
     await world.start(flow)
@@ -174,7 +174,7 @@ async def test_calls_beside_one_that_was_refused_raise_no_alarm(world: World) ->
         try:
             await asyncio.gather(ctx.do(refused), ctx.do(order, "a"))
         except ActivityFailed:
-            raise Failed("refused") from None
+            raise Fail("refused") from None
 
     world.worker(flow)
     await world.start(flow)

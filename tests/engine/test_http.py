@@ -11,7 +11,19 @@ import pytest
 from pydantic import BaseModel
 
 import outlast.http
-from outlast import CannotTell, Context, Found, NotFound, NoUndo, Retry, Workflow, activity, lookup, repeat, this_call
+from outlast import (
+    Context,
+    DidNotHappen,
+    Happened,
+    NoUndo,
+    Retry,
+    Unknown,
+    Workflow,
+    activity,
+    lookup,
+    repeat,
+    this_call,
+)
 from outlast.core.budget import Liveness
 from outlast.core.rows import EFFECT, Effect
 from outlast.runtime.in_process import InProcessRuntime
@@ -106,9 +118,9 @@ def ordering(
     if mode == "reconcile":
 
         @order.reconcile
-        async def find(path: str) -> Found[str] | NotFound | CannotTell:
+        async def find(path: str) -> Happened[str] | DidNotHappen | Unknown:
             answer = await http.get(f"{shop.url}/known", params={"key": this_call().idempotency_key})
-            return NotFound() if answer.status_code == 404 else Found(str(outlast.http.checked(answer).json()))
+            return DidNotHappen() if answer.status_code == 404 else Happened(str(outlast.http.checked(answer).json()))
 
     flow = Workflow(name, state=Case)
 

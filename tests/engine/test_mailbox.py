@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from outlast.engine import commands
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, NotStorable
-from outlast.flow import Context, NotNow, Perhaps, Workflow
+from outlast.flow import Context, Perhaps, RetryLater, Workflow
 from tests.engine.world import (
     MINUTE,
     QUIET,
@@ -169,7 +169,7 @@ async def test_a_cancel_settles_what_a_dead_worker_left_open(world: World, mode:
 @pytest.mark.req("EFF-8")
 async def test_a_cancel_while_a_call_waits_for_its_next_attempt_ends_the_run(world: World) -> None:
     """Nothing happened at the last attempt, so nothing is owed to it."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=30)))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
     flow = ordering(write(shop), "a")
     world.worker(flow)
     await world.start(flow)

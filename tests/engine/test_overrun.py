@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.commit import Commit, Done
 from outlast.errors import Unavailable
-from outlast.flow import Context, Found, NoUndo, Perhaps, Workflow, activity, lookup
+from outlast.flow import Context, Happened, NoUndo, Perhaps, Workflow, activity, lookup
 from tests.engine.world import MINUTE, SECOND, Receiver, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -116,9 +116,9 @@ async def test_a_reconcile_that_swallows_its_timeout_leaves_its_effect_uncertain
     act = write(Receiver(Perhaps("lost")))
 
     @act.reconcile
-    async def find(what: str, amount: int = 1) -> Found[str]:
+    async def find(what: str, amount: int = 1) -> Happened[str]:
         await never_ends(go)
-        return Found("late")
+        return Happened("late")
 
     flow = ordering(act, "a")
     serving = world.worker(flow, quick(), concurrency=1)

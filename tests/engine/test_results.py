@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from outlast.core.limits import RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
 from outlast.core.rows import RESULT, Result
 from outlast.errors import InvalidInput, LimitExceeded, NotStorable
-from outlast.flow import Context, Failed, Workflow
+from outlast.flow import Context, Fail, Workflow
 from tests.engine.world import QUIET, Go, Receiver, Slow, World, write
 
 pytestmark = pytest.mark.req("CKP-4")
@@ -209,7 +209,7 @@ async def test_results_of_a_run_that_fails_stay(world: World) -> None:
     @flow.node(start=True)
     async def produce(ctx: Context[Go]) -> None:
         await ctx.emit({"n": 1}, key="first")
-        raise Failed("the source broke after one page")
+        raise Fail("the source broke after one page")
 
     world.worker(flow)
     await world.start(flow)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from outlast.errors import Conflict
-from outlast.flow import Context, Stopped, Workflow, role
+from outlast.flow import Cancel, Context, Workflow, role
 from tests.engine.world import MINUTE, QUIET, SECOND, Receiver, State, World, write
 
 Ctx = Context[State]
@@ -45,7 +45,7 @@ def rounds(shop: Receiver) -> Workflow[State]:
             ctx.state.n += 1
             return "bids"
         if not decision.chosen:
-            raise Stopped(decision.reason)
+            raise Cancel(decision.reason)
         ctx.state.said.append(await ctx.do(decision.chosen))
         return None
 

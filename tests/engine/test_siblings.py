@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import CannotTell, Context, Perhaps, repeat
+from outlast.flow import Context, Perhaps, Unknown, repeat
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, QUIET, SECOND, Receiver, Slow, State, World, one_node, reading, write
 
@@ -75,7 +75,7 @@ async def test_a_sibling_that_can_be_looked_up_settles_while_nobody_answers_for_
 @pytest.mark.req("EFF-2", "EFF-3", "GATE-3")
 async def test_a_sibling_that_nobody_can_tell_of_joins_the_reasons_while_nobody_answers(world: World) -> None:
     other = Receiver(Slow())
-    other.tells = [CannotTell("no record")] * 10
+    other.tells = [Unknown("no record")] * 10
     flow = two(write(Receiver(Slow())), write(other, name="pay", mode="reconcile"))
     await cut_off(world, flow)
     await world.pass_(2 * QUIET)

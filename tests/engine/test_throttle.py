@@ -11,7 +11,7 @@ from outlast.core.throttle import Entry, door_of, enter, limit_row
 from outlast.engine.guard import Lease
 from outlast.engine.throttle import Throttle, _LimitQueue
 from outlast.errors import DefinitionError
-from outlast.flow import Limit, NoUndo, activity, lookup
+from outlast.flow import NoUndo, RateLimit, activity, lookup
 from tests.engine.world import SECOND, World, ordering
 
 pytestmark = pytest.mark.req("RUN-6")
@@ -41,7 +41,7 @@ class Gauge:
         return max(sum(at <= other < at + ms for other in self.begun) for at in self.begun)
 
 
-def limited(gauge: Gauge, limit: Limit | None, name: str = "order", provider: str = "erp") -> Any:
+def limited(gauge: Gauge, limit: RateLimit | None, name: str = "order", provider: str = "erp") -> Any:
     @activity(key=name + "/{what}", name=name, provider=provider, limit=limit, undo=NoUndo("a test undoes nothing"))
     async def act(what: str) -> str:
         return await gauge.call()
@@ -63,7 +63,7 @@ def door(world: World, name: str = "provider/erp") -> Any:
 
 async def test_two_workers_together_make_so_many_calls_at_once_and_no_more(world: World) -> None:
     gauge = Gauge(world, SECOND)
-    flow = ordering(limited(gauge, Limit(concurrent=3)), "a")
+    flow = ordering(limited(gauge, RateLimit(concurrent=3)), "a")
     world.worker(flow, concurrency=20)
     world.worker(flow, concurrency=20)
     names = await runs(world, flow, 40)
@@ -76,7 +76,7 @@ async def test_two_workers_together_make_so_many_calls_at_once_and_no_more(world
 
 async def test_two_workers_together_begin_so_many_calls_a_second(world: World) -> None:
     gauge = Gauge(world, 10)
-    flow = ordering(limited(gauge, Limit(per_second=10)), "a")
+    flow = ordering(limited(gauge, RateLimit(per_second=10)), "a")
     world.worker(flow, concurrency=30)
     world.worker(flow, concurrency=30)
     names = await runs(world, flow, 60)
@@ -112,7 +112,7 @@ async def test_a_slow_answer_of_the_store_lets_no_call_begin_before_its_turn(wor
 
 
 async def test_activities_of_one_provider_share_its_room(world: World) -> None:
-    gauge, limit = Gauge(world, SECOND), Limit(concurrent=2)
+    gauge, limit = Gauge(world, SECOND), RateLimit(concurrent=2)
     flows = [ordering(limited(gauge, limit, name), "a", name=name) for name in ("order", "refund")]
     world.worker(*flows)
     for flow in flows:
@@ -124,7 +124,7 @@ async def test_activities_of_one_provider_share_its_room(world: World) -> None:
 
 async def test_a_run_that_waits_says_so_and_uses_up_no_attempt(world: World) -> None:
     gauge = Gauge(world, 30 * SECOND)
-    flow = ordering(limited(gauge, Limit(concurrent=1)), "a")
+    flow = ordering(limited(gauge, RateLimit(concurrent=1)), "a")
     world.worker(flow)
     names = await runs(world, flow, 3)
     await world.pass_(10 * SECOND)
@@ -142,13 +142,13 @@ async def test_a_run_that_waits_says_so_and_uses_up_no_attempt(world: World) -> 
 
 async def test_the_places_of_a_dead_worker_are_free_once_it_is_known_to_be_dead(world: World) -> None:
     gauge = Gauge(world, 2_000 * SECOND)
-    flow = ordering(limited(gauge, Limit(concurrent=1)), "a")
+    flow = ordering(limited(gauge, RateLimit(concurrent=1)), "a")
     first = world.worker(flow, concurrency=1)
     await runs(world, flow, 1)
     await world.pass_(SECOND)
     assert len(gauge.begun) == 1
     gauge.ms = 10
-    other = ordering(limited(gauge, Limit(concurrent=1), "other"), "a", name="other")
+    other = ordering(limited(gauge, RateLimit(concurrent=1), "other"), "a", name="other")
     world.worker(other)
     await world.start(other, "next")
     first.kill()
@@ -161,7 +161,7 @@ async def test_the_places_of_a_dead_worker_are_free_once_it_is_known_to_be_dead(
 async def test_lookups_wait_for_room_too(world: World) -> None:
     gauge = Gauge(world, SECOND)
 
-    @lookup(provider="erp", limit=Limit(concurrent=2))
+    @lookup(provider="erp", limit=RateLimit(concurrent=2))
     async def price(what: str) -> str:
         return await gauge.call()
 
@@ -204,4 +204,4 @@ def test_turns_lie_apart_whoever_books_them() -> None:
 @pytest.mark.parametrize("wrong", [{}, {"concurrent": -1}, {"per_second": -0.5}, {"concurrent": 5, "per_second": -1}])
 def test_a_limit_has_a_bound(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="above zero"):
-        Limit(**wrong)
+        RateLimit(**wrong)

@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.commit import Mapping
 from outlast.core.overlay import rearmed
-from outlast.flow import Context, NotNow, Workflow
+from outlast.flow import Context, RetryLater, Workflow
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -244,7 +244,7 @@ async def test_a_skip_of_96_hours_wakes_the_runs_that_fall_due_and_moves_no_live
     async def longer(ctx: Ctx) -> None:
         await ctx.sleep("days", until=timedelta(hours=100))
 
-    shop.script.append(NotNow("busy", retry_after=timedelta(seconds=30)))
+    shop.script.append(RetryLater("busy", after=timedelta(seconds=30)))
     short, long, retries = one_node(sleeps, name="short"), one_node(longer, name="long"), ordering(write(shop), "a")
     world.worker(short, long, retries)
     for flow, run in ((short, "s"), (long, "l"), (retries, "r")):

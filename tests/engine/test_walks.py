@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.flow import Context, NotNow, Workflow, role
+from outlast.flow import Context, RetryLater, Workflow, role
 from tests.engine.world import (
     MINUTE,
     SECOND,
@@ -246,7 +246,7 @@ async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_is_walked_
 @pytest.mark.parametrize("what", ["call", "retry", "approval", "lookup"])
 async def test_an_awaiter_that_never_has_patience_makes_nothing_spin(world: World, what: str) -> None:
     """A timeout of 0 around each kind of ctx call: done, parked, or told to a person; never walked for ever."""
-    shop = Receiver(*([NotNow("busy", retry_after=timedelta(seconds=20))] if what == "retry" else []))
+    shop = Receiver(*([RetryLater("busy", after=timedelta(seconds=20))] if what == "retry" else []))
     order, price = write(shop), reading(lambda: 1 / 0)
 
     async def body(ctx: Ctx) -> None:
@@ -373,7 +373,7 @@ async def test_a_sibling_that_only_meets_recorded_answers_cannot_keep_the_run_fr
 @pytest.mark.req("CKP-1", "EFF-1")
 async def test_an_advance_over_an_open_effect_nobody_asked_for_is_refused(world: World) -> None:
     """An earlier walk began it, this one takes another way: walk_diverged, and the effect stays open."""
-    shop = Receiver(NotNow("busy", retry_after=timedelta(seconds=30)))
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
     order = write(shop)
     walks: list[int] = []
 

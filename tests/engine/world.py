@@ -33,7 +33,7 @@ from outlast.core.rows import (
 )
 from outlast.engine import answers, commands, decisions, holds
 from outlast.engine.notices import Notifier
-from outlast.flow import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, lookup, this_call
+from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
 from tests.engine.process import Process, Time
 
@@ -303,7 +303,7 @@ class Receiver:
             return act
         return self._do(call.idempotency_key)
 
-    async def find(self) -> Found[str] | NotFound | CannotTell:
+    async def find(self) -> Happened[str] | DidNotHappen | Unknown:
         self.asked += 1
         if self.tells:
             answer = self.tells.pop(0)
@@ -311,7 +311,7 @@ class Receiver:
                 raise answer
             return answer
         key = this_call().idempotency_key
-        return Found(f"did {key.rsplit(':', 1)[1]}", "ext-1") if key in self.did else NotFound()
+        return Happened(f"did {key.rsplit(':', 1)[1]}", "ext-1") if key in self.did else DidNotHappen()
 
 
 def write(
@@ -342,7 +342,7 @@ def write(
     if mode == "reconcile":
 
         @act.reconcile
-        async def find(what: str, amount: int = 1) -> Found[str] | NotFound | CannotTell:
+        async def find(what: str, amount: int = 1) -> Happened[str] | DidNotHappen | Unknown:
             return await receiver.find()
 
     if undo:
@@ -350,7 +350,7 @@ def write(
         terms = dict(undo_terms or {})
         if terms.pop("asks", False):
 
-            async def undone(done: str, what: str, amount: int = 1) -> Found[str] | NotFound | CannotTell:
+            async def undone(done: str, what: str, amount: int = 1) -> Happened[str] | DidNotHappen | Unknown:
                 return await other.find()
 
             terms["reconcile"] = undone

@@ -16,7 +16,7 @@ from examples.negotiation.governance import ALIKE_FROM
 from examples.negotiation.purchase import Opening
 from examples.negotiation.similar import Semantic
 from examples.negotiation.state import Negotiation
-from outlast import Context, NotNow, Workflow
+from outlast import Context, RetryLater, Workflow
 from outlast.core.rows import is_over
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.open import open_store
@@ -135,13 +135,13 @@ def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch)
     similar.bundled.cache_clear()
     monkeypatch.setenv(placing.BY, "meaning")
     monkeypatch.setitem(sys.modules, "wordllama", None)
-    with pytest.raises(NotNow, match=r"pip install 'outlast\[semantic\]'"):
+    with pytest.raises(RetryLater, match=r"pip install 'outlast\[semantic\]'"):
         placing.installed()
 
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(placing.BY, "magic")
-    with pytest.raises(NotNow, match="key or meaning"):
+    with pytest.raises(RetryLater, match="key or meaning"):
         placing.installed()
 
 

@@ -14,7 +14,7 @@ from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
 from examples.negotiation.summary import told
 from examples.negotiation.workflow import negotiation
-from outlast import ActivityFailed, Context, Decision, Failed, Plan, Refusal, Refused, Stopped
+from outlast import ActivityFailed, Cancel, Context, Decision, Fail, Plan, Refusal, Refused
 from outlast.flow.calls import Call, current_call
 from tests.examples.helpers import Inbox, Market, inbox, market, when
 
@@ -147,7 +147,7 @@ def test_a_person_may_choose_another_standing_bid(negotiate: Negotiate) -> None:
 def test_a_rejection_stops_the_run_and_orders_nothing(
     m: Market, negotiate: Negotiate, request: pytest.FixtureRequest
 ) -> None:
-    with pytest.raises(Stopped, match="rejected by ana: too dear"):
+    with pytest.raises(Cancel, match="rejected by ana: too dear"):
         negotiate(choose=None)
     assert summary(m.entries(request.node.name))["orders"].arrived == 0
 
@@ -176,7 +176,7 @@ def test_the_router_leads_to_the_node_of_each_quadrant(name: str, node: str) -> 
 
 def test_a_purchase_nobody_can_deliver_fails_with_every_reason() -> None:
     walk = Walk(negotiation.first_state(sample("leverage") | {"need_by": "2026-03-10"}), Inbox())
-    with pytest.raises(Failed, match=r"no candidate can deliver: acme delivers on 2026-03-25"):
+    with pytest.raises(Fail, match=r"no candidate can deliver: acme delivers on 2026-03-25"):
         asyncio.run(walk.to_the_end())
 
 

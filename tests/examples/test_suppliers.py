@@ -12,7 +12,7 @@ import pytest
 from examples.negotiation import suppliers
 from examples.negotiation.letters import Ask, Line, Message, Order, Receipt
 from examples.negotiation.record import Arrived
-from outlast import CannotTell, Found, NotFound, NotNow, Refused
+from outlast import DidNotHappen, Happened, Refused, RetryLater, Unknown
 from outlast.flow.calls import Call, current_call
 from tests.examples.helpers import GIVE_UP_S, Market, market
 
@@ -99,23 +99,23 @@ def test_any_other_bad_answer_is_left_for_the_engine_to_judge(m: Market) -> None
 
 
 def test_asking_proves_only_what_the_supplier_says_in_so_many_words(m: Market) -> None:
-    assert found(m, "plain", "never") == NotFound()
-    assert isinstance(found(m, "closed", "never"), CannotTell)
+    assert found(m, "plain", "never") == DidNotHappen()
+    assert isinstance(found(m, "closed", "never"), Unknown)
     with pytest.raises(httpx2.TimeoutException):
         invited(m, "silent", "n4", seconds=0.3)
     known = found(m, "silent", "n4")
-    assert isinstance(known, Found)
+    assert isinstance(known, Happened)
     assert known.external_id == known.response.message_id
     with pytest.raises(httpx2.TimeoutException):
         invited(m, "slow", "n4", seconds=0.3)
-    assert found(m, "slow", "n4") == CannotTell("the supplier answered 202: being worked on")
+    assert found(m, "slow", "n4") == Unknown("the supplier answered 202: being worked on")
     with calling("n4"):
-        assert isinstance(asyncio.run(_await(suppliers.find_invitation, "x", 1, "http://127.0.0.1:9", ASK)), CannotTell)
+        assert isinstance(asyncio.run(_await(suppliers.find_invitation, "x", 1, "http://127.0.0.1:9", ASK)), Unknown)
 
 
 def test_without_an_inbox_nothing_is_sent(m: Market, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(suppliers.INBOX)
-    with pytest.raises(NotNow, match=suppliers.INBOX):
+    with pytest.raises(RetryLater, match=suppliers.INBOX):
         invited(m, "plain", "n5")
     assert m.entries("n5") == []
 
@@ -125,7 +125,7 @@ def test_an_order_is_placed_found_and_taken_back(m: Market) -> None:
     with calling("n6"):
         placed = asyncio.run(_await(suppliers.place_order, *order))
         assert isinstance(placed, Order)
-        assert asyncio.run(_await(suppliers.find_order, *order)) == Found(placed, external_id=placed.order_id)
+        assert asyncio.run(_await(suppliers.find_order, *order)) == Happened(placed, external_id=placed.order_id)
     with calling("n6", "k/undo"):
         asyncio.run(_await(suppliers.cancel_order, placed, *order))
     assert [e.kind for e in m.entries("n6") if isinstance(e, Arrived)] == ["orders", "cancellations"]
@@ -135,6 +135,6 @@ def test_a_letter_reaches_its_supplier(m: Market) -> None:
     letter = Message(run_id="n7", subject="regret", text="Thank you for taking part.")
     with calling("n7"):
         args = ("plain", letter.subject, f"{m.url}/suppliers/plain", letter)
-        assert asyncio.run(_await(suppliers.find_message, *args)) == NotFound()
+        assert asyncio.run(_await(suppliers.find_message, *args)) == DidNotHappen()
         sent = asyncio.run(_await(suppliers.send_message, *args))
         assert asyncio.run(_await(suppliers.find_message, *args)).response == sent

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, Found, NotFound, NoUndo, Retry, Workflow, activity, lookup, repeat, role
+from outlast import Context, DidNotHappen, Happened, NoUndo, Retry, Workflow, activity, lookup, repeat, role
 from outlast.errors import DefinitionError
 from outlast.flow import Activity
 from outlast.flow.topology import topology_of
@@ -452,14 +452,14 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
     async def pay(a: str, b: int) -> int:
         return 1
 
-    async def other_names(a: str, c: int) -> NotFound:
-        return NotFound()
+    async def other_names(a: str, c: int) -> DidNotHappen:
+        return DidNotHappen()
 
-    def not_async(a: str, b: int) -> NotFound:
-        return NotFound()
+    def not_async(a: str, b: int) -> DidNotHappen:
+        return DidNotHappen()
 
-    async def right(a: str, b: int) -> Found[int] | NotFound:
-        return Found(1)
+    async def right(a: str, b: int) -> Happened[int] | DidNotHappen:
+        return Happened(1)
 
     async def without_response(a: str, b: int) -> None: ...
 
@@ -472,8 +472,8 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
     assert pay.reconcile(quiet=timedelta(minutes=5))(right) is right
     assert (pay.mode, pay.quiet) == ("reconcile", timedelta(minutes=5))
 
-    async def another(a: str, b: int) -> NotFound:
-        return NotFound()
+    async def another(a: str, b: int) -> DidNotHappen:
+        return DidNotHappen()
 
     refused(lambda: pay.reconcile(another), what="is declared twice", fix="keep one")
 
@@ -486,8 +486,8 @@ def test_a_declared_reconcile_is_the_mode_whatever_on_doubt_says() -> None:
     assert pay.mode == "repeat"
 
     @pay.reconcile
-    async def find(a: str) -> Found[int]:
-        return Found(1)
+    async def find(a: str) -> Happened[int]:
+        return Happened(1)
 
     assert pay.mode == "reconcile"
     assert pay.on_doubt == repeat(window=timedelta(hours=1))

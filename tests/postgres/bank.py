@@ -8,7 +8,7 @@ from typing import Any, Literal
 import asyncpg
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role, this_call
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role, this_call
 
 TABLES = (
     "CREATE TABLE account (name TEXT PRIMARY KEY, cents BIGINT NOT NULL CHECK (cents <= 1000))",
@@ -97,7 +97,7 @@ async def give(ctx: Context[Credit]) -> None:
     if state.how == "approved":
         plan = credit.plan("alice", state.cents)
         if not (await ctx.approval(plan, summary="a credit", by=role("finance"), within=timedelta(hours=9))).approved:
-            raise Stopped("no")
+            raise Cancel("no")
     if state.how == "shared":
         state.said = await ctx.do(credit_once, "alice", state.cents)
     elif state.how == "serializable":
@@ -105,7 +105,7 @@ async def give(ctx: Context[Credit]) -> None:
     else:
         state.said = await ctx.do(credit, "alice", state.cents)
     if state.how == "undone":
-        raise Stopped("it was a mistake")
+        raise Cancel("it was a mistake")
 
 
 async def found(url: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast import NotNow, Refused
+from outlast import Refused, RetryLater
 from outlast.core.budget import Liveness
 from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
 from outlast.core.overlay import attention_of
@@ -235,7 +235,7 @@ async def _commits_and_begins(db: "asyncpg.Connection[Any]") -> None:
     [
         (asyncpg.SerializationError("could not serialize"), 2),
         (asyncpg.DeadlockDetectedError("deadlock"), 2),
-        (NotNow("later"), 2),
+        (RetryLater("later"), 2),
         (ConnectionResetError("gone"), 2),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role
 from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Effect, Event, Usage
@@ -57,7 +57,7 @@ async def review(ctx: Context[Order]) -> Literal["after"]:
         buy.plan(ctx.state.what), summary="buy it", by=role("finance"), within=timedelta(hours=1)
     )
     if not decision.approved:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     ctx.state.said.append(await ctx.do(buy, ctx.state.what))
     return "after"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity
+from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
 from outlast.core.machine import LeaseStatus
@@ -69,8 +69,8 @@ def buying(shop: Shop) -> Workflow[Any]:
         return await shop.act(what)
 
     @buy.reconcile
-    async def bought(what: str) -> Found[str] | NotFound | CannotTell:
-        return Found(what) if what in shop.did else NotFound()
+    async def bought(what: str) -> Happened[str] | DidNotHappen | Unknown:
+        return Happened(what) if what in shop.did else DidNotHappen()
 
     @flow.node(start=True)
     async def only(ctx: Context[Call]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, Failed, NoUndo, Stopped, Workflow, activity, role
+from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, role
 from outlast.core.budget import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.runtime.in_process import InProcessRuntime
@@ -48,7 +48,7 @@ async def pay_claim(number: str, cents: int) -> str:
 @claims.node(start=True)
 async def look(ctx: Context[Claim]) -> Literal["decide"]:
     if ctx.state.cents < 0:
-        raise Failed("a negative claim")
+        raise Fail("a negative claim")
     return "decide"
 
 
@@ -62,7 +62,7 @@ async def decide(ctx: Context[Claim]) -> None:
     plan = pay_claim.plan(s.number, s.cents)
     decision = await ctx.approval(plan, summary="Pay", by=role("lead") | role("finance"), within=timedelta(hours=1))
     if not decision.approved:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     s.paid = await ctx.do(plan)
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role
 
 PAID: list[str] = []
 
@@ -35,7 +35,7 @@ async def review(ctx: Context[Payment]) -> None:
         alternatives=[pay.plan(f"{state.order}-half", state.cents // 2)],
     )  # fmt: skip
     if not decision.approved:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     ctx.state.said = await ctx.do(decision.chosen)
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Stopped, Workflow, activity, role
+from outlast import Cancel, Context, NoUndo, Workflow, activity, role
 from outlast.flow import Perhaps
 
 
@@ -31,7 +31,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
         editable=["cents"],
     )  # fmt: skip
     if not decision.approved:
-        raise Stopped(f"{decision.by}: {decision.reason}")
+        raise Cancel(f"{decision.by}: {decision.reason}")
     ctx.state.receipt = await ctx.do(decision.chosen)
     return "pay"
 

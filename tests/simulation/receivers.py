@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from outlast.flow import CannotTell, Found, NotFound, NotNow, NotSent, Perhaps, Refused, this_call
+from outlast.flow import DidNotHappen, Happened, NotSent, Perhaps, Refused, RetryLater, Unknown, this_call
 from tests.simulation.ground import IN_THE_AIR, LIVE, QUIET, Ground
 from tests.simulation.loop import SECOND
 
@@ -83,23 +83,23 @@ class Receivers:
         dice = self.ground.dice
         return dice.span(1, 3 * SECOND) if dice.rng.random() < dice.latency else 0
 
-    async def find(self, what: str) -> Found[str] | NotFound | CannotTell:
+    async def find(self, what: str) -> Happened[str] | DidNotHappen | Unknown:
         """The question whether the receiver has it."""
         ground = self.ground
         key = this_call().idempotency_key
         answer = ground.loop.create_future()
         ground.later(self._latency(), self._answer_find, key, answer)
-        found: Found[str] | NotFound | CannotTell = await answer
+        found: Happened[str] | DidNotHappen | Unknown = await answer
         ground.say("asked about %s: %s", key, found)
         return found
 
     # --- at the receiver -----------------------------------------------------------------------------
     def _answer_find(self, key: str, answer: "asyncio.Future[Any]") -> None:
         if self.ground.dice.happens("cannot_tell", 0.4):
-            found: Any = CannotTell("ask me later")
+            found: Any = Unknown("ask me later")
         else:
             done = self.executed.get(key)
-            found = Found(done[0].response, "ext") if done else NotFound()
+            found = Happened(done[0].response, "ext") if done else DidNotHappen()
         if not answer.done():
             answer.set_result(found)
 
@@ -126,7 +126,7 @@ class Receivers:
             self._reply(request, no)
         elif how == "429":
             wait = timedelta(milliseconds=dice.span(SECOND, 20 * SECOND)) if dice.rng.random() < 0.5 else None
-            self._reply(request, NotNow("busy", retry_after=wait))
+            self._reply(request, RetryLater("busy", after=wait))
         elif how == "5xx":
             self._reply(request, Perhaps("502"))
         else:

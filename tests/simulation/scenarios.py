@@ -14,13 +14,13 @@ from outlast.core.machine import Reason
 from outlast.flow import (
     Activity,
     ActivityFailed,
-    CannotTell,
+    Cancel,
     Context,
-    Failed,
-    Found,
-    NotFound,
+    DidNotHappen,
+    Fail,
+    Happened,
     NoUndo,
-    Stopped,
+    Unknown,
     Workflow,
     activity,
     lookup,
@@ -59,7 +59,7 @@ async def reserve(what: str) -> str:
 
 
 @reserve.reconcile
-async def find_reservation(what: str) -> Found[str] | NotFound | CannotTell:
+async def find_reservation(what: str) -> Happened[str] | DidNotHappen | Unknown:
     return await At.world.find(what)
 
 
@@ -76,7 +76,7 @@ async def seat(what: str) -> str:
 
 
 @seat.reconcile
-async def find_seat(what: str) -> Found[str] | NotFound | CannotTell:
+async def find_seat(what: str) -> Happened[str] | DidNotHappen | Unknown:
     return await At.world.find(what)
 
 
@@ -96,7 +96,7 @@ async def return_car(done: str, what: str) -> str:
     return await At.world.call("repeat", what)
 
 
-async def find_refund(done: str, what: str, cents: int) -> Found[object] | NotFound | CannotTell:
+async def find_refund(done: str, what: str, cents: int) -> Happened[object] | DidNotHappen | Unknown:
     """Is the deposit back?"""
     return await At.world.find(what)
 
@@ -206,7 +206,7 @@ def gate() -> Workflow[State]:
             ctx.state.rounds += 1
             return "ask"
         if not decision.approved:
-            raise Stopped("rejected")
+            raise Cancel("rejected")
         return "settle"
 
     @flow.node
@@ -289,8 +289,8 @@ def saga() -> Workflow[State]:
         await attempt(ctx, deposit, "car", 500)
         how = ctx.random("end")
         if how < 0.3:
-            raise Stopped("it rains")
+            raise Cancel("it rains")
         if how < 0.6:
-            raise Failed("no car")
+            raise Fail("no car")
 
     return flow

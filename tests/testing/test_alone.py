@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from examples import refund as example
 from outlast import (
     ActivityFailed,
+    Cancel,
     Context,
-    Failed,
+    Fail,
     NoUndo,
     Refused,
-    Stopped,
     Workflow,
     activity,
     lookup,
@@ -56,7 +56,7 @@ async def check(ctx: Context[Claim]) -> Literal["settle", "check"]:
     if s.cents == 0:
         return "check"
     if s.cents > 1_000_000:
-        raise Failed("nobody pays that")
+        raise Fail("nobody pays that")
     return "settle"
 
 
@@ -69,7 +69,7 @@ async def settle(ctx: Context[Claim]) -> None:
     plan = pay.plan(s.order, s.cents)
     decision = await ctx.approval(plan, summary=f"Pay {s.cents}", by=role("finance"), within=timedelta(hours=96))
     if not decision.approved:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     s.paid = await ctx.do(plan)
 
 

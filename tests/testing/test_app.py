@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, NotNow, NoUndo, Stopped, Workflow, activity, role, this_call
+from outlast import Cancel, Context, NoUndo, RetryLater, Workflow, activity, role, this_call
 from outlast.errors import InvalidInput, NotFound
 from outlast.testing import World
 from outlast.testing.app import Maker
@@ -29,7 +29,7 @@ orders = Workflow("order-in-time", state=Order, outcome=lambda state: state.numb
 @activity(key="order/{supplier}", scope="run", undo=NoUndo("the supplier has to be called"))
 async def place(supplier: str) -> str:
     if supplier == "busy" and this_call().attempt < 3:
-        raise NotNow("later", retry_after=timedelta(seconds=20))
+        raise RetryLater("later", after=timedelta(seconds=20))
     return f"{supplier}-1"
 
 
@@ -38,7 +38,7 @@ async def wait(ctx: Context[Order]) -> Literal["buy"]:
     await ctx.sleep("night", until=timedelta(hours=12))
     night = await ctx.receive("calm", Night)
     if not night.calm:
-        raise Stopped("a rough night")
+        raise Cancel("a rough night")
     return "buy"
 
 

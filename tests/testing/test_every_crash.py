@@ -16,7 +16,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import CannotTell, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, role, this_call
+from outlast import Unknown, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, role, this_call
 from outlast.testing import World, approve_all, every_crash
 
 bank = World(env="BANK_URL")

@@ -12,21 +12,21 @@ import outlast.http
 from outlast import (
     ActivityFailed,
     Allow,
-    CannotTell,
+    Cancel,
     Context,
     Decision,
     Deny,
-    Failed,
-    Found,
+    DidNotHappen,
+    Fail,
+    Happened,
     NeedsApproval,
-    NotFound,
-    NotNow,
     NoUndo,
     Plan,
     Refusal,
     Refused,
     Retry,
-    Stopped,
+    RetryLater,
+    Unknown,
     Workflow,
     activity,
     lookup,
@@ -89,13 +89,13 @@ async def ask(supplier_id: str, turn: int) -> Ticket:
     call = this_call()
     assert_type(call.deadline, datetime)
     if call.attempt == 1:
-        raise NotNow("warming up", retry_after=timedelta(seconds=2))
+        raise RetryLater("warming up", after=timedelta(seconds=2))
     return Ticket(message_id=call.idempotency_key)
 
 
 @ask.reconcile
-async def find_asked(supplier_id: str, turn: int) -> Found[Ticket] | NotFound | CannotTell:
-    return Found(Ticket(message_id=f"{supplier_id}-{turn}"), external_id="m-1")
+async def find_asked(supplier_id: str, turn: int) -> Happened[Ticket] | DidNotHappen | Unknown:
+    return Happened(Ticket(message_id=f"{supplier_id}-{turn}"), external_id="m-1")
 
 
 @activity(key="order/{supplier_id}/{offer_id}", scope="run", timeout=timedelta(seconds=20))
@@ -106,8 +106,8 @@ async def place(supplier_id: str, offer_id: str, cents: int) -> Order:
 
 
 @place.reconcile(quiet=timedelta(minutes=10))
-async def find_order(supplier_id: str, offer_id: str, cents: int) -> Found[Order] | NotFound:
-    return NotFound()
+async def find_order(supplier_id: str, offer_id: str, cents: int) -> Happened[Order] | DidNotHappen:
+    return DidNotHappen()
 
 
 @place.undo
@@ -119,8 +119,8 @@ async def hold(offer_id: str) -> Ticket:
     return Ticket(message_id=offer_id)
 
 
-async def find_released(done: Ticket, offer_id: str) -> Found[None] | NotFound | CannotTell:
-    return Found(None) if done.message_id else CannotTell(offer_id)
+async def find_released(done: Ticket, offer_id: str) -> Happened[None] | DidNotHappen | Unknown:
+    return Happened(None) if done.message_id else Unknown(offer_id)
 
 
 @hold.undo(on_doubt=repeat(window=timedelta(hours=1)), retry=Retry(attempts=5), reconcile=find_released)
@@ -153,7 +153,7 @@ async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
     await ctx.sleep("cool-off", until=timedelta(minutes=5))
     ctx.tell("asked", "all suppliers were asked", count=len(asked), names=["a"])
     if not s.offers:
-        raise Failed("nobody answered")
+        raise Fail("nobody answered")
     return "deciding"
 
 
@@ -183,7 +183,7 @@ async def deciding(ctx: Context[Purchase]) -> Literal["ordering", "asking"] | No
     if decision.outcome == "again":
         return "asking"
     if not decision.approved or decision.chosen is None:
-        raise Stopped(decision.reason)
+        raise Cancel(decision.reason)
     assert_type(await ctx.do(decision.chosen), Order)
     assert_type(ctx.now(), datetime)
     assert_type(ctx.uuid("x"), UUID)
@@ -197,7 +197,7 @@ async def ordering(ctx: Context[Purchase]) -> None:
     try:
         order = await ctx.do(place, offer.supplier_id, offer.offer_id, cents=offer.cents)
     except ActivityFailed as error:
-        raise Failed(assert_type(error.refusal.code, str)) from error
+        raise Fail(assert_type(error.refusal.code, str)) from error
     ctx.state.order_id = assert_type(order, Order).order_id
     assert_type(await ctx.do(archive, "x"), int)
 
@@ -239,10 +239,10 @@ async def fetch(sku: str) -> int:
 
 
 @fetch.reconcile
-async def find_fetched(sku: str) -> Found[int] | NotFound | CannotTell:
+async def find_fetched(sku: str) -> Happened[int] | DidNotHappen | Unknown:
     for late in this_call().evidence:
         assert_type((late.status, late.epoch, late.at), tuple[str, int, datetime])
-    return NotFound() if this_call().reconciling else CannotTell("")
+    return DidNotHappen() if this_call().reconciling else Unknown("")
 
 
 # --- a bare call, for unit tests; and what may be asked of any activity --------------------

@@ -6,7 +6,7 @@ from typing import Literal
 
 from right import Desk, Order, Purchase, Ticket, ask, find_asked, place, purchase
 
-from outlast import Context, Found, NotFound, Plan, activity
+from outlast import Context, DidNotHappen, Happened, Plan, activity
 
 
 @purchase.node
@@ -42,8 +42,8 @@ async def other(a: str) -> Ticket:
 
 
 @other.reconcile  # E 10: other parameters than its activity
-async def find_other(b: int) -> Found[Ticket] | NotFound:
-    return NotFound()
+async def find_other(b: int) -> Happened[Ticket] | DidNotHappen:
+    return DidNotHappen()
 
 
 @other.undo  # E 11: the response of another activity

@@ -16,14 +16,14 @@ STALE_REASON: Final = "approval_stale_7day_limit_exceeded"  # source A, REQ-G203
 ENGINE: Final = "outlast"  # who ends a run that nobody answered for
 
 
-class Cancel(NamedTuple):
+class EndCancelled(NamedTuple):
     """The run is to end cancelled; open effects settle first."""
 
     by: str
     reason: str
 
 
-class Fail(NamedTuple):
+class EndFailed(NamedTuple):
     """A person chose to end the run as failed; open effects settle first."""
 
     by: str
@@ -66,7 +66,7 @@ class Answer(NamedTuple):
     by_ms: int  # extend: by how much
 
 
-Route: TypeAlias = Cancel | Fail | Rest | WalkOn | Undo
+Route: TypeAlias = EndCancelled | EndFailed | Rest | WalkOn | Undo
 ANSWERED_BY_CONTINUE: Final = {
     Reason.EXCEPTION: Choice.CONTINUE,
     Reason.WALK_DIVERGED: Choice.CONTINUE,
@@ -89,11 +89,11 @@ def meant(reason: Reason, choice: Choice) -> Choice:
     return ANSWERED_BY_CONTINUE.get(reason, choice) if choice is Choice.CONTINUE else choice
 
 
-def cancel_of(notes: Iterable[Note]) -> Cancel | None:
+def cancel_of(notes: Iterable[Note]) -> EndCancelled | None:
     """The first cancel in the mailbox, if there is one."""
     for note in notes:
         if note.kind == "cancel":
-            return Cancel(note.actor, json.loads(note.payload).get("reason", ""))
+            return EndCancelled(note.actor, json.loads(note.payload).get("reason", ""))
     return None
 
 
@@ -121,12 +121,12 @@ def route(
             left.append(a)
             continue
         if answer.choice is Choice.CANCEL:
-            return Cancel(answer.by, answer.text)
+            return EndCancelled(answer.by, answer.text)
         if answer.choice is Choice.FAIL:
-            return Fail(answer.by, answer.text)
+            return EndFailed(answer.by, answer.text)
         answers.append(answer)
     if any(a.reason is Reason.APPROVAL_TIMEOUT and now >= a.since + APPROVAL_STALE_AFTER for a in left):
-        return Cancel(ENGINE, STALE_REASON)
+        return EndCancelled(ENGINE, STALE_REASON)
     if any(a.reason not in OVERLAY_ONLY for a in left):
         return Rest(tuple(left), tuple(answers))
     return WalkOn(tuple(left), tuple(answers))

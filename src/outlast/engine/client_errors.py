@@ -12,7 +12,7 @@ from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from outlast.flow.outcomes import Declared, NotNow, NotSent, Perhaps, Refused
+from outlast.flow.outcomes import Declared, NotSent, Perhaps, Refused, RetryLater
 from outlast.flow.registry import CLASSIFIED
 
 Locals = Mapping[str, Any]
@@ -108,7 +108,7 @@ TABLE: Final[Mapping[str, Meaning]] = {
 BY_AUTHOR: Final[Mapping[type[Declared], Meaning]] = {
     NotSent: Meaning.NEVER_SENT,
     Refused: Meaning.REFUSED,
-    NotNow: Meaning.RETRY_LATER,
+    RetryLater: Meaning.RETRY_LATER,
     Perhaps: Meaning.PERHAPS,
 }
 CHAIN_MAX: Final = 20

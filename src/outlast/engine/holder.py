@@ -14,7 +14,7 @@ from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, Run
 from outlast.core.moves import Told
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
-from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Undo, WalkOn, route
+from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
 from outlast.core.verbs import advance
 from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
@@ -33,7 +33,7 @@ from outlast.engine.walk import NodeExecution, WorkerServices
 from outlast.engine.write import EXHAUSTED
 from outlast.errors import Corrupt, Misplaced, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
-from outlast.flow.outcomes import Failed, Stopped
+from outlast.flow.outcomes import Cancel, Fail
 from outlast.flow.workflow import Workflow
 
 log = logging.getLogger("outlast.engine")
@@ -113,10 +113,10 @@ class RunExecutor(RunMoves):
         ledger = self.ledger
         served = ledger.run.lane in self._workflows
         way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business, served=served)
-        if isinstance(way, Cancel):
+        if isinstance(way, EndCancelled):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
             return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), inbox_seq=None)
-        if isinstance(way, Fail):
+        if isinstance(way, EndFailed):
             reason = f"failed by {way.by}: {way.reason}"
             return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), inbox_seq=None)
         if way.answers:
@@ -283,7 +283,7 @@ class RunExecutor(RunMoves):
         """A walk that came to no end of its own: the run is given back, or gone over again."""
         if isinstance(verdict, Flagged):
             return await self._flag(verdict.reasons, told, _of_effects(verdict.parked))
-        if isinstance(verdict, Cancel):
+        if isinstance(verdict, EndCancelled):
             await self._reload()
             return True
         if isinstance(verdict, Resting):
@@ -380,8 +380,8 @@ class RunExecutor(RunMoves):
         return True
 
     async def _raised(self, error: BaseException, told: tuple[Told, ...]) -> bool:
-        if isinstance(error, Failed | Stopped):
-            outcome = RunStatus.FAILED if isinstance(error, Failed) else RunStatus.CANCELLED
+        if isinstance(error, Fail | Cancel):
+            outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
             return await self._end(Ending(outcome, error.reason, ""), told, inbox_seq=self.ledger.inbox_read)
         exhausted = _exhausted_in(error)
         if exhausted:
@@ -448,7 +448,7 @@ def _one_more(way: WalkOn) -> bool:
 
 def _with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
     """A node that ended with a call it never awaited: a person must look. An error of its own keeps its name."""
-    if isinstance(verdict, Returned) or isinstance(verdict.error, Failed | Stopped):
+    if isinstance(verdict, Returned) or isinstance(verdict.error, Fail | Cancel):
         return Raised(forgotten)
     verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
     return verdict

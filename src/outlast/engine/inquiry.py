@@ -12,7 +12,7 @@ from outlast.engine.user_code import as_exception, text_of
 from outlast.engine.walk import NodeExecution
 from outlast.flow.callee import Callee
 from outlast.flow.calls import LateAnswer
-from outlast.flow.outcomes import CannotTell, Found, NotFound
+from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 
 RECONCILE_TRIES: Final = 3
 
@@ -59,7 +59,7 @@ def attempt_of(
 
 async def reconcile(
     walk: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
-) -> Found[Any] | NotFound | CannotTell:
+) -> Happened[Any] | DidNotHappen | Unknown:
     """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell.
 
     It is told what replaced holders were answered too late; that settles nothing by itself (S-10). Raises StoreError.
@@ -76,10 +76,10 @@ async def reconcile(
         except BaseException as raised:  # a receiver that cannot be asked cannot tell; `why` has the bug of a reconcile
             why = text_of(as_exception(raised))
             continue
-        if isinstance(answer, Found | NotFound | CannotTell):
+        if isinstance(answer, Happened | DidNotHappen | Unknown):
             return answer
-        why = f"it answered {answer!r}, not Found, NotFound or CannotTell"
-    return CannotTell(f"reconcile of {callee.name} failed: {why}")
+        why = f"it answered {answer!r}, not Happened, DidNotHappen or Unknown"
+    return Unknown(f"reconcile of {callee.name} failed: {why}")
 
 
 async def late_answers(walk: NodeExecution, effect: Effect) -> tuple[LateAnswer, ...]:

@@ -7,7 +7,7 @@ from outlast.core.budget import RETRY_AFTER_MAX, SECOND
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.engine.client_errors import Classification, Meaning, read
 from outlast.engine.user_code import text_of
-from outlast.flow.outcomes import Declared, NotNow, NotSent, Refused
+from outlast.flow.outcomes import Declared, NotSent, Refused, RetryLater
 
 
 class Answered(NamedTuple):
@@ -87,9 +87,9 @@ def _status(found: Classification, detail: str, after_ms: int) -> No | Unsent | 
 
 
 def asked_to_wait(error: BaseException, wall_ms: int) -> int:
-    """How long the receiver asks to be left alone, in ms: NotNow's `retry_after`, or the header where it counts."""
-    if isinstance(error, NotNow):
-        return _bounded(error.retry_after.total_seconds()) if error.retry_after else 0
+    """How long the receiver asks to be left alone, in ms: RetryLater's `after`, or the header where it counts."""
+    if isinstance(error, RetryLater):
+        return _bounded(error.after.total_seconds()) if error.after else 0
     found = read(error)
     if found.status not in HONOURS_RETRY_AFTER and found.meaning is not Meaning.RETRY_LATER:
         return 0
@@ -105,7 +105,7 @@ def _declared(error: Declared) -> No | Unsent | Maybe:
     detail = getattr(error, "detail", "")[:TEXT_CHARS_MAX]
     if isinstance(error, Refused):
         return No(error.code[:NAME_CHARS_MAX], detail)
-    if isinstance(error, NotNow):
+    if isinstance(error, RetryLater):
         return Unsent("not_now", detail, asked_to_wait(error, 0))
     if isinstance(error, NotSent):
         return Unsent("not_sent", detail)

@@ -20,7 +20,7 @@ from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
 from outlast.engine.guard import Lease
 from outlast.engine.verdict import Parked
 from outlast.errors import Stale, StoreError
-from outlast.flow.declared import Limit
+from outlast.flow.declared import RateLimit
 from outlast.store.port import Store
 
 log = logging.getLogger("outlast.engine")
@@ -53,7 +53,7 @@ class Throttle:
         self._chance = chance
         self._lines: dict[str, _LimitQueue] = {}
 
-    async def enter(self, name: str, limit: Limit) -> "CallSlot | None":
+    async def enter(self, name: str, limit: RateLimit) -> "CallSlot | None":
         """The right to make one call; None when none came within the time that a run waits while it is held."""
         line = self._lines.setdefault(name, _LimitQueue())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -70,7 +70,7 @@ class Throttle:
                 self._leave(name, line, limit, 0.0)
         return CallSlot(self, name, line, limit, self._clock.mono()) if turn.done() else None
 
-    def wait(self, name: str, limit: Limit, now_real: int) -> tuple[WaitingFor, int]:
+    def wait(self, name: str, limit: RateLimit, now_real: int) -> tuple[WaitingFor, int]:
         """What a run that found it full waits for, and when it looks again: one by one, as places come free."""
         line = self._lines.setdefault(name, _LimitQueue())
         gaps = [line.usual_ms / limit.concurrent if limit.concurrent else 0.0]
@@ -78,13 +78,13 @@ class Throttle:
         line.parked_until = round(max(line.parked_until, now_real + INLINE_WAIT_MAX) + max(gaps))
         return WaitingFor("limit", f"{name}: {limit.words}", then="calls as soon as there is room"), line.parked_until
 
-    def _keep(self, name: str, line: _LimitQueue, limit: Limit) -> None:
+    def _keep(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
         """Have somebody at the door while anybody waits, or the row says more than is true."""
         line.moved.set()
         if line.keeper is None or line.keeper.done():
             line.keeper = asyncio.create_task(self._keeper(name, line, limit))
 
-    def _leave(self, name: str, line: _LimitQueue, limit: Limit, took_ms: float) -> None:
+    def _leave(self, name: str, line: _LimitQueue, limit: RateLimit, took_ms: float) -> None:
         assert line.inside > 0, "nobody leaves who is not inside"
         line.inside -= 1
         if took_ms:
@@ -93,7 +93,7 @@ class Throttle:
             self._keep(name, line, limit)
 
     # --- the door ------------------------------------------------------------------------
-    async def _keeper(self, name: str, line: _LimitQueue, limit: Limit) -> None:
+    async def _keeper(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
         """Let in who waits here, as there is room; ends when nobody waits and the row is true."""
         pause = LOOK_MS
         while line.waiting or (limit.concurrent and line.told != line.inside):
@@ -112,7 +112,7 @@ class Throttle:
                 await self._sleep(line, round(pause * (0.5 + self._chance())))
                 pause = min(pause * 2, LOOK_MAX_MS)
 
-    async def _pass(self, name: str, line: _LimitQueue, limit: Limit) -> Entry | None:
+    async def _pass(self, name: str, line: _LimitQueue, limit: RateLimit) -> Entry | None:
         """One change of the row. None when somebody else was first. Raises StoreError."""
         row = await self._store.load(META, limit_row(name))
         door, now, worker = door_of(row), (await self._store.now()).real, self._lease.worker
@@ -189,7 +189,7 @@ class Throttle:
 class CallSlot:
     """The right to make one call, until it is left."""
 
-    def __init__(self, throttle: Throttle, name: str, line: _LimitQueue, limit: Limit, since: int) -> None:
+    def __init__(self, throttle: Throttle, name: str, line: _LimitQueue, limit: RateLimit, since: int) -> None:
         self._throttle = throttle
         self._name = name
         self._line = line

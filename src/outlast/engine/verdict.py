@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, TypeAlias
 
 from outlast.core.overlay import Armed, Attention, WaitingFor
-from outlast.core.route import Cancel
+from outlast.core.route import EndCancelled
 
 
 class Parked(NamedTuple):
@@ -51,4 +51,4 @@ class Returned(NamedTuple):
     value: Any
 
 
-Verdict: TypeAlias = Cancel | Flagged | Resting | Again | HandBack | Raised | Returned
+Verdict: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned

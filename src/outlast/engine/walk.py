@@ -16,7 +16,7 @@ from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.moves import Told
 from outlast.core.overlay import Attention
-from outlast.core.route import Cancel
+from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import ActivityCaller
@@ -89,7 +89,7 @@ class NodeExecution:
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
-        self._cancel: Cancel | None = None
+        self._cancel: EndCancelled | None = None
         self._again = ""
         self._commits = ledger.commits
         self._given_up = False  # the author's code no longer waits for one of its ctx calls
@@ -117,7 +117,7 @@ class NodeExecution:
         self._attention.append(attention)
         self.close()
 
-    def cancelled(self, cancel: Cancel) -> None:
+    def cancelled(self, cancel: EndCancelled) -> None:
         """Close: the run was cancelled."""
         self._cancel = cancel
         self.close()

@@ -32,7 +32,7 @@ from outlast.errors import LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
 from outlast.flow.declared import Repeat
-from outlast.flow.outcomes import CannotTell, Found, NotFound, Refusal
+from outlast.flow.outcomes import DidNotHappen, Happened, Refusal, Unknown
 
 EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
 CANCELLED: Final = "run_cancelled"
@@ -463,13 +463,13 @@ class EffectExecutor:
         """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
         asked_at = self.ledger.now.real  # an answer speaks of the moment it was asked for
         answer = await self._ask_receiver(effect)
-        if not isinstance(answer, Found) and effect.quiet_until > asked_at:
+        if not isinstance(answer, Happened) and effect.quiet_until > asked_at:
             what = f"the outcome of {self.callee.name} {effect.key}"
             await self._wait(effect.quiet_until, "quiet", WaitingFor("quiet", what, then="asks the receiver"))
             answer = await self._ask_receiver(effect)
-        if isinstance(answer, Found):
+        if isinstance(answer, Happened):
             return self._settle(effect, answer)
-        if isinstance(answer, NotFound):
+        if isinstance(answer, DidNotHappen):
             return await self._not_there(effect)
         if self._window_open(effect):
             return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
@@ -486,13 +486,13 @@ class EffectExecutor:
         await self._wait_for_next(effect)
         return Next.CALL
 
-    async def _ask_receiver(self, effect: Effect) -> Found[Any] | NotFound | CannotTell:
+    async def _ask_receiver(self, effect: Effect) -> Happened[Any] | DidNotHappen | Unknown:
         answer = await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
         if self.walk.left_behind and self.walk.is_left_behind():
             raise Unresolved
         return answer
 
-    def _settle(self, effect: Effect, found: Found[Any]) -> Any:
+    def _settle(self, effect: Effect, found: Happened[Any]) -> Any:
         codec = self.callee.response_codec
         try:
             response = codec.dump(found.response)

@@ -6,20 +6,20 @@ Boundary: this room declares and checks; it moves nothing. `Context` is an inter
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.calls import Call, this_call
 from outlast.flow.context import Context
-from outlast.flow.declared import Limit, NoUndo, Repeat, Retry, repeat
+from outlast.flow.declared import NoUndo, RateLimit, Repeat, Retry, repeat
 from outlast.flow.node import Node
 from outlast.flow.outcomes import (
     ActivityFailed,
-    CannotTell,
-    Failed,
-    Found,
-    NotFound,
-    NotNow,
+    Cancel,
+    DidNotHappen,
+    Fail,
+    Happened,
     NotSent,
     Perhaps,
     Refusal,
     Refused,
-    Stopped,
+    RetryLater,
+    Unknown,
     classify,
 )
 from outlast.flow.people import Decision, Rule, role
@@ -28,26 +28,26 @@ from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, 
 from outlast.flow.policy_file import PolicyFile, policy_from_file
 from outlast.flow.workflow import Workflow, workflows_of
 
-__all__ = [
+__all__ = [  # noqa: RUF022
     "Activity",
     "ActivityFailed",
     "Allow",
     "Approved",
     "BoundCall",
     "Call",
-    "CannotTell",
+    "Unknown",
     "Context",
     "Decision",
     "Deny",
     "Effectful",
-    "Failed",
-    "Found",
-    "Limit",
+    "Fail",
+    "Happened",
+    "RateLimit",
     "NeedsApproval",
     "NoUndo",
     "Node",
-    "NotFound",
-    "NotNow",
+    "DidNotHappen",
+    "RetryLater",
     "NotSent",
     "Occasion",
     "Perhaps",
@@ -60,7 +60,7 @@ __all__ = [
     "Repeat",
     "Retry",
     "Rule",
-    "Stopped",
+    "Cancel",
     "Verdict",
     "Workflow",
     "activity",

@@ -10,8 +10,8 @@ from outlast.core.keys import Scope
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import refuse_bare_call
-from outlast.flow.declared import Limit, NoUndo, Repeat, Retry, Transaction, positive, transaction_of
-from outlast.flow.outcomes import CannotTell, Found, NotFound
+from outlast.flow.declared import NoUndo, RateLimit, Repeat, Retry, Transaction, positive, transaction_of
+from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 from outlast.flow.plan import Plan
 from outlast.flow.registry import ACTIVITIES
 from outlast.flow.signature import Signature
@@ -165,15 +165,15 @@ class Effectful(Activity[P, R_co]):
 
     @overload
     def reconcile(
-        self, fn: Callable[P, Awaitable[Found[R_co] | NotFound | CannotTell]], /
-    ) -> Callable[P, Awaitable[Found[R_co] | NotFound | CannotTell]]: ...
+        self, fn: Callable[P, Awaitable[Happened[R_co] | DidNotHappen | Unknown]], /
+    ) -> Callable[P, Awaitable[Happened[R_co] | DidNotHappen | Unknown]]: ...
     @overload
     def reconcile(self, /, *, quiet: timedelta) -> "_DecoratesReconcile[P, R_co]": ...
     def reconcile(self, fn: Any = None, /, *, quiet: timedelta | None = None) -> Any:
-        """Declares how to ask the receiver whether a call happened: same parameters, answers Found, NotFound or
-        CannotTell.
+        """Declares how to ask the receiver whether a call happened: same parameters, answers Happened, DidNotHappen or
+        Unknown.
 
-        `quiet` raises the time after which NotFound counts as proof, for receivers that queue.
+        `quiet` raises the time after which DidNotHappen counts as proof, for receivers that queue.
         """
         quiet = positive(f"quiet of the reconcile of {self.title}", quiet, where=self.where)
 
@@ -203,7 +203,7 @@ class Effectful(Activity[P, R_co]):
         on_doubt: Literal["ask"] | Repeat = "ask",
         timeout: timedelta | None = None,
         retry: Retry | None = None,
-        reconcile: Callable[Concatenate[R_co, P], Awaitable[Found[object] | NotFound | CannotTell]] | None = None,
+        reconcile: Callable[Concatenate[R_co, P], Awaitable[Happened[object] | DidNotHappen | Unknown]] | None = None,
         quiet: timedelta | None = None,
         transaction: Transaction = False,
     ) -> DecoratesUndo[P, R_co]: ...
@@ -254,8 +254,8 @@ class Effectful(Activity[P, R_co]):
 
 class _DecoratesReconcile(Protocol[P, R]):
     def __call__(
-        self, fn: Callable[P, Awaitable[Found[R] | NotFound | CannotTell]], /
-    ) -> Callable[P, Awaitable[Found[R] | NotFound | CannotTell]]: ...
+        self, fn: Callable[P, Awaitable[Happened[R] | DidNotHappen | Unknown]], /
+    ) -> Callable[P, Awaitable[Happened[R] | DidNotHappen | Unknown]]: ...
 
 
 class _Decorates(Protocol):
@@ -284,7 +284,7 @@ class _Options(NamedTuple):
     paid: bool = False
     keep: timedelta | None = None
     provider: str = ""
-    limit: Limit | None = None
+    limit: RateLimit | None = None
     transaction: Transaction = False
 
 
@@ -299,7 +299,7 @@ def activity(
     name: str = "",
     keep: timedelta | None = None,
     provider: str = "",
-    limit: Limit | None = None,
+    limit: RateLimit | None = None,
     transaction: Transaction = False,
 ) -> _Decorates:
     """Declares a write: a function that changes the world, done at most once per key in its scope.
@@ -341,7 +341,7 @@ def lookup(
     paid: bool = False,
     name: str = "",
     provider: str = "",
-    limit: Limit | None = None,
+    limit: RateLimit | None = None,
 ) -> _DecoratesLookup:
     """Declares a lookup: a function that changes nothing and whose answer is remembered in its scope.
 
@@ -387,8 +387,8 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         raise wrong(
             f"has provider {options.provider!r}", "1 to 100 letters, digits, dots, dashes, underscores", "e.g. erp"
         )
-    if options.limit is not None and not isinstance(options.limit, Limit):
-        raise wrong(f"has limit={options.limit!r}", "a limit says what its receiver bears", "Limit(concurrent=5)")
+    if options.limit is not None and not isinstance(options.limit, RateLimit):
+        raise wrong(f"has limit={options.limit!r}", "a limit says what its receiver bears", "RateLimit(concurrent=5)")
     if options.on_doubt != "ask" and not isinstance(options.on_doubt, Repeat):
         raise wrong(
             f"has on_doubt={options.on_doubt!r}",

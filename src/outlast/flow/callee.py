@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from outlast.flow.declared import Limit, Repeat, Retry, Transaction
+from outlast.flow.declared import RateLimit, Repeat, Retry, Transaction
 
 
 class Callee(Protocol):
@@ -21,7 +21,7 @@ class Callee(Protocol):
         ...
 
     @property
-    def limit(self) -> Limit | None:
+    def limit(self) -> RateLimit | None:
         """What its provider bears, of all workers together."""
         ...
 

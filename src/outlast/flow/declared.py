@@ -68,7 +68,7 @@ class Retry:
 
 
 @dataclass(frozen=True)
-class Limit:
+class RateLimit:
     """What a receiver bears, of all workers of a store together: so many calls at once, so many begun in a second.
 
     0 is no bound. Calls of activities that name the same `provider` are counted together, over all tenants. A call
@@ -81,9 +81,9 @@ class Limit:
     def __post_init__(self) -> None:
         if self.concurrent < 0 or self.per_second < 0 or not (self.concurrent or self.per_second):
             raise DefinitionError(
-                f"Limit(concurrent={self.concurrent}, per_second={self.per_second:g})",
+                f"RateLimit(concurrent={self.concurrent}, per_second={self.per_second:g})",
                 "at least one of the two bounds has to be above zero, and neither below",
-                "write e.g. Limit(concurrent=5, per_second=10)",
+                "write e.g. RateLimit(concurrent=5, per_second=10)",
             )
 
     @property

@@ -13,7 +13,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 # --- what a reconcile function answers -----------------------------------------------------
 @dataclass(frozen=True)
-class Found(Generic[R_co]):
+class Happened(Generic[R_co]):
     """The receiver has it: this is the response the call would have given, and the receiver's own id of it."""
 
     response: R_co
@@ -21,12 +21,12 @@ class Found(Generic[R_co]):
 
 
 @dataclass(frozen=True)
-class NotFound:
+class DidNotHappen:
     """The receiver does not have it. Counts as proof only after the quiet time (S-17)."""
 
 
 @dataclass(frozen=True)
-class CannotTell:
+class Unknown:
     """The receiver cannot say; what follows is the activity's `on_doubt`."""
 
     why: str
@@ -53,7 +53,7 @@ class ActivityFailed(Exception):
 
 
 # --- how a node ends its run ---------------------------------------------------------------
-class Failed(Exception):
+class Fail(Exception):
     """Raise it in a node to end the run as failed; what was done is undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
@@ -61,7 +61,7 @@ class Failed(Exception):
         self.reason = reason
 
 
-class Stopped(Exception):
+class Cancel(Exception):
     """Raise it in a node to end the run as cancelled; what was done is undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
@@ -86,13 +86,13 @@ class Refused(Declared):
         return (type(self), (self.code, self.detail))
 
 
-class NotNow(Declared):
-    """Nothing happened and asking later may work: retried, not before `retry_after`."""
+class RetryLater(Declared):
+    """Nothing happened and asking later may work: retried, not before `after`."""
 
-    def __init__(self, detail: str = "", *, retry_after: timedelta | None = None) -> None:
+    def __init__(self, detail: str = "", *, after: timedelta | None = None) -> None:
         super().__init__(detail)
         self.detail = detail
-        self.retry_after = retry_after
+        self.after = after
 
 
 class NotSent(Declared):
@@ -114,14 +114,14 @@ class Perhaps(Declared):
 def classify(errors: Mapping[type[BaseException], type[Declared]]) -> None:
     """Say of exceptions of a client that Outlast does not know how a call ends that raises them.
 
-    `NotSent`, `Refused`, `NotNow` or `Perhaps`, for each class and its subclasses, in all activities and lookups of
+    `NotSent`, `Refused`, `RetryLater` or `Perhaps`, for each class and its subclasses, in all activities and lookups of
     this process. It comes before what Outlast knows by itself. Raises DefinitionError.
     """
     for cls, said in errors.items():
-        if not issubclass(cls, Exception) or said not in (NotSent, Refused, NotNow, Perhaps):
+        if not issubclass(cls, Exception) or said not in (NotSent, Refused, RetryLater, Perhaps):
             raise DefinitionError(
                 f"classify({{{cls!r}: {said!r}}})",
-                "it takes classes of exceptions, and one of NotSent, Refused, NotNow and Perhaps for each",
+                "it takes classes of exceptions, and one of NotSent, Refused, RetryLater and Perhaps for each",
                 "classify({stripe.CardError: Refused, stripe.APIConnectionError: Perhaps})",
             )
         CLASSIFIED[cls] = said

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from outlast.errors import DefinitionError
-from outlast.flow.declared import Limit, Repeat, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import RateLimit, Repeat, Retry, Transaction, positive, transaction_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,7 +38,7 @@ class UndoTerms:
         reconcile: Callable[..., Awaitable[Any]] | None,
         quiet: timedelta | None,
         provider: str,
-        limit: Limit | None = None,
+        limit: RateLimit | None = None,
         transaction: Transaction = False,
     ) -> None:
         """`name`, `provider`, `limit`, `title` and `where` are the activity's. Raises DefinitionError."""
@@ -53,7 +53,7 @@ class UndoTerms:
         if quiet is not None and reconcile is None:
             raise DefinitionError(
                 f"undo of {title} has quiet= and no reconcile=",
-                "quiet says how long NotFound is no proof",
+                "quiet says how long DidNotHappen is no proof",
                 "name the function that asks the receiver: reconcile=…",
                 where=where,
             )

@@ -13,7 +13,7 @@ from outlast.core.machine import (
     if_ignored,
 )
 from outlast.core.overlay import Attention, attention_of
-from outlast.core.route import ENGINE, Answer, Cancel, Fail, Rest, Route, route
+from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Effect, Worker, is_over
 from outlast.runtime.answers import Way, until_of, ways_of
 from outlast.runtime.explain_undo import undoing_part
@@ -67,7 +67,7 @@ def _route(seen: Seen) -> Route:
 def _overlays(seen: Seen) -> tuple[Attention, ...]:
     """Reasons that stop nothing, and that nobody has answered yet."""
     way = _route(seen)
-    left = () if isinstance(way, Cancel | Fail) else way.left
+    left = () if isinstance(way, EndCancelled | EndFailed) else way.left
     return tuple(a for a in left if a.reason in OVERLAY_ONLY)
 
 
@@ -87,7 +87,7 @@ def _part(seen: Seen) -> Part:
     way = _route(seen)
     if seen.run.ending:
         return undoing_part(seen, _meanwhile(seen, way))
-    if isinstance(way, Cancel | Fail):
+    if isinstance(way, EndCancelled | EndFailed):
         return _to_end(seen, way)
     if isinstance(way, Rest):
         return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
@@ -138,7 +138,7 @@ def _count(n: int, what: str) -> str:
 
 
 # --- asked to end ------------------------------------------------------------------------------------
-def _to_end(seen: Seen, way: Cancel | Fail) -> Part:
+def _to_end(seen: Seen, way: EndCancelled | EndFailed) -> Part:
     run = seen.run
     note = next((n for n in seen.notes if n.kind in ("cancel", "answer") and n.actor == way.by), None)
     since = note.at if note is not None else 0

@@ -54,7 +54,7 @@ class Walked(Generic[S]):
     status: str
     """The run's, after it."""
     reason: str
-    """Of `Failed` and `Stopped`."""
+    """Of `Fail` and `Cancel`."""
     called: tuple[Called, ...]
     """The calls made, in order; what the ledger answered a second time stands once."""
     told: tuple[str, ...]
@@ -78,9 +78,9 @@ def node(
     """Visit one node with this state, and say what came of it.
 
     `answers` has for each activity (itself, its name, or one rendered key) what it returns, a function of its
-    arguments, or an exception to raise (`Refused("…")`, `NotNow()`). `decide` answers approvals, signals and attention
+    arguments, or an exception to raise (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and attention
     as in `every_crash`; sleeps, and deadlines of signals that nobody sends, pass at once. Raises what the node's own
-    code raises, but for `Failed` and `Stopped`, which end the run; LookupError for an activity without an answer.
+    code raises, but for `Fail` and `Cancel`, which end the run; LookupError for an activity without an answer.
     """
     home = workflow if workflow is not None else _home(fn)
     shadow = _Alone.of(home.validate(), fn, state)
