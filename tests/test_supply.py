@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.service.identity.static import new_token
+from outlast.service.identity.static_tokens import new_token
 from tests.supply import BAD, CLEAN, UNKNOWN, build, judged, strangers
 
 TOKEN = new_token("shop", tenant="default", roles=["starter"], person=False)[0]

@@ -11,7 +11,7 @@ from typing import IO, NamedTuple
 
 from bench.load.place import TENANT
 from bench.usage import resident_tree
-from outlast.service.identity.static import new_token
+from outlast.service.identity.static_tokens import new_token
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "bench/load/works.py"

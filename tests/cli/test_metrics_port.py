@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.open import open_store
-from outlast.service.scrape import BACKLOG, Scrape
+from outlast.service.metrics_endpoint import BACKLOG, MetricsEndpoint
 from outlast.service.sockets import listen, url_of
 from tests.cli.conftest import MODULE, SHORT_OPTIONS, Terminal, eventually
 from tests.cli.hooks import ALLOWED, listening
@@ -122,7 +122,7 @@ def test_the_token_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> list[int]:
         store = await open_store("memory:")
         listening = listen("127.0.0.1", 0)
-        scrape = Scrape(Metrics(store, []), listening, "s3cret")
+        scrape = MetricsEndpoint(Metrics(store, []), listening, "s3cret")
         serving = asyncio.create_task(scrape.run())
         async with httpx2.AsyncClient(base_url=url_of(listening), trust_env=False, timeout=30) as client:
             tokens = ("s3creT", "x", "s3cret-and-more", "s3cret")
@@ -133,7 +133,7 @@ def test_the_token_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         await store.close()
         return [each.status_code for each in answers]
 
-    monkeypatch.setattr("outlast.service.scrape.hmac.compare_digest", counting)
+    monkeypatch.setattr("outlast.service.metrics_endpoint.hmac.compare_digest", counting)
     assert asyncio.run(ask()) == [401, 401, 401, 200]
     assert len(compared) == 4
 
@@ -144,7 +144,7 @@ def test_silent_strangers_hold_no_more_than_the_backlog_and_prometheus_is_answer
     async def ask() -> int:
         store = await open_store("memory:")
         listening = listen("127.0.0.1", 0)
-        scrape = Scrape(Metrics(store, []), listening)
+        scrape = MetricsEndpoint(Metrics(store, []), listening)
         serving = asyncio.create_task(scrape.run())
         host, port = listening.getsockname()[:2]
         strangers = [await asyncio.open_connection(host, port) for _ in range(3 * BACKLOG)]

@@ -20,8 +20,8 @@ from starlette.requests import Request
 
 from outlast.cli.session import local_actor
 from outlast.core.rows import NOTE
-from outlast.service import problems, process
-from outlast.service.audited import _told
+from outlast.service import multiprocess, problems
+from outlast.service.secured_route import _told
 from outlast.telemetry.audit import TEXT_CHARS_MAX, audit, scalars
 from outlast.telemetry.logs import json_formatter
 from tests.security.server import Service
@@ -223,7 +223,7 @@ def test_a_request_that_is_cut_off_at_the_end_is_on_record_and_told_so(
     tmp_path: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows whether it was done: neither the caller nor the record may hear nothing, or that it was not."""
-    monkeypatch.setattr(process, "GRACE_S", 0.1)
+    monkeypatch.setattr(multiprocess, "GRACE_S", 0.1)
     entered, answers = threading.Event(), list[httpx2.Response]()
 
     async def never(*args: Any) -> None:

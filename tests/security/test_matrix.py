@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from outlast.service.door import Door
 from outlast.service.identity import permissions
-from outlast.service.ids import effect_id
+from outlast.service.requests import effect_id
+from outlast.service.secured_route import SecuredRoute
 from tests.security.server import ROLES, Service
 
 TABLE = list(csv.DictReader(Path(__file__).with_name("matrix.csv").read_text(encoding="utf-8").splitlines()))
@@ -39,7 +39,7 @@ def address(path: str, ids: dict[str, str] = NOBODYS) -> str:
 def test_the_matrix_has_every_route_and_no_other(service: Service) -> None:
     found = list(routes(service.app.routes))
     assert all(isinstance(route, APIRoute) for route in found), "it would pass by the door"
-    assert all(isinstance(route, Door) for route in found if route.operation_id not in OPEN)
+    assert all(isinstance(route, SecuredRoute) for route in found if route.operation_id not in OPEN)
     there = {(method, route.path, route.operation_id) for route in found for method in route.methods}
     assert {(row["method"], row["path"], row["operation"]) for row in TABLE} == there
 

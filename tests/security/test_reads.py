@@ -15,7 +15,7 @@ from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.watch import until
-from outlast.service.ids import effect_id
+from outlast.service.requests import effect_id
 from tests.security.flows import payments
 from tests.security.test_matrix import NOBODYS, TABLE, address
 

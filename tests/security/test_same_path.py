@@ -18,7 +18,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.watch import until
 from outlast.service.identity import Anonymous
-from outlast.service.ids import effect_id
+from outlast.service.requests import effect_id
 from outlast.store.port import Store
 from tests.security.flows import payments
 from tests.security.test_matrix import BODIES, NOBODYS, TABLE, address, told

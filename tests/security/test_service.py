@@ -12,7 +12,7 @@ import pytest
 
 from outlast.core.rows import REQUEST
 from outlast.service.identity import AuthSettings
-from outlast.service.identity.failures import MOST
+from outlast.service.identity.lockout import MOST
 from tests.security import issuer as issuers
 from tests.security import server as servers
 from tests.security.issuer import RSA_KEYS, token

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.runtime.clocks import SystemClock, VirtualClock
-from outlast.service.identity import AuthSettings, Principal, authenticator, keys
+from outlast.service.identity import AuthSettings, Principal, authenticator, signed_tokens
 from outlast.service.identity.credentials import Credentials
-from outlast.service.identity.failures import MOST
-from outlast.service.identity.keys import COOLDOWN_MS, LIFETIME_MS, REFRESH_MS
+from outlast.service.identity.lockout import MOST
+from outlast.service.identity.signed_tokens import COOLDOWN_MS, LIFETIME_MS, REFRESH_MS
 from tests.security.issuer import (
     EC_KEY,
     ELSEWHERE,
@@ -328,7 +328,7 @@ def test_no_algorithm_is_no_setting(issuer: Issuer) -> None:
 
 def test_an_issuer_that_never_ends_its_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte after byte, each in time: the whole has a time too."""
-    monkeypatch.setattr(keys, "FETCH_S", 0.3)
+    monkeypatch.setattr(signed_tokens, "FETCH_S", 0.3)
 
     async def story() -> None:
         left = asyncio.Event()
@@ -435,12 +435,12 @@ def test_an_issuer_that_hangs_delays_no_token_of_a_known_key(issuer: Issuer) -> 
         issuer.answers.clear()
         for _ in range(2):
             await clock.advance(REFRESH_MS + COOLDOWN_MS)
-            async with asyncio.timeout(keys.FETCH_S / 2):
+            async with asyncio.timeout(signed_tokens.FETCH_S / 2):
                 for n in range(10):
                     await door.authenticate(good, f"192.0.2.{n}")
             await until(lambda: issuer.fetches == 2)
         unknown = asyncio.create_task(door.authenticate(bearer(token(RSA_KEYS[1], kid="k1")), "192.0.2.9"))
-        async with asyncio.timeout(keys.FETCH_S / 2):
+        async with asyncio.timeout(signed_tokens.FETCH_S / 2):
             await door.authenticate(good, "192.0.2.1")
         issuer.keys.append(public("k1", RSA_KEYS[1]))
         assert not unknown.done(), "a key that is not known is waited for"

@@ -14,7 +14,7 @@ from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.clocks import VirtualClock
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.credentials import Credentials
-from outlast.service.identity.failures import (
+from outlast.service.identity.lockout import (
     GOOD_MS,
     LOCK_MAX_MS,
     LOCK_MS,
@@ -25,7 +25,7 @@ from outlast.service.identity.failures import (
     SlotTables,
     shared_file,
 )
-from outlast.service.identity.static import StaticTokens, read_line, read_lines
+from outlast.service.identity.static_tokens import StaticTokens, read_line, read_lines
 from tests.security import issuer as issuers
 
 ANA, ANA_LINE = new_token("ana@corp", tenant="acme", roles=["finance", "approver"], person=True)
@@ -135,7 +135,7 @@ def test_every_hash_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         compared.append((one, other))
         return bool(original(one, other))
 
-    monkeypatch.setattr("outlast.service.identity.static.hmac.compare_digest", counting)
+    monkeypatch.setattr("outlast.service.identity.static_tokens.hmac.compare_digest", counting)
     tokens = StaticTokens(read_lines(LINES), VirtualClock())
     tokens.read(hashlib.sha256(ANA.encode()).digest())
     assert len(compared) == 2 and {len(each) for pair in compared for each in pair} == {32}
@@ -244,7 +244,7 @@ def test_processes_that_share_a_file_count_together() -> None:
 GUESSERS = """
 import os
 from outlast.runtime.clocks import SystemClock
-from outlast.service.identity.failures import MOST, Failures, SlotTables, shared_file
+from outlast.service.identity.lockout import MOST, Failures, SlotTables, shared_file
 fd = shared_file()
 children = []
 for _ in range(3):

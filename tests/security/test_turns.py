@@ -9,8 +9,8 @@ import pytest
 
 from outlast.core.rows import RUN
 from outlast.errors import Busy
-from outlast.service import turns as module
-from outlast.service.turns import Turns
+from outlast.service import tenant_limits as module
+from outlast.service.tenant_limits import TenantLimits
 from tests.security.server import Service
 
 
@@ -19,7 +19,7 @@ def test_a_tenant_has_so_many_turns_and_another_has_its_own(monkeypatch: pytest.
     monkeypatch.setattr(module, "WAITING", 3)
 
     async def story() -> None:
-        turns, go, begun = Turns(), asyncio.Event(), list[str]()
+        turns, go, begun = TenantLimits(), asyncio.Event(), list[str]()
 
         async def one(tenant: str) -> None:
             async with turns.of(tenant):
@@ -60,7 +60,7 @@ def test_a_tenant_that_sends_its_bodies_slowly_waits_for_itself(monkeypatch: pyt
     monkeypatch.setattr(module, "AT_ONCE", 2)
 
     async def story() -> None:
-        turns, come = Turns(3), asyncio.Event()
+        turns, come = TenantLimits(3), asyncio.Event()
 
         async def slow() -> int:
             await come.wait()
@@ -88,7 +88,7 @@ def test_large_bodies_of_a_tenant_wait_up_to_a_size(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "BODIES_BYTES", 10)
 
     async def story() -> None:
-        turns = Turns()
+        turns = TenantLimits()
         async with turns.of("acme", body(6)):
             with pytest.raises(Busy):
                 async with turns.of("acme", body(5)):

@@ -14,11 +14,11 @@ import pytest
 from outlast.flow.workflow import Workflow
 from outlast.runtime.open import open_store
 from outlast.runtime.serve import Serving, worker_of
-from outlast.service.body import Bounds
-from outlast.service.house import House
+from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Anonymous, Authenticator
-from outlast.service.live import Live
-from outlast.service.process import Process
+from outlast.service.multiprocess import ServiceProcess
+from outlast.service.request_limits import Bounds
+from outlast.service.service_state import ServiceState
 from outlast.service.sockets import listen, url_of
 from tests.service import flows
 
@@ -31,7 +31,7 @@ class Service:
     """One, running. `call` runs a coroutine in its loop."""
 
     url: str
-    house: House
+    house: ServiceState
     loop: asyncio.AbstractEventLoop
     client: httpx2.Client = field(init=False)
 
@@ -95,7 +95,7 @@ class Running:
     ) -> None:  # fmt: skip
         self._make = (url, workflows, bounds or Bounds(), authenticator or Anonymous("local:ana"), worker, heartbeat_s)
         self._ready: Future[Service] = Future()
-        self._process: Process | None = None
+        self._process: ServiceProcess | None = None
 
     def __enter__(self) -> Service:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -114,11 +114,11 @@ class Running:
         url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
         try:
             store = await open_store(url)
-            house = House(store, authenticator, tuple(workflows), bounds)
-            house.live = Live(store, heartbeat_s=heartbeat_s, most=house.live.most)
+            house = ServiceState(store, authenticator, tuple(workflows), bounds)
+            house.live = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=house.live.most)
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []
-            self._process = Process(house, listening, list(parts), {})
+            self._process = ServiceProcess(house, listening, list(parts), {})
             service = Service(url_of(listening), house, asyncio.get_running_loop())
             await self._process.run(lambda: self._ready.set_result(service))
             await store.close()

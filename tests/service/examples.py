@@ -20,11 +20,11 @@ from pydantic import BaseModel
 from outlast import Context, Workflow
 from outlast.outbox.address import Reach
 from outlast.runtime.webhooks import new_dispatcher
-from outlast.service import document
+from outlast.service import openapi
 from tests.service import flows
 from tests.service.conftest import Running, Service
 
-TARGET: Final = Path(document.__file__).with_name("examples.json")
+TARGET: Final = Path(openapi.__file__).with_name("examples.json")
 JSON: Final = "application/json"
 MADE_UP: Final = {  # bodies of what takes a run of months to be asked for
     "Extend": {"by": "P7D", "reason": "the supplier is on holiday"},

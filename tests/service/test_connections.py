@@ -20,10 +20,10 @@ from outlast.core.limits import CONNECTIONS_MAX, connections_within
 from outlast.errors import Busy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.open import open_store
-from outlast.service.body import Bounds
 from outlast.service.connections import STRANGERS_SHARE, Connections
+from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import AuthSettings, authenticator, new_token
-from outlast.service.live import Live
+from outlast.service.request_limits import Bounds
 from tests.service.conftest import PATIENCE_S, Running
 from tests.service.test_limits import answer_of, connect
 from tests.service.test_serve import banner, eventually
@@ -211,7 +211,7 @@ def test_streams_leave_room_for_other_tenants_callers_and_addresses(folder_url: 
 
     async def story() -> None:
         store = await open_store(folder_url)
-        live = Live(store, most=60)
+        live = EventBroadcaster(store, most=60)
 
         async def held(tenant: str, caller: str, address: str) -> int:
             count = 0

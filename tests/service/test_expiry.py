@@ -13,11 +13,12 @@ import pytest
 
 from outlast.errors import Unauthenticated, Unverifiable
 from outlast.runtime.clocks import SystemClock
-from outlast.service import expiry, live
-from outlast.service import stream as streams
+from outlast.service import event_broadcaster
+from outlast.service import event_stream as streams
+from outlast.service.event_stream import EventListener
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.credentials import Credentials
-from outlast.service.listener import Listener
+from outlast.service.routes import history
 from tests.security import issuer as issuers
 from tests.service.conftest import ALL, Running, Service
 from tests.service.test_streams import stream
@@ -45,7 +46,7 @@ class Office:
 @pytest.fixture
 def office(monkeypatch: pytest.MonkeyPatch) -> Office:
     """Asked again every 50 ms."""
-    monkeypatch.setattr(expiry, "RECHECK_S", 0.05)
+    monkeypatch.setattr(history, "RECHECK_S", 0.05)
     return Office()
 
 
@@ -115,10 +116,10 @@ def test_it_is_looked_at_again_soon_and_at_its_very_end(
             scope={"route": SimpleNamespace(operation_id="list_runs")},
         )  # fmt: skip
         with pytest.raises(Enough):
-            await expiry.expired(house, request)
+            await history.expired(house, request)
 
     with monkeypatch.context() as patched:
-        patched.setattr(expiry.asyncio, "sleep", sleep)
+        patched.setattr(history.asyncio, "sleep", sleep)
         asyncio.run(look())
     assert 0 < slept[0] <= most_s
 
@@ -128,8 +129,8 @@ def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) 
     """A caller who reads nothing keeps no stream open beyond the end of the credential."""
     monkeypatch.setattr(streams, "GOODBYE_S", 0.01)
 
-    async def live() -> None:
-        listener, left = Listener("acme", ""), list[Listener]()
+    async def event_broadcaster() -> None:
+        listener, left = EventListener("acme", ""), list[EventListener]()
 
         async def frames() -> AsyncIterator[bytes]:
             for _, data in await listener.heard():
@@ -146,12 +147,12 @@ def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) 
             await answer({"type": "http"}, never, never)
         assert left == [listener]
 
-    asyncio.run(live())
+    asyncio.run(event_broadcaster())
 
 
 @pytest.mark.parametrize(("fault", "told"), [(RuntimeError("ours"), True), (ConnectionResetError(), False)], ids=str)
 def test_a_fault_of_a_stream_is_told_and_a_caller_who_went_is_none(fault: Exception, told: bool) -> None:
-    async def live() -> None:
+    async def event_broadcaster() -> None:
         async def frames() -> AsyncIterator[bytes]:
             yield b"data: 1\n\n"
             raise fault
@@ -162,12 +163,12 @@ def test_a_fault_of_a_stream_is_told_and_a_caller_who_went_is_none(fault: Except
         async def never() -> Any:
             await asyncio.Event().wait()
 
-        answer = streams.EventStream(frames(), Listener("acme", ""), leave=lambda listener: None, expired=never)
+        answer = streams.EventStream(frames(), EventListener("acme", ""), leave=lambda listener: None, expired=never)
         async with asyncio.timeout(60):
             await answer({"type": "http"}, never, send)
 
     with pytest.raises(RuntimeError, match="ours") if told else contextlib.nullcontext():
-        asyncio.run(live())
+        asyncio.run(event_broadcaster())
 
 
 def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Office) -> None:
@@ -206,7 +207,7 @@ async def _ends() -> None:
 
 def test_ended_streams_leave_nothing_behind(service: Service, office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the run ends, the listener goes, or the credential: no listener, no run, no task is left."""
-    monkeypatch.setattr(live, "KEEP_S", 0.0)
+    monkeypatch.setattr(event_broadcaster, "KEEP_S", 0.0)
     run, other = service.start("wish", text="?"), service.start("wish", text="?")
     for _ in range(5):
         for path in (f"/v1/runs/{run}/events", f"/v1/runs/{other}/events", "/v1/events"):
@@ -227,7 +228,12 @@ def test_ended_streams_leave_nothing_behind(service: Service, office: Office, mo
 
 def _of_streams() -> list[Any]:
     """The tasks of this loop that belong to a stream."""
-    files = ("/service/stream.py", "/service/expiry.py", "/service/live.py", "/service/listener.py")
+    files = (
+        "/service/event_stream.py",
+        "/service/routes/history.py",
+        "/service/event_broadcaster.py",
+        "/service/event_stream.py",
+    )
     codes = [getattr(each.get_coro(), "cr_code", None) for each in asyncio.all_tasks()]
     return [code for code in codes if code is not None and code.co_filename.endswith(files)]
 

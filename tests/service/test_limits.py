@@ -15,10 +15,9 @@ import pytest
 
 from outlast.errors import BadRequest, Fault, Unavailable, Unverifiable
 from outlast.service import sockets
-from outlast.service.body import Bounds
-from outlast.service.depth import check_shape
-from outlast.service.gate import SAFE, Gate
 from outlast.service.problems import answer
+from outlast.service.request_limits import SAFE, Bounds, RequestLimitsMiddleware
+from outlast.service.strict_json import check_shape
 from tests.service.conftest import Running, Service
 
 START = "/v1/workflows/refund/runs"
@@ -388,7 +387,7 @@ def through(app: Asked, **more: Any) -> list[Any]:
 
     scope = {"type": "http", "method": "GET", "path": "/v1/runs", "raw_path": b"/v1/runs", "query_string": b"",
              "headers": [], **more}  # fmt: skip
-    asyncio.run(Gate(app, Bounds(), lambda: False)(scope, receive, send))
+    asyncio.run(RequestLimitsMiddleware(app, Bounds(), lambda: False)(scope, receive, send))
     return sent
 
 

@@ -10,12 +10,12 @@ import pytest
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import Uncertain
 from outlast.runtime.operations import Operations
-from outlast.service import body, gate, idempotency, listener, problems, sweep
-from outlast.service.body import Bounds
+from outlast.service import event_poller, event_stream, idempotency, problems, request_limits
 from outlast.service.cursors import Cursors
-from outlast.service.house import House
 from outlast.service.identity import Principal, listen, permissions
+from outlast.service.request_limits import Bounds
 from outlast.service.routes import approvals
+from outlast.service.service_state import ServiceState
 from tests.service.conftest import ALL, Running, Service
 
 Patch = pytest.MonkeyPatch
@@ -231,9 +231,11 @@ def test_without_the_caller_s_tenant_everybody_sees_everything(
     """A run, its events, its stream, and the lists."""
     run = service.start("wish", text="secret")
     if not guarded:
-        plain = House.operations
+        plain = ServiceState.operations
         monkeypatch.setattr(
-            House, "operations", lambda self, who: plain(self, Principal("acme", who.name, who.roles, (), person=True))
+            ServiceState,
+            "operations",
+            lambda self, who: plain(self, Principal("acme", who.name, who.roles, (), person=True)),
         )
     for path in ("", "/events", "/effects", "/results", "/input", "/timeline", "/checkpoints", "/explain"):
         answer = service.get(f"/v1/runs/{run}{path}", headers=as_("globex/eve"))
@@ -277,7 +279,7 @@ def test_without_the_media_type_a_form_starts_runs(
 ) -> None:
     """What a page of any site may send without being asked (S15)."""
     if not guarded:
-        monkeypatch.setattr(body, "_check_media_type", lambda value: None)
+        monkeypatch.setattr(request_limits, "_check_media_type", lambda value: None)
     answer = service.client.post(START, content=b'{"input": {"rounds": 1}}', headers={"Content-Type": kind})
     assert (answer.status_code == 415) is guarded
 
@@ -286,7 +288,7 @@ def test_without_the_media_type_a_form_starts_runs(
 def test_without_the_look_before_a_deep_body_is_parsed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """And its depth is found by whoever reads it next (S17)."""
     if not guarded:
-        monkeypatch.setattr(body, "check_shape", lambda given: None)
+        monkeypatch.setattr(request_limits, "check_shape", lambda given: None)
     answer = service.client.post(START, content=b"[" * 500 + b"]" * 500, headers={"Content-Type": "application/json"})
     assert (answer.json()["refusal"] == "too_deep") is guarded
 
@@ -307,7 +309,7 @@ def test_without_the_headers_of_safety_an_answer_may_be_framed(
 ) -> None:
     """Or its type guessed, or kept by a proxy (S13, S15)."""
     if not guarded:
-        monkeypatch.setattr(gate, "SAFE", ())
+        monkeypatch.setattr(request_limits, "SAFE", ())
     headers = service.get("/v1/runs").headers
     for name in ("x-content-type-options", "content-security-policy", "referrer-policy", "cache-control"):
         assert (name in headers) is guarded, name
@@ -335,7 +337,7 @@ def test_without_the_bound_a_slow_listener_fills_the_memory(
 ) -> None:
     """Whoever does not read is not cut, and all that comes is kept for him."""
     if not guarded:
-        monkeypatch.setattr(listener, "BUFFER", 10**9)
+        monkeypatch.setattr(event_stream, "BUFFER", 10**9)
 
     async def flood() -> int:
         slow = await service.house.live.listen("acme", "nobody")
@@ -355,15 +357,15 @@ def test_without_the_first_look_what_was_there_before_is_told_as_news(
     """Who begins to listen to all runs hears of those that ended long ago."""
     if not guarded:
 
-        async def nothing(self: sweep.Sweep) -> None:
+        async def nothing(self: event_poller.EventPoller) -> None:
             return None
 
-        monkeypatch.setattr(sweep.Sweep, "begin", nothing)
+        monkeypatch.setattr(event_poller.EventPoller, "begin", nothing)
     with Running(folder_url, ALL) as own:
         own.ended(own.start("job", rounds=2))
 
         async def heard() -> list[str]:
-            all_runs = sweep.Sweep(own.house.store, "default")
+            all_runs = event_poller.EventPoller(own.house.store, "default")
             await all_runs.begin()
             return [row.run for row in await all_runs.moved()]
 

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from outlast.service.identity import new_token
-from outlast.service.identity.failures import MOST
+from outlast.service.identity.lockout import MOST
 from tests.service.test_serve import FLOWS, PATIENCE_S, banner, eventually, outlast
 
 STREAM = {"Accept": "text/event-stream"}

@@ -13,7 +13,7 @@ import pytest
 
 from outlast.core.events import EventType
 from outlast.errors import Unavailable
-from outlast.service.listener import BUFFER, BUFFER_BYTES, Listener
+from outlast.service.event_stream import BUFFER, BUFFER_BYTES, EventListener
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 from tests.service.test_serve import eventually
 
@@ -218,7 +218,7 @@ def test_a_slow_one_is_cut(folder_url: str) -> None:
         assert len(slow) <= BUFFER
 
         async def large() -> int:
-            heavy, n = Listener("default", run), 0
+            heavy, n = EventListener("default", run), 0
             while not heavy.cut.is_set():
                 heavy.push(n, bytes(BUFFER_BYTES // 4))
                 n += 1

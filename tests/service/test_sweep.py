@@ -10,9 +10,9 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import EVENT, RUN, Event, Run
 from outlast.errors import Unavailable
-from outlast.service import sweep
-from outlast.service.live import Live
-from outlast.service.sweep import LATE_MS, Sweep
+from outlast.service import event_poller
+from outlast.service.event_broadcaster import EventBroadcaster
+from outlast.service.event_poller import LATE_MS, EventPoller
 from outlast.store.database import OFF, Database
 from outlast.store.port import Page, Store
 from outlast.store.sqlite import SqliteStore
@@ -38,7 +38,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(sweep, "RECENT", SEEN)
+    monkeypatch.setattr(event_poller, "RECENT", SEEN)
 
 
 class Two:
@@ -68,7 +68,7 @@ class Two:
         await self.theirs.commit(Commit((Put(RUN, after, row.version), Put(EVENT, said, 0))))
         return after
 
-    async def sent(self, looking: Sweep, runs: list[Run]) -> list[tuple[str, int]]:
+    async def sent(self, looking: EventPoller, runs: list[Run]) -> list[tuple[str, int]]:
         """What is news of the events of these runs, as live.py asks."""
         found = []
         for run in runs:
@@ -79,12 +79,12 @@ class Two:
                     found.append((event.run, event.seq))
         return found
 
-    async def look(self, looking: Sweep) -> list[tuple[str, int]]:
+    async def look(self, looking: EventPoller) -> list[tuple[str, int]]:
         return await self.sent(looking, await looking.moved())
 
 
 @asynccontextmanager
-async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tuple[Two, Sweep]]:
+async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tuple[Two, EventPoller]]:
     """A run older than many others, all there long before the sweep begins."""
     two = Two(path)
     try:
@@ -92,7 +92,7 @@ async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tupl
         for n in range(MANY):
             await two.wait(f"waits-{n}")
         two.clock.time += LONG
-        looking = Sweep(two.mine, TENANT)
+        looking = EventPoller(two.mine, TENANT)
         await looking.begin()
         yield two, looking
     finally:
@@ -169,7 +169,7 @@ def test_what_others_owned_or_ended_before_is_not_news(tmp_path: Path) -> None:
         async with many_wait(tmp_path / "s.db") as (two, _):
             await two.move("oldest", end=True)
             await two.move("waits-0", end=False)
-            looking = Sweep(two.mine, TENANT)
+            looking = EventPoller(two.mine, TENANT)
             await looking.begin()
             assert [await two.look(looking) for _ in range(MANY)] == [[]] * MANY
             await two.move("waits-0", end=True)
@@ -185,7 +185,7 @@ def test_a_look_that_the_store_fails_is_made_again(tmp_path: Path, monkeypatch: 
     async def away(*args: object) -> tuple[Run, ...]:
         raise Unavailable("away")
 
-    async def fails(looking: Sweep) -> None:
+    async def fails(looking: EventPoller) -> None:
         with pytest.raises(Unavailable):
             await looking.moved()
 
@@ -207,11 +207,11 @@ def test_a_look_that_the_store_fails_is_made_again(tmp_path: Path, monkeypatch: 
 @pytest.mark.req("RUN-7")
 def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Path, monkeypatch: Patch) -> None:
     """An end is found for a few seconds only: what was found may not be lost with the rest of the look."""
-    moved = Sweep.moved
+    moved = EventPoller.moved
     found: list[Run] = []
     failures = iter(range(3))
 
-    async def trouble(self: Sweep) -> list[Run]:
+    async def trouble(self: EventPoller) -> list[Run]:
         if self is not first:
             for _ in failures if found else ():
                 raise Unavailable("away")
@@ -224,8 +224,8 @@ def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Pa
     async def meet() -> None:
         nonlocal first
         async with many_wait(tmp_path / "s.db") as (two, _):
-            monkeypatch.setattr(Sweep, "moved", trouble)
-            live = Live(two.mine, heartbeat_s=QUIET_S)
+            monkeypatch.setattr(EventPoller, "moved", trouble)
+            live = EventBroadcaster(two.mine, heartbeat_s=QUIET_S)
             listener, _missed = await live.listen_to_all(TENANT, "")
             await live.listen_to_all("globex", "")
             first = live._tenants[TENANT]
@@ -235,7 +235,7 @@ def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Pa
             assert next(failures, None) is None, "the other sweep has failed meanwhile"
             live.close()
 
-    first: Sweep | None = None
+    first: EventPoller | None = None
     asyncio.run(meet())
 
 
@@ -267,13 +267,13 @@ def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, mo
 @pytest.mark.req("RUN-7")
 def test_what_is_kept_for_who_comes_back_is_bounded_by_its_size_too(tmp_path: Path, monkeypatch: Patch) -> None:
     """What runs end with may be large. Whoever missed what is kept no longer is told so, not that it was nothing."""
-    own = Sweep(Two(tmp_path / "outlast.db").mine, TENANT)
+    own = EventPoller(Two(tmp_path / "outlast.db").mine, TENANT)
     frames = [own.keep(event_row("r", 1))]
     size = len(frames[0])
-    monkeypatch.setattr(sweep, "KEPT_BYTES", 3 * size + 2)
+    monkeypatch.setattr(event_poller, "KEPT_BYTES", 3 * size + 2)
     frames += [own.keep(event_row("r", 1)) for _ in range(4)]
     ids = [frame.split(b"\n", 1)[0].removeprefix(b"id: ").decode() for frame in frames]
     assert [own.since(each) for each in ids] == [None, frames[2:], frames[3:], frames[4:], []]
-    monkeypatch.setattr(sweep, "KEPT_BYTES", size - 1)
+    monkeypatch.setattr(event_poller, "KEPT_BYTES", size - 1)
     own.keep(event_row("r", 1))
     assert own.since(ids[-1]) is None, "the last one alone was too large"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from outlast.service import sweep
-from outlast.service.live import Live
+from outlast.service import event_poller
+from outlast.service.event_broadcaster import EventBroadcaster
+from outlast.service.event_poller import RECENT, EventPoller
 from outlast.service.sockets import listen
-from outlast.service.sweep import RECENT, Sweep
 from tests.service.conftest import Running, Service
 from tests.service.test_streams import stream
 
@@ -22,10 +22,10 @@ OLD = RECENT + 40
 @contextmanager
 def all_from_now(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Iterator[dict[str, Any]]]:
     """The stream of all runs, to which what was there a moment ago is no news; after that, stamps may be late."""
-    late = sweep.LATE_MS
-    monkeypatch.setattr(sweep, "LATE_MS", 0)
+    late = event_poller.LATE_MS
+    monkeypatch.setattr(event_poller, "LATE_MS", 0)
     with stream(service, "/v1/events") as everything:
-        monkeypatch.setattr(sweep, "LATE_MS", late)
+        monkeypatch.setattr(event_poller, "LATE_MS", late)
         yield everything
 
 
@@ -68,13 +68,13 @@ def test_each_event_comes_once_to_who_listens_to_one_run_and_to_who_listens_to_a
 def test_a_run_older_than_many_is_heard_of(folder_url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told at once where this process moves it; by the sweep where another one does."""
 
-    async def blind(self: Sweep) -> list[Any]:
+    async def blind(self: EventPoller) -> list[Any]:
         return []
 
     if way == "told":
-        monkeypatch.setattr(Sweep, "moved", blind)
+        monkeypatch.setattr(EventPoller, "moved", blind)
     else:
-        monkeypatch.setattr(Live, "_hear", lambda *args: None)
+        monkeypatch.setattr(EventBroadcaster, "_hear", lambda *args: None)
     with Running(folder_url) as service:
         oldest = service.start("wish", text="?")
         for _ in range(OLD):

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from outlast.runtime.clocks import SystemClock
+from outlast.service.connections import PIPELINED_MAX
 from outlast.service.identity import AuthSettings, authenticator, new_token
-from outlast.service.protocol import PIPELINED_MAX
 from tests.service.conftest import Running, Service
 from tests.service.test_limits import START, answer_of, connect
 

@@ -30,7 +30,7 @@ async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters
         return
     metrics = Metrics(store, counters)  # says which extra is missing
     try:
-        from outlast.service.scrape import Scrape, check_bind
+        from outlast.service.metrics_endpoint import MetricsEndpoint, check_bind
         from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         raise InvalidInput(
@@ -40,7 +40,7 @@ async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters
     token = said.token.get_secret_value()
     check_bind(said.host, token)
     listening = listen(said.host, port)
-    scrape = Scrape(metrics, listening, token)
+    scrape = MetricsEndpoint(metrics, listening, token)
     task = asyncio.create_task(scrape.run())
     try:
         yield f"{url_of(listening)}/metrics"

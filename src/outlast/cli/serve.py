@@ -138,10 +138,9 @@ def run_service(
 
 async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> int:
     try:
-        from outlast.service.house import House
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
-        from outlast.service.process import Part, Process
-        from outlast.service.several import Several
+        from outlast.service.multiprocess import ProcessGroup, ServicePart, ServiceProcess
+        from outlast.service.service_state import ServiceState
         from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
@@ -152,8 +151,8 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     check_bind(form.host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
-        house = House(bound.store, who, tuple(served), reach=reach_of(said))
-        parts: list[Part] = [FileWatch(bound.store)]
+        house = ServiceState(bound.store, who, tuple(served), reach=reach_of(said))
+        parts: list[ServicePart] = [FileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:
             serving = _worker(bound, house, served, live, form)
@@ -162,13 +161,13 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
             sender = new_dispatcher(bound.store, reach=house.reach)
             house.counters.append(sender.counters)
             parts.append(sender)
-        process: Process | Several
+        process: ServiceProcess | ProcessGroup
         if form.processes > 1:
             words = [form.module] if form.module else []
             url, process = several_of(settings, form.host, form.port, form.processes, words, parts)
         else:
             listening = listen(form.host, form.port, shared=form.one_of_several)
-            url, process = url_of(listening), Process(house, listening, parts, proxy_options(said.serve.proxies))
+            url, process = url_of(listening), ServiceProcess(house, listening, parts, proxy_options(said.serve.proxies))
         at_ctrl_c(process.stop, watched=form.watched)
         if form.one_of_several:
             await until_left(process.stop)
@@ -187,7 +186,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     if gone is not None:
         click.echo(inert(f"{gone}\nStart it again: {again}", lines=True), err=True)
         return CONFLICT
-    if isinstance(process, Several) and process.failed is not None:
+    if isinstance(process, ProcessGroup) and process.failed is not None:
         click.echo(inert(f"A process that answers HTTP has ended, and all with it. Start anew: {again}"), err=True)
         return OUR_FAULT
     click.echo(inert(stopped(bound.store.url, again)), err=True)

@@ -15,9 +15,9 @@ from outlast.runtime.open import MEMORY
 def several_of(
     settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
 ) -> tuple[str, Any]:
-    """The URL that they share, and the watch over them, a `Several` of these parts. Raises InvalidInput."""
+    """The URL that they share, and the watch over them, a `ProcessGroup` of these parts. Raises InvalidInput."""
     from outlast.service.identity import shared_file
-    from outlast.service.several import Several
+    from outlast.service.multiprocess import ProcessGroup
     from outlast.service.sockets import reserve, url_of
 
     if settings.store == MEMORY:
@@ -28,7 +28,7 @@ def several_of(
         "--port", str(reserved.getsockname()[1]), "--no-worker", "--no-dispatcher",
         "--one-of-several", str(shared),
     ]  # fmt: skip
-    return url_of(reserved), Several(reserved, command, env_of(settings), count, parts, shared)
+    return url_of(reserved), ProcessGroup(reserved, command, env_of(settings), count, parts, shared)
 
 
 def tell_ready() -> None:

@@ -11,13 +11,12 @@ from starlette.exceptions import HTTPException
 
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
-from outlast.service import document, problems
-from outlast.service.body import Bounds
-from outlast.service.gate import Gate
-from outlast.service.house import House
-from outlast.service.identity import Anonymous, Authenticator, SameOrigin
+from outlast.service import problems
+from outlast.service.identity import Anonymous, Authenticator, SameOriginMiddleware
+from outlast.service.request_limits import Bounds, RequestLimitsMiddleware
 from outlast.service.routes import approvals, health, history, holds, me, operators, runs, webhooks, workflows
-from outlast.service.routes import document as document_route
+from outlast.service.routes import openapi_route as document_route
+from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 
 UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, and part of no run
@@ -40,11 +39,11 @@ def asgi(
     this machine is the local operator, and nobody else is answered. The store is closed by whoever opened it, and runs
     are walked by a worker elsewhere, or in this process (`InProcessRuntime`).
     """
-    house = House(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
+    house = ServiceState(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
     return create(house)
 
 
-def create(house: House) -> FastAPI:
+def create(house: ServiceState) -> FastAPI:
     """The application of a house."""
 
     @asynccontextmanager
@@ -77,13 +76,15 @@ def create(house: House) -> FastAPI:
     app.add_exception_handler(problems.Refused, problems.on_refused)
     app.add_exception_handler(OutlastError, problems.on_error)
     secured = not isinstance(house.authenticator, Anonymous)
-    app.add_middleware(SameOrigin, local_only=not secured)
-    app.add_middleware(Gate, bounds=house.bounds, stopping=lambda: house.stopping)  # the last is the outermost
+    app.add_middleware(SameOriginMiddleware, local_only=not secured)
+    app.add_middleware(
+        RequestLimitsMiddleware, bounds=house.bounds, stopping=lambda: house.stopping
+    )  # the last is the outermost
     drawn: list[dict[str, Any]] = []
 
     def openapi() -> dict[str, Any]:
         if not drawn:
-            drawn.append(document.draw(app, secured=secured))
+            drawn.append(openapi.draw(app, secured=secured))
         return drawn[0]
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to draw it otherwise

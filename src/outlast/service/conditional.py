@@ -1,11 +1,21 @@
 """Versions over HTTP: `ETag` says what the caller has seen, `If-Match` that it has not changed since."""
 
 import re
-from typing import Annotated, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
-from fastapi import Header
+from fastapi import Depends, Header
+from starlette.responses import Response
 
-from outlast.errors import BadRequest, Precondition
+from outlast.core.rows import Run
+from outlast.errors import BadRequest, Conflict, Precondition
+from outlast.runtime.operations import Operations
+from outlast.runtime.whole import run_views
+from outlast.service.problems import Refused
+from outlast.service.requests import IdempotencyKey, RunId
+from outlast.service.service_state import Ops
 
 _TAG: Final = re.compile(r'\s*(?:W/)?"(v[1-9][0-9]{0,14})"\s*')
 IfMatch = Annotated[
@@ -49,3 +59,50 @@ def stale(what: str, version: int) -> Precondition:
         "look again, then decide about that",
         refusal="stale",
     )
+
+
+@dataclass(frozen=True)
+class RunAction:
+    """On one run, in the caller's name."""
+
+    ops: Operations
+    run: str
+    key: str
+    """The Idempotency-Key; '' without one."""
+    _if_match: str | None
+    _response: Response
+
+    async def ask(self, act: Callable[[int], Awaitable[None]]) -> dict[str, Any]:
+        """Have `act` done, which is given the version that the caller has seen; the answer is the run after it."""
+        async with self.unmoved() as seen:
+            await act(seen)
+        row = await self.ops.run(self.run)
+        self._response.headers["ETag"] = etag(row.version)
+        return {"run": await self._shown(row)}
+
+    @asynccontextmanager
+    async def unmoved(self) -> AsyncIterator[int]:
+        """The version that the caller has seen, 0 where it names none, for an act that is refused where the run has
+        moved since: the answer to that is 412, with the run as it stands now. Raises BadRequest."""
+        what = f"run {self.run}"
+        try:
+            yield named(self._if_match, what=what)
+        except Conflict as error:
+            if error.refusal != "moved":
+                raise
+            row = await self.ops.run(self.run)
+            now = {"current": await self._shown(row)}
+            raise Refused(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
+
+    async def _shown(self, row: Run) -> dict[str, Any]:
+        return (await run_views(self.ops, [row], await self.ops.serving()))[0]
+
+
+async def _acting(
+    ops: Ops, run: RunId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+) -> RunAction:
+    return RunAction(ops, run, key or "", if_match, response)
+
+
+On = Annotated[RunAction, Depends(_acting)]
+"""A parameter of a handler: the run of its address, of which something is asked."""

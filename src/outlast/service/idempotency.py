@@ -22,8 +22,8 @@ from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, ROW_BYTES_MAX
 from outlast.core.rows import REQUEST
 from outlast.core.rows import Request as Row
 from outlast.errors import BadRequest, KeyRefused, NotStorable, Stale, StoreError
-from outlast.service.body import given
 from outlast.service.identity import Principal
+from outlast.service.request_limits import given
 from outlast.store.port import Store
 
 IN_FLIGHT: Final = 60 * SECOND

@@ -2,11 +2,10 @@
 
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.credentials import authenticator
-from outlast.service.identity.failures import shared_file
-from outlast.service.identity.listen import SameOrigin, check_bind, proxy_options
-from outlast.service.identity.permissions import Permissions, permissions, permit
-from outlast.service.identity.principal import Anonymous, Authenticator, Principal
-from outlast.service.identity.static import new_token
+from outlast.service.identity.listen import SameOriginMiddleware, check_bind, proxy_options
+from outlast.service.identity.lockout import shared_file
+from outlast.service.identity.permissions import Anonymous, Authenticator, Permissions, Principal, permissions, permit
+from outlast.service.identity.static_tokens import new_token
 
 __all__ = [
     "Anonymous",
@@ -14,7 +13,7 @@ __all__ = [
     "Authenticator",
     "Permissions",
     "Principal",
-    "SameOrigin",
+    "SameOriginMiddleware",
     "authenticator",
     "check_bind",
     "new_token",

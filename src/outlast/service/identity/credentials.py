@@ -6,12 +6,11 @@ import math
 from outlast.core.clock import Clock
 from outlast.errors import TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.failures import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, Failures, SlotTables
-from outlast.service.identity.keys import IssuerKeys
-from outlast.service.identity.principal import Principal
-from outlast.service.identity.settings import check
-from outlast.service.identity.signed import TOKEN_BYTES_MAX, BadCredential, SignedTokens, refused
-from outlast.service.identity.static import PREFIX, StaticTokens, read_lines
+from outlast.service.identity.listen import check
+from outlast.service.identity.lockout import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, Failures, SlotTables
+from outlast.service.identity.permissions import Principal
+from outlast.service.identity.signed_tokens import TOKEN_BYTES_MAX, BadCredential, IssuerKeys, SignedTokens, refused
+from outlast.service.identity.static_tokens import PREFIX, StaticTokens, read_lines
 
 
 class Credentials:

@@ -1,5 +1,6 @@
 """Where a service may be reached: addresses it binds to, names it answers to, pages that may speak to it (S15, S34)."""
 
+import ipaddress
 import re
 from ipaddress import ip_network
 from typing import Any, Final
@@ -7,8 +8,59 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from outlast.core.limits import NAME
 from outlast.errors import Forbidden, InvalidInput
-from outlast.service.identity.settings import is_loopback
+from outlast.runtime.settings import AuthSettings
+
+ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+"""All that can be chosen: signatures whose key the service cannot sign with itself, so no shared secrets, no `none`."""
+LEEWAY_MAX_S: Final = 60
+
+
+def check(settings: AuthSettings) -> None:
+    """Raise InvalidInput that names everything that is missing or weak."""
+    problems: list[tuple[str, str]] = []
+    if settings.signed:
+        needed = ("issuer", "audience", "jwks_url", *(() if settings.tenant else ("tenant_claim",)), "roles_claim",
+                  "name_claim")  # fmt: skip
+        problems += [(f"auth.{name}", "missing") for name in needed if not getattr(settings, name)]
+        if settings.tenant and not NAME.fullmatch(settings.tenant):
+            problems.append(("auth.tenant", "cannot name a tenant"))
+        if not settings.algorithms:
+            problems.append(("auth.algorithms", "none is named"))
+        problems += [
+            ("auth.algorithms", f"{name!r} is not one of {', '.join(sorted(ALGORITHMS))}")
+            for name in settings.algorithms
+            if name not in ALGORITHMS
+        ]
+        if settings.jwks_url and not _is_safe(settings.jwks_url):
+            problems.append(("auth.jwks_url", "has to be https: whoever can change these keys can be anybody"))
+        if not 0 <= settings.leeway_s <= LEEWAY_MAX_S:
+            problems.append(("auth.leeway_s", f"from 0 to {LEEWAY_MAX_S} seconds"))
+    if problems:
+        raise InvalidInput("the settings of authentication cannot be used", problems=problems, fix="see security.md")
+
+
+def _is_safe(url: str) -> bool:
+    parts = urlsplit(url)
+    if parts.username or parts.password or not parts.hostname:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
+
+
+def is_loopback(host: str) -> bool:
+    """Does this name or address mean this machine alone? No name but `localhost` does, whatever it resolves to."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 HOST: Final = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
@@ -46,7 +98,7 @@ def proxy_options(proxies: tuple[str, ...]) -> dict[str, Any]:
     return {"proxy_headers": bool(proxies), "forwarded_allow_ips": list(proxies)}
 
 
-class SameOrigin:
+class SameOriginMiddleware:
     """Refuses requests that a page of another site makes a browser send, and, without authentication, those that
     reach this machine under another name than its own (DNS rebinding). Raises Forbidden: `cross_origin`, `host`."""
 

@@ -14,14 +14,13 @@ from outlast.runtime import inbox
 from outlast.runtime.operations import Operations
 from outlast.runtime.whole import run_views
 from outlast.service import shapes
-from outlast.service.asks import ApprovalId, Decide, IdempotencyKey, Reassign
 from outlast.service.conditional import IfMatch, etag, named, seen, stale
-from outlast.service.door import Door
-from outlast.service.house import House, In, Ops
-from outlast.service.paging import Pages
 from outlast.service.problems import Refused
+from outlast.service.requests import ApprovalId, Decide, IdempotencyKey, Reassign
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import In, Ops, Pages, ServiceState
 
-router = APIRouter(prefix="/v1", tags=["approvals"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["approvals"], route_class=SecuredRoute)
 DECISION: Final = Decide.model_json_schema()
 """Of any decision: drawn once, since drawing it costs more than the decision."""
 
@@ -118,7 +117,7 @@ async def reassign_approval(
     return await whole(house, ops, row)
 
 
-async def whole(house: House, ops: Operations, row: Approval, run: Run | None = None) -> dict[str, Any]:
+async def whole(house: ServiceState, ops: Operations, row: Approval, run: Run | None = None) -> dict[str, Any]:
     """An approval with all that a person needs, and what a decision about it has to look like."""
     run = run or await ops.run(row.run)
     return {
@@ -127,14 +126,14 @@ async def whole(house: House, ops: Operations, row: Approval, run: Run | None = 
     }
 
 
-async def _decided(house: House, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
+async def _decided(house: ServiceState, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
     run, serving = await ops.run(row.run), await house.serving(ops)
     (view,) = await run_views(ops, [run], serving)
     return {"approval": await whole(house, ops, row, run), "run": view, "served": run.lane in serving}
 
 
-async def _or_now(house: House, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
+async def _or_now(house: ServiceState, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
     """What `act` answers; a refusal comes with the approval as it stands now, so that the loser sees who won."""
     try:
         row: Approval = await act()
@@ -149,5 +148,5 @@ async def _or_now(house: House, ops: Operations, approval: str, act: Callable[[]
         raise await _with_state(house, ops, now, refused) from None
 
 
-async def _with_state(house: House, ops: Operations, row: Approval, error: OutlastError) -> Refused:
+async def _with_state(house: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> Refused:
     return Refused(error, more={"current": await whole(house, ops, row)}, headers={"ETag": etag(row.version)})

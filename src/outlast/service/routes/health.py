@@ -9,11 +9,11 @@ from starlette.responses import Response
 from outlast.errors import OutlastError
 from outlast.runtime.metrics import MEDIA_TYPE
 from outlast.service import shapes
-from outlast.service.door import Door
-from outlast.service.house import In
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import In
 
 router = APIRouter(tags=["health"])
-metrics = APIRouter(tags=["health"], route_class=Door)
+metrics = APIRouter(tags=["health"], route_class=SecuredRoute)
 READY_WITHIN_S: Final = 2.0
 
 

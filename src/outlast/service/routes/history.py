@@ -1,30 +1,56 @@
 """What has happened, over HTTP: events as pages or as a stream, checkpoints, the way gone, the ledger, results."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.budget import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
-from outlast.errors import BadRequest
+from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
 from outlast.runtime.whole import page_of_results
 from outlast.service import shapes
-from outlast.service.asks import Limit, RunId
 from outlast.service.cursors import link_to_next
-from outlast.service.door import Door
-from outlast.service.expiry import expired
-from outlast.service.house import House, In, Ops
-from outlast.service.ids import with_id
-from outlast.service.listener import Listener
-from outlast.service.stream import EventStream, frame, notice, wants_stream
+from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
+from outlast.service.identity import Principal, permit
+from outlast.service.requests import Limit, RunId, with_id
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import In, Ops, ServiceState
 
-router = APIRouter(prefix="/v1", tags=["history"], route_class=Door)
+RECHECK_S: Final = 30.0
+"""How long a stream may outlive what is withdrawn before its expiry: a credential, a role, an issuer's key."""
+
+
+async def expired(house: ServiceState, request: Request) -> None:
+    """Return once the credential of this request does not allow it any more."""
+    principal: Principal = request.state.principal
+    while await _allowed(house, request, principal):
+        left_ms = principal.until_ms - house.clock.wall() if principal.until_ms else RECHECK_S * SECOND
+        await asyncio.sleep(max(0.0, min(RECHECK_S, left_ms / SECOND)))
+
+
+async def _allowed(house: ServiceState, request: Request, principal: Principal) -> bool:
+    if principal.until_ms and house.clock.wall() >= principal.until_ms:
+        return False
+    client = request.client.host if request.client else ""
+    try:
+        now = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
+        permit(now, request.scope["route"].operation_id)
+    except (Unauthenticated, Forbidden):
+        return False
+    except (Unverifiable, TooManyFailures):
+        return True  # nobody says that it is withdrawn; its expiry is known
+    return (now.tenant, now.name) == (principal.tenant, principal.name)
+
+
+router = APIRouter(prefix="/v1", tags=["history"], route_class=SecuredRoute)
 After = Annotated[int, Query(ge=0, le=2**53, description="Only what came after this number.")]
 Accept = Annotated[str | None, Header(max_length=1_000, include_in_schema=False)]
 LastEventId = Annotated[
@@ -78,7 +104,7 @@ def _further(request: Request, response: Response, after: int) -> str:
     return str(after)
 
 
-async def _stream(house: House, ops: Operations, request: Request, row: Run, after: int) -> Response:
+async def _stream(house: ServiceState, ops: Operations, request: Request, row: Run, after: int) -> Response:
     if after > row.seq and not is_over(row):  # of a store restored since, say: silence would pass for «nothing new»
         why = f"run {row.run} has {row.seq} events"
         raise BadRequest("Last-Event-ID is none of this stream", why, "begin without it", refusal="bad_header")
@@ -89,7 +115,7 @@ async def _stream(house: House, ops: Operations, request: Request, row: Run, aft
     return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
 
-async def _of_run(ops: Operations, run: str, sent: int, listener: Listener) -> AsyncIterator[bytes]:
+async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener) -> AsyncIterator[bytes]:
     """What was there, then what comes; each once, in order."""
     while page := await ops.history(run, after=sent, limit=PAGE):
         sent = page[-1].seq
@@ -123,7 +149,7 @@ async def stream_events(
     return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
 
 
-async def _of_all(missed: list[bytes] | None, listener: Listener) -> AsyncIterator[bytes]:
+async def _of_all(missed: list[bytes] | None, listener: EventListener) -> AsyncIterator[bytes]:
     if missed is None:
         yield notice("gap", {"why": "what came since the last event cannot be told any more", "read": "/v1/runs"})
     if missed:

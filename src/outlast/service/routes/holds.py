@@ -6,11 +6,11 @@ from fastapi import APIRouter
 
 from outlast.runtime.views import hold_view
 from outlast.service import shapes
-from outlast.service.asks import Hold, IdempotencyKey, Release
-from outlast.service.door import Door
-from outlast.service.house import Ops
+from outlast.service.requests import Hold, IdempotencyKey, Release
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import Ops
 
-router = APIRouter(prefix="/v1", tags=["holds"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["holds"], route_class=SecuredRoute)
 
 
 @router.get("/holds", operation_id="list_holds", response_model=shapes.Holds, summary="What is held")

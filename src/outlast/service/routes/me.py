@@ -7,10 +7,10 @@ from starlette.requests import Request
 
 from outlast.runtime.views import caller_view
 from outlast.service import shapes
-from outlast.service.door import Door
-from outlast.service.house import Ops
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import Ops
 
-router = APIRouter(prefix="/v1", tags=["me"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["me"], route_class=SecuredRoute)
 
 
 @router.get("/me", operation_id="get_me", response_model=shapes.Caller, summary="Who am I?")

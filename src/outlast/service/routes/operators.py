@@ -18,16 +18,22 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, worker_view
 from outlast.service import shapes
-from outlast.service.acting import On
-from outlast.service.asks import Cursor, EffectId, IdempotencyKey, Resolve, ResolveEffect, Since
-from outlast.service.conditional import IfMatch, etag, named, stale
-from outlast.service.door import Door
-from outlast.service.house import In, Ops
-from outlast.service.ids import effect_of, with_id
-from outlast.service.paging import Pages
+from outlast.service.conditional import IfMatch, On, etag, named, stale
 from outlast.service.problems import Refused
+from outlast.service.requests import (
+    Cursor,
+    EffectId,
+    IdempotencyKey,
+    Resolve,
+    ResolveEffect,
+    Since,
+    parse_effect_id,
+    with_id,
+)
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import In, Ops, Pages
 
-router = APIRouter(prefix="/v1", tags=["operators"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["operators"], route_class=SecuredRoute)
 
 
 @router.get("/attention", operation_id="list_attention", response_model=shapes.Board, summary="What needs a person")
@@ -106,7 +112,7 @@ async def resolve_effect(
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:
     """It happened (with the receiver's id), it did not, or it is given up; once."""
-    run, visit, name = effect_of(effect)
+    run, visit, name = parse_effect_id(effect)
     before = await _effect(ops, run, visit, name)
     version = named(if_match, what=f"effect {name}")
     if version not in (0, before.version):

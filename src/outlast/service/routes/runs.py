@@ -12,8 +12,8 @@ from outlast.runtime.explain import explain
 from outlast.runtime.versions import adopt_one
 from outlast.runtime.whole import listed_runs, run_views, whole_run
 from outlast.service import shapes
-from outlast.service.acting import On
-from outlast.service.asks import (
+from outlast.service.conditional import On, etag
+from outlast.service.requests import (
     Adopt,
     Cancel,
     Continue,
@@ -26,13 +26,11 @@ from outlast.service.asks import (
     Since,
     Start,
 )
-from outlast.service.conditional import etag
-from outlast.service.door import Door
-from outlast.service.house import Ops, root_of
-from outlast.service.paging import Pages
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import Ops, Pages, root_of
 from outlast.telemetry.traces import parent_of
 
-router = APIRouter(prefix="/v1", tags=["runs"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 
 
 @router.post(

@@ -14,13 +14,12 @@ from outlast.runtime.lag import unsent
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
 from outlast.service import shapes
-from outlast.service.asks import Ask, Because, IdempotencyKey, WebhookId, Word
-from outlast.service.door import Door
-from outlast.service.house import Ops, root_of
 from outlast.service.idempotency import NO_STORE
-from outlast.service.paging import Pages, Paging
+from outlast.service.requests import Ask, Because, IdempotencyKey, WebhookId, Word
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import Ops, Pages, Paging, root_of
 
-router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=SecuredRoute)
 DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="WEBHOOK:RUN:SEQ, as listed.")]
 Settled = Annotated[DeliveryStatus | None, Query(description="Only these.")]
 KEEP_MAX = timedelta(days=30)

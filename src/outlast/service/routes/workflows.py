@@ -8,11 +8,11 @@ from outlast.errors import NotFound
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow
 from outlast.service import shapes
-from outlast.service.asks import NamePart
-from outlast.service.door import Door
-from outlast.service.house import House, In, Ops
+from outlast.service.requests import NamePart
+from outlast.service.secured_route import SecuredRoute
+from outlast.service.service_state import In, Ops, ServiceState
 
-router = APIRouter(prefix="/v1", tags=["workflows"], route_class=Door)
+router = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute)
 
 
 @router.get(
@@ -41,7 +41,7 @@ async def get_workflow(house: In, ops: Ops, name: NamePart) -> dict[str, Any]:
     }
 
 
-def _view(house: House, workflow: Workflow[Any], serving: frozenset[str]) -> dict[str, Any]:
+def _view(house: ServiceState, workflow: Workflow[Any], serving: frozenset[str]) -> dict[str, Any]:
     return {
         "workflow": workflow.name,
         "version": workflow.version,

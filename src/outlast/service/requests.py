@@ -1,14 +1,25 @@
 """What the service is asked, typed: the bodies of requests. A field that is not named here is refused (S18)."""
 
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, NAME_PATTERN, TEXT_CHARS_MAX
+from outlast.core.limits import (
+    IDEMPOTENCY_KEY_CHARS_MAX,
+    KEY_BYTES_MAX,
+    NAME,
+    NAME_CHARS_MAX,
+    NAME_PATTERN,
+    TEXT_CHARS_MAX,
+)
 from outlast.core.machine import Choice, Reason
 from outlast.engine.holds import What
+from outlast.errors import NotFound
 
 _NAME = rf"^({NAME_PATTERN})$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
@@ -148,3 +159,32 @@ class ResolveEffect(Because):
     outcome: Literal["happened", "did_not_happen", "give_up"]
     external_id: Annotated[str, StringConstraints(max_length=500)] = Field("", description="Of what happened.")
     response: Any = Field(None, description="What the receiver answered, where it happened.")
+
+
+KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")  # values are percent-encoded in keys
+
+
+def effect_id(run: str, visit: int, key: str) -> str:
+    """One word for an effect, as addresses take it."""
+    return urlsafe_b64encode(json.dumps([run, visit, key], separators=(",", ":")).encode()).decode()
+
+
+def with_id(view: dict[str, Any]) -> dict[str, Any]:
+    """The view of an effect, with the word for it."""
+    return {"id": effect_id(view["run"], view["visit"], view["key"]), **view}
+
+
+def parse_effect_id(id_: str) -> tuple[str, int, str]:
+    """Run, visit and key. Raises NotFound for a word that names none."""
+    try:
+        run, visit, key = json.loads(urlsafe_b64decode(id_))
+    except (ValueError, TypeError, RecursionError):
+        raise _none(id_) from None
+    sound = isinstance(run, str) and NAME.fullmatch(run) and type(visit) is int and 0 <= visit < 2**31
+    if not sound or not isinstance(key, str) or not KEY.fullmatch(key):
+        raise _none(id_)
+    return run, visit, key
+
+
+def _none(id_: str) -> NotFound:
+    return NotFound(f"no effect {id_[:100]}", "ids are those that GET …/effects shows", "list them first")

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from outlast.service.door import Door
+from outlast.service.secured_route import SecuredRoute
 
-router = APIRouter(route_class=Door)
+router = APIRouter(route_class=SecuredRoute)
 
 
 @router.get("/openapi.json", operation_id="get_openapi", include_in_schema=False)

@@ -57,11 +57,11 @@ def draw(app: FastAPI, *, secured: bool) -> dict[str, Any]:
         document["security"] = [{"bearer": []}]
     for path, item in document["paths"].items():
         for method, operation in item.items():
-            _problems(path, method, operation)
+            _add_problems(path, method, operation)
     return document
 
 
-def _problems(path: str, method: str, operation: dict[str, Any]) -> None:
+def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     if operation["operationId"] in OPEN:
         responses.pop("422", None)

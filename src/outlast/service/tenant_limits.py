@@ -26,7 +26,7 @@ class _Tenant:
     bytes: int = 0
 
 
-class Turns:
+class TenantLimits:
     """Of one service process. Nothing is kept of a tenant that asks nothing."""
 
     def __init__(self, waiting: int = WAITING) -> None:

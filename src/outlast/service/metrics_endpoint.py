@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from outlast.errors import InvalidInput
 from outlast.runtime.metrics import MEDIA_TYPE, Metrics
 from outlast.service.connections import Admitted, Connections
-from outlast.service.identity.settings import is_loopback
+from outlast.service.identity.listen import is_loopback
 from outlast.service.sockets import Server
 
 HEAD_BYTES_MAX = 16 * 1024
@@ -30,7 +30,7 @@ def check_bind(host: str, token: str) -> None:
         )
 
 
-class Scrape:
+class MetricsEndpoint:
     """Answers GET /metrics, from `run` until `drain`."""
 
     def __init__(self, metrics: Metrics, listening: socket.socket, token: str = "") -> None:

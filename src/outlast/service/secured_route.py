@@ -1,29 +1,80 @@
 """What every route passes, in this order: who asks, whether they may, the body within its limits, whose turn it is, and
 asked before?"""
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.params import Query
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.errors import InvalidInput
-from outlast.service.audited import audited
-from outlast.service.body import parse_body, read_body
-from outlast.service.house import House
+from outlast.errors import InvalidInput, OutlastError
+from outlast.service import problems
+from outlast.service.connections import PROVED
 from outlast.service.idempotency import once
-from outlast.service.identity import permit
-from outlast.service.protocol import PROVED
+from outlast.service.identity import Principal, permit
+from outlast.service.request_limits import given, parse_body, read_body
+from outlast.service.service_state import ServiceState
+from outlast.telemetry.audit import audit, scalars
+
+
+async def audited(
+    request: Request, principal: Principal, operation: str, act: Callable[[], Awaitable[Response]]
+) -> Response:
+    """The answer of `act`, on record; raises what it raises, on record too."""
+    try:
+        answer = await act()
+    except (Exception, asyncio.CancelledError) as error:  # whatever it is, the attempt is told; it is raised again
+        status, refusal = _told(error)
+        _tell(request, principal, operation, status, refusal, "")
+        raise
+    _tell(request, principal, operation, answer.status_code, "", answer.headers.get("etag", ""))
+    return answer
+
+
+def _told(error: BaseException) -> tuple[int, str]:
+    """As the handlers of problems.py answer it."""
+    if isinstance(error, asyncio.CancelledError):
+        error = problems.cut_off()
+    elif isinstance(error, problems.Refused):
+        error = error.error
+    elif isinstance(error, HTTPException):
+        error = problems.of_http(error)
+    elif isinstance(error, RequestValidationError):
+        error = problems.of_validation(error)
+    known = error if isinstance(error, OutlastError) else problems.fault()
+    return problems.status_of(known), known.refusal
+
+
+def _tell(request: Request, principal: Principal, operation: str, status: int, refusal: str, etag: str) -> None:
+    audit(
+        operation,
+        tenant=principal.tenant,
+        by=principal.name,
+        at=request.client.host if request.client else "",
+        outcome=status,
+        refusal=refusal,
+        roles=list(principal.claims),
+        person=principal.person,
+        path=request.url.path,
+        request_id=problems.request_id(request),
+        old=request.headers.get("if-match", ""),
+        new=etag,
+        asked=scalars(given(request)),
+    )
+
 
 READS: Final = frozenset({"GET", "HEAD"})
 KEY: Final = "idempotency-key"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Door(APIRoute):
+class SecuredRoute(APIRoute):
     """A route behind the door. Its operation id is what the table of permissions knows it by (S1: fails closed)."""
 
     def get_route_handler(self) -> Handler:
@@ -35,7 +86,7 @@ class Door(APIRoute):
         takes = frozenset(each.alias for each in fields if isinstance(each.field_info, Query))
 
         async def pass_through(request: Request) -> Response:
-            house: House = request.app.state.house
+            house: ServiceState = request.app.state.house
             client = request.client.host if request.client else ""
             principal = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
             if (proved := request.scope.get(PROVED)) is not None:  # not every server has it

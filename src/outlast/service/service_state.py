@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends
 from starlette.requests import Request
+from starlette.responses import Response
 
 from outlast.core.clock import Clock
 from outlast.core.limits import STREAMS_MAX
@@ -16,12 +17,13 @@ from outlast.outbox.address import PUBLIC, Reach
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations, workflows_by_name
-from outlast.service.body import Bounds
 from outlast.service.connections import Connections, room
 from outlast.service.cursors import Cursors
+from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Authenticator, Principal
-from outlast.service.live import Live
-from outlast.service.turns import WAITING_SHARE, Turns
+from outlast.service.request_limits import Bounds
+from outlast.service.requests import Cursor, Limit
+from outlast.service.tenant_limits import WAITING_SHARE, TenantLimits
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 
@@ -29,7 +31,7 @@ SERVING_S: Final = 0.5
 
 
 @dataclass
-class House:
+class ServiceState:
     """One service. `workflows`: those that can be started here, every version that is loaded."""
 
     store: Store
@@ -47,9 +49,9 @@ class House:
     def __post_init__(self) -> None:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.connections = Connections(room())
-        self.live = Live(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
+        self.live = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
         self.cursors = Cursors(self.store)
-        self.turns = Turns(self.connections.most // WAITING_SHARE)
+        self.turns = TenantLimits(self.connections.most // WAITING_SHARE)
         self._metrics: Metrics | None = None
         self._serving: frozenset[str] = frozenset()
         self._serving_until = 0.0  # of the loop's clock
@@ -88,8 +90,8 @@ def root_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-async def _house(request: Request) -> House:
-    house: House = request.app.state.house
+async def _house(request: Request) -> ServiceState:
+    house: ServiceState = request.app.state.house
     return house
 
 
@@ -98,7 +100,35 @@ async def _operations(request: Request) -> Operations:
     return bound
 
 
-In = Annotated[House, Depends(_house)]
+In = Annotated[ServiceState, Depends(_house)]
 """A parameter of a handler: the service."""
 Ops = Annotated[Operations, Depends(_operations)]
 """A parameter of a handler: `Operations` of whoever asks."""
+
+
+@dataclass(frozen=True)
+class Paging:
+    """Which part of a list is asked for: from `place` on, at most `limit`."""
+
+    place: str
+    limit: int
+    _house: ServiceState
+    _request: Request
+    _response: Response
+    _tenant: str
+
+    async def page(self, name: str, items: Sequence[Any], further: str) -> dict[str, Any]:
+        """The answer, with the cursor of the next page, which the header `Link` names too."""
+        sealed = await self._house.cursors.further(self._request, self._response, self._tenant, further)
+        return {name: items, "next_cursor": sealed}
+
+
+async def _paging(
+    house: In, ops: Ops, request: Request, response: Response, cursor: Cursor = "", limit: Limit = 50
+) -> Paging:
+    place = await house.cursors.open(request, ops.tenant, cursor)
+    return Paging(place, limit, house, request, response, ops.tenant)
+
+
+Pages = Annotated[Paging, Depends(_paging)]
+"""A parameter of a handler: the part of the list that is asked for. Raises InvalidInput for a cursor of another."""

@@ -6,7 +6,7 @@ from typing import Final
 from outlast.core.limits import KIB
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.runtime.clocks import new_id
-from outlast.service.stream import frame
+from outlast.service.event_stream import frame
 from outlast.store.port import Page, Store
 
 RECENT: Final = 200
@@ -21,7 +21,7 @@ LATE_MS: Final = 5_000
 """How long before it landed an event may have been stamped."""
 
 
-class Sweep:
+class EventPoller:
     """The newest runs are looked at every time, and of all runs those that a worker owns or that have just ended; the
     others a page at a time: what is done to an older one that nobody owns in the moment of a look is told later.
 

@@ -11,8 +11,8 @@ from outlast.core.clock import Clock
 from outlast.core.keys import check_name
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import new_credential
-from outlast.service.identity.principal import Principal, refusal_of_name
-from outlast.service.identity.signed import EXPIRED, PROGRAMS, refused
+from outlast.service.identity.permissions import Principal, refusal_of_name
+from outlast.service.identity.signed_tokens import EXPIRED, PROGRAMS, refused
 
 PREFIX: Final = "olt_"
 PARTS: Final = frozenset({"tenant", "roles", "person", "until", "sha256"})

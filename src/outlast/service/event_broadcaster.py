@@ -16,10 +16,9 @@ from outlast.core.limits import STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.errors import Busy, StoreError
 from outlast.runtime.views import ENDINGS
-from outlast.service.identity.failures import place as group
-from outlast.service.listener import Listener, Share
-from outlast.service.stream import HEARTBEAT, frame
-from outlast.service.sweep import Sweep
+from outlast.service.event_poller import EventPoller
+from outlast.service.event_stream import HEARTBEAT, EventListener, Share, frame
+from outlast.service.identity.lockout import place as group
 from outlast.store.port import Store, Telling
 
 LOOK_S: Final = 0.1
@@ -43,7 +42,7 @@ Place = tuple[str, str]
 log: Final = logging.getLogger("outlast.service")
 
 
-class Live:
+class EventBroadcaster:
     """The one watcher of a service."""
 
     def __init__(
@@ -54,11 +53,11 @@ class Live:
         self._store = store
         self._look_s = look_s
         self._heartbeat_s = heartbeat_s
-        self._listeners: dict[Place, set[Listener]] = {}  # by tenant and run; '' = all runs
+        self._listeners: dict[Place, set[EventListener]] = {}  # by tenant and run; '' = all runs
         self._shares: Counter[Share] = Counter()  # listeners by tenant, caller and address
         self._count = 0
         self._runs: dict[Place, int] = {}  # the last event of each that was sent on
-        self._tenants: dict[str, Sweep] = {}
+        self._tenants: dict[str, EventPoller] = {}
         self._told: dict[Place, int] = {}  # what this process has just moved, and the number of its last event
         self._expected: dict[Place, float] = {}  # what this process has left a note, and until when it is looked at
         self._task: asyncio.Task[None] | None = None
@@ -71,7 +70,7 @@ class Live:
     def __len__(self) -> int:
         return self._count
 
-    async def listen(self, tenant: str, run: str, caller: str = "", address: str = "") -> Listener:
+    async def listen(self, tenant: str, run: str, caller: str = "", address: str = "") -> EventListener:
         """Hear every event of a run from here on. Raises Busy, and StoreError where the store cannot be read."""
         place = (tenant, run)
         listener = self._take_in(tenant, run, caller, address)
@@ -86,7 +85,7 @@ class Live:
 
     async def listen_to_all(
         self, tenant: str, last: str, caller: str = "", address: str = ""
-    ) -> tuple[Listener, list[bytes] | None]:
+    ) -> tuple[EventListener, list[bytes] | None]:
         """Hear every event of the tenant's runs from here on, and those since the one whose id was `last`: None where
         this process cannot tell any more what was missed. Raises Busy and StoreError."""
         listener = self._take_in(tenant, "", caller, address)
@@ -98,15 +97,15 @@ class Live:
         sweep.left_at = 0.0
         return self._add(listener), sweep.since(last)
 
-    async def _sweep(self, tenant: str) -> Sweep:
+    async def _sweep(self, tenant: str) -> EventPoller:
         sweep = self._tenants.get(tenant)
         if sweep is None:
-            sweep = Sweep(self._store, tenant)
+            sweep = EventPoller(self._store, tenant)
             await sweep.begin()
             sweep = self._tenants.setdefault(tenant, sweep)
         return sweep
 
-    def _take_in(self, tenant: str, run: str, caller: str, address: str) -> Listener:
+    def _take_in(self, tenant: str, run: str, caller: str, address: str) -> EventListener:
         """Count one more. Raises Busy: a tenant and an address have at most as many as are free, a caller half."""
         free = self.most - self._count
         shares = (("tenant", tenant), ("address", group(address)), ("caller", f"{tenant} {caller}"))
@@ -121,16 +120,16 @@ class Live:
                 )
         self._count += 1
         self._shares.update(shares)
-        return Listener(tenant, run, shares)
+        return EventListener(tenant, run, shares)
 
-    def _let_out(self, listener: Listener) -> None:
+    def _let_out(self, listener: EventListener) -> None:
         self._count -= 1
         self._shares.subtract(listener.shares)
         for share in listener.shares:
             if not self._shares[share]:
                 del self._shares[share]
 
-    def _add(self, listener: Listener) -> Listener:
+    def _add(self, listener: EventListener) -> EventListener:
         self._listeners.setdefault((listener.tenant, listener.run), set()).add(listener)
         if self._closed:  # it came while the service stops, which waits for no stream
             listener.end()
@@ -138,7 +137,7 @@ class Live:
             self._task = asyncio.create_task(self._watch())
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: EventListener) -> None:
         """It is not told any more; what nobody listens to is not looked at any more."""
         place = (listener.tenant, listener.run)
         here = self._listeners.get(place, set())
@@ -317,6 +316,6 @@ class Live:
             listener.end()
 
 
-def _push(listeners: Iterable[Listener], seq: int, data: bytes) -> None:
+def _push(listeners: Iterable[EventListener], seq: int, data: bytes) -> None:
     for listener in listeners:
         listener.push(seq, data)
