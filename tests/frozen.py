@@ -5,12 +5,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from outlast.store.turn import Turn
+from outlast.store.write_lock import WriteLock
 
 
 def freeze(process: "subprocess.Popen[Any]", database: Path) -> None:
     """Within a commit it would keep all others from writing its SQLite file, for as long as it stands still."""
-    turn = Turn(database)
+    turn = WriteLock(database)
     with turn:
         process.send_signal(signal.SIGSTOP)
     turn.close()

@@ -12,7 +12,7 @@ from outlast.cli.run_page import rounds, way
 from outlast.cli.screen import Screen
 from outlast.cli.settings import Settings
 from outlast.core.rows import Run, is_over
-from outlast.store.turn import Turn
+from outlast.store.write_lock import WriteLock
 from tests.cli.conftest import PATIENCE_S, Terminal, eventually, waits_for
 
 
@@ -355,7 +355,7 @@ def test_stored_text_does_nothing_to_a_terminal(outlast: Terminal) -> None:
 
 def test_ctrl_c_ends_a_command_that_waits_for_its_turn_to_write(outlast: Terminal) -> None:
     outlast.start()
-    turn = Turn(outlast.folder / "refunds.db")
+    turn = WriteLock(outlast.folder / "refunds.db")
     with turn:
         process = outlast.spawn("hold", "activity", "issue_refund", "--reason", "audit")
         assert process.stderr is not None and "waiting to write to" in process.stderr.readline()

@@ -17,7 +17,7 @@ from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
 from outlast.store.database import OFF, Database
 from outlast.store.memory import MemoryCore, MemoryStore
-from outlast.store.session import Session
+from outlast.store.session import SqliteSession
 from outlast.store.tickets import Take, Ticket
 from tests.conformance import subject as make
 from tests.conformance.subject import LANE, T0, TENANT, HandClock
@@ -25,7 +25,7 @@ from tests.conformance.subject import LANE, T0, TENANT, HandClock
 RUNS = ("run-1", "run-2", "run-3")
 KEYS = ("invite/1", "invite/2")
 STEPS = 120
-Landing = Callable[[Session, Sequence[Ticket]], None]
+Landing = Callable[[SqliteSession, Sequence[Ticket]], None]
 
 
 class Move(NamedTuple):
@@ -145,25 +145,25 @@ async def play(seed: int, core: MemoryCore, clock: HandClock) -> list[Move]:
     return moves
 
 
-def together(session: Session, tickets: Sequence[Ticket]) -> None:
+def together(session: SqliteSession, tickets: Sequence[Ticket]) -> None:
     session.land(tickets)
 
 
-def read_first(session: Session, tickets: Sequence[Ticket]) -> None:
+def read_first(session: SqliteSession, tickets: Sequence[Ticket]) -> None:
     assert session._attempt(tickets, False) is None
 
 
-def one_by_one(session: Session, tickets: Sequence[Ticket]) -> None:
+def one_by_one(session: SqliteSession, tickets: Sequence[Ticket]) -> None:
     for ticket in tickets:
         assert session._attempt((ticket,), False) is None
 
 
-def unsure(session: Session, tickets: Sequence[Ticket]) -> None:
+def unsure(session: SqliteSession, tickets: Sequence[Ticket]) -> None:
     session._cache.clear()
     session.land(tickets)
 
 
-def repeat(sessions: Sequence[Session], moves: list[Move], land: Landing, seed: int) -> list[str]:
+def repeat(sessions: Sequence[SqliteSession], moves: list[Move], land: Landing, seed: int) -> list[str]:
     """Land the same moves on SQLite in batches of random size, by one writer or by several in turn."""
     dice = random.Random(seed + 1)
     chains = [Chain() for _ in range(3)]
@@ -198,7 +198,7 @@ def repeat(sessions: Sequence[Session], moves: list[Move], land: Landing, seed: 
     return heard
 
 
-def rows_of(session: Session) -> dict[str, list[Row]]:
+def rows_of(session: SqliteSession) -> dict[str, list[Row]]:
     """Every row of the file but the writers' own."""
     found: dict[str, list[Row]] = {}
     for kind in KINDS:
@@ -217,7 +217,7 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
     database = Database(tmp_path / "store.db", synchronous=OFF)
     database.migrate()
     clock = HandClock()
-    sessions = [Session(database, f"writer-{i}", StoreClock(clock)) for i in range(writers)]
+    sessions = [SqliteSession(database, f"writer-{i}", StoreClock(clock)) for i in range(writers)]
     for session in sessions:
         session.register()
     heard = repeat(sessions, moves, land, seed)

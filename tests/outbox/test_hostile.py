@@ -14,7 +14,7 @@ from outlast.core.rows import CURSOR, META, UNTOLD
 from outlast.outbox import lane, post
 from outlast.runtime.lag import Lag, lag_of
 from outlast.runtime.webhooks import id_of
-from outlast.store.faulty import Fault, FaultyStore
+from outlast.testing.faults import FaultKind, FaultyStore
 from tests.outbox.helpers import (
     TENANT,
     Behaviour,
@@ -338,10 +338,10 @@ def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: s
 def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
     away, asked = False, 0
 
-    def schedule(method: str, commit: Commit | None) -> Fault | None:
+    def schedule(method: str, commit: Commit | None) -> FaultKind | None:
         nonlocal asked
         asked += away
-        return Fault.BEFORE if away else None
+        return FaultKind.BEFORE if away else None
 
     def told(what: str) -> int:
         return sum(what in message for message in caplog.messages)

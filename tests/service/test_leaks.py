@@ -19,7 +19,7 @@ from outlast.runtime.open import open_store
 from outlast.runtime.serve import Serving, eyes, worker_of
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous
-from outlast.store import cache
+from outlast.store import session
 from outlast.telemetry import Counters
 
 ROUND = 100
@@ -76,8 +76,8 @@ def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
 ) -> None:
     logging.disable(logging.CRITICAL)  # pytest keeps each record, if another test has set a level
     request.addfinalizer(lambda: logging.disable(logging.NOTSET))
-    monkeypatch.setattr(cache, "RUNS_MAX", 10)  # full from the first round on
-    monkeypatch.setattr(cache, "ROWS_MAX", 10)
+    monkeypatch.setattr(session, "RUNS_MAX", 10)  # full from the first round on
+    monkeypatch.setattr(session, "ROWS_MAX", 10)
 
     async def story() -> list[tuple[Counter[str], int]]:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")

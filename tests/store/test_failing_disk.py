@@ -14,7 +14,7 @@ from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.rows import EVENT, RUN, STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
 from outlast.store.database import OFF, Database
-from outlast.store.session import Session
+from outlast.store.session import SqliteSession
 from tests.conformance.subject import (
     event_row,
     note_row,
@@ -176,12 +176,12 @@ def test_without_the_receipt_somebody_is(
 ) -> None:
     """The broken variants of the model S-9, in the real store: each tells a lie."""
 
-    def resolve(self: Session, number: int, error: sqlite3.Error) -> None:
+    def resolve(self: SqliteSession, number: int, error: sqlite3.Error) -> None:
         self.drop()
         if verdict is not None:
             raise verdict
 
-    monkeypatch.setattr(Session, "_resolve", resolve)
+    monkeypatch.setattr(SqliteSession, "_resolve", resolve)
     assert not told_the_truth(tmp_path / "s.db", fault)
 
 

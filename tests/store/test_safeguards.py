@@ -13,11 +13,10 @@ from outlast.core.rows import META, NOTE, RUN, Run, key_of
 from outlast.errors import StoreError
 from outlast.store import batch, sql
 from outlast.store.batch import Batch, Mine, _Left
-from outlast.store.cache import Cache
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
-from outlast.store.session import Session
+from outlast.store.session import RowCache, SqliteSession
 from outlast.store.tickets import Ticket, deliver
-from outlast.store.writer import Writer
+from outlast.store.writer import WriterThread
 from tests.conformance import PROMISES, Promise
 from tests.conformance.test_stores import Memory, Sqlite, Subjects
 
@@ -111,14 +110,14 @@ def time_follows_the_wall(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_mapping_is_seen_by_its_writer_alone(patch: pytest.MonkeyPatch) -> None:
-    def look(self: Session) -> bool:
+    def look(self: SqliteSession) -> bool:
         self._cache.clear()
         if self._seen == -1:
             self.mapping = mapping_of(self.read(META, MAPPING_ROW))
         self._seen = 1
         return False
 
-    patch.setattr(Session, "look", look)
+    patch.setattr(SqliteSession, "look", look)
 
 
 # --- S-7 ------------------------------------------------------------------------------------
@@ -171,17 +170,17 @@ def optimism_is_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def others_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cache, "clear", lambda self: None)
+    patch.setattr(RowCache, "clear", lambda self: None)
 
 
 # --- S-5, S-9 -------------------------------------------------------------------------------
 def a_closed_writer_goes_on(patch: pytest.MonkeyPatch) -> None:
-    def receipt(self: Session, labels: Sequence[str]) -> None:
+    def receipt(self: SqliteSession, labels: Sequence[str]) -> None:
         self._batches += 1
         self.db.execute("UPDATE writer SET batch = ? WHERE id = ?", (self._batches, self._writer))
         self.db.execute("COMMIT")
 
-    patch.setattr(Session, "_land_receipt", receipt)
+    patch.setattr(SqliteSession, "_land_receipt", receipt)
 
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
@@ -189,9 +188,9 @@ def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    land = Writer._land
+    land = WriterThread._land
 
-    def unless_closing(self: Writer, tickets: list[Ticket]) -> None:
+    def unless_closing(self: WriterThread, tickets: list[Ticket]) -> None:
         time.sleep(0.02)  # a slow disk, so that the store is being closed by now
         if not self._closing.is_set():
             land(self, tickets)
@@ -199,7 +198,7 @@ def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:
         self._give_up(tickets, StoreError("dropped"))
         deliver(tickets)
 
-    patch.setattr(Writer, "_land", unless_closing)
+    patch.setattr(WriterThread, "_land", unless_closing)
 
 
 def bounds_are_not_checked(patch: pytest.MonkeyPatch) -> None:

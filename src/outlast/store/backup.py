@@ -11,7 +11,7 @@ from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.database import BUSY_MS, unusable
 from outlast.store.sql import DECODE, SQL
-from outlast.store.turn import MODE
+from outlast.store.write_lock import MODE
 
 SOUND: Final = "ok"
 PART: Final = ".part"

@@ -29,7 +29,7 @@ MAPPING_KEY: Final = "clock"  # the meta row of the clock mapping: written by `s
 INT_MAX: Final = 2**63 - 1
 
 
-class Shape(NamedTuple):
+class ColumnTypes(NamedTuple):
     """Where the columns of one kind of row are, by type."""
 
     kind: Kind
@@ -46,7 +46,7 @@ def _several(places: list[int]) -> Callable[[Row], tuple[Any, ...]]:
     return itemgetter(*places)
 
 
-def _shape(kind: Kind) -> Shape:
+def _shape(kind: Kind) -> ColumnTypes:
     hints = list(get_type_hints(kind.row).values())
     texts = [i for i, t in enumerate(hints) if isinstance(t, type) and issubclass(t, str)]
     numbers = [i for i, t in enumerate(hints) if t is int]
@@ -56,13 +56,13 @@ def _shape(kind: Kind) -> Shape:
     names = kind.row._fields
     # A single number is read twice rather than asked for by another path.
     counted = numbers if len(numbers) > 1 else numbers * 2
-    return Shape(
+    return ColumnTypes(
         kind, _several(texts), len(texts) - 1, _several(counted), tuple(blobs), tuple(nullable),
         names.index("status") if "status" in names else -1,
     )  # fmt: skip
 
 
-SHAPES: Final[dict[str, Shape]] = {kind.name: _shape(kind) for kind in KINDS}
+SHAPES: Final[dict[str, ColumnTypes]] = {kind.name: _shape(kind) for kind in KINDS}
 
 
 def check(commit: Commit) -> None:
@@ -105,7 +105,7 @@ def _check_put(put: Put) -> int:
     return _size(SHAPES[kind.name], row)
 
 
-def _size(shape: Shape, row: Row) -> int:
+def _size(shape: ColumnTypes, row: Row) -> int:
     """The bytes of text and blobs in a row. Raises Rejected for what some store could not hold."""
     try:
         numbers = shape.numbers(row)

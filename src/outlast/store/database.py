@@ -7,6 +7,7 @@ import shlex
 import socket
 import sqlite3
 import struct
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from outlast.core.generation import StoreFile, compare_files
 from outlast.core.points import point
 from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
 from outlast.store.migrations import MIGRATIONS, SCHEMA
-from outlast.store.turn import MODE, Turn
+from outlast.store.write_lock import MODE, WriteLock
 
 APPLICATION: Final = 0x6F75746C  # 'outl': tells a store from other people's databases
 FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file two processes check-point at once
@@ -143,7 +144,7 @@ class Database:
         self._check_path()
         if not reads:
             self._prepare()
-        self.turn = Turn(self._real)
+        self.turn = WriteLock(self._real)
 
     def _check_path(self) -> None:
         path = self.path
@@ -405,3 +406,25 @@ class Database:
             "page_bytes": int(db.execute("PRAGMA page_size").fetchone()[0]),
             "pages": int(db.execute("PRAGMA page_count").fetchone()[0]),
         }
+
+
+Rows = list[dict[str, Any]]
+
+
+def read_tables(path: Path, tables: Mapping[str, str]) -> dict[str, Rows] | None:
+    """Every row of these tables (name → its order) as plain dictionaries; None where there is no store yet."""
+    if not path.exists():
+        return None
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    try:
+        there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not there.issuperset(tables):
+            return None
+        return {name: _rows(connection, name, order) for name, order in tables.items()}
+    finally:
+        connection.close()
+
+
+def _rows(connection: sqlite3.Connection, table: str, order: str) -> Rows:
+    return [dict(row) for row in connection.execute(f'SELECT * FROM "{table}" ORDER BY {order}')]

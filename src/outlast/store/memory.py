@@ -47,7 +47,7 @@ from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, Held, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
 from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, gather_rows
-from outlast.store.shelf import Shelf
+from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.threads import WakeSubscribers
 
 
@@ -56,7 +56,7 @@ class MemoryCore:
 
     def __init__(self, clock: Clock) -> None:
         self.ticker = StoreClock(clock)
-        self.shelf = Shelf()
+        self.shelf = RowsInMemory()
         self.wakes = WakeSubscribers()
         self.lock = RLock()
 

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from threading import Event
 from typing import Final, TypeVar
 
@@ -16,12 +17,45 @@ from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Kind
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.cache import Cache
 from outlast.store.clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
 from outlast.store.database import Database, copied, error_name, unavailable
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.sql import DECODE, SQL
 from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
+
+RUNS_MAX = 20_000  # that this process holds; at most 1 KB each
+ROWS_MAX = 2_000  # of any other kind: most of what a service writes, answers and approvals, is never wanted again
+
+
+class RowCache:
+    """True as long as nobody else has written since: the store asks SQLite's data_version and calls `clear`."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[Key, Row]] = {kind.name: {} for kind in KINDS if kind.read_first}
+
+    def get(self, kind: Kind, key: Key) -> Row | None:
+        """The row, if it is known."""
+        rows = self._rows.get(kind.name)
+        return None if rows is None else rows.get(key)
+
+    def put(self, kind: Kind, key: Key, row: Row) -> None:
+        """Remember a committed row of a kind that is read first; the newest are kept longest."""
+        rows = self._rows[kind.name]
+        rows.pop(key, None)
+        rows[key] = row
+        if len(rows) > (most := RUNS_MAX if kind is RUN else ROWS_MAX):
+            for old in list(islice(rows, most // 2)):
+                del rows[old]
+
+    def drop(self, kind: Kind, key: Key) -> None:
+        """Forget one row."""
+        self._rows[kind.name].pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for rows in self._rows.values():
+            rows.clear()
+
 
 T = TypeVar("T")
 
@@ -45,7 +79,7 @@ class _Mismatch(Exception):
     """An optimistic batch met a row of another version: it is judged again, with every row read first."""
 
 
-class Session:
+class SqliteSession:
     """The one writing connection of a store; used by one thread at a time."""
 
     def __init__(self, database: Database, writer: str, ticker: StoreClock) -> None:
@@ -57,7 +91,7 @@ class Session:
         self.written = 0  # pages written since the last checkpoint, about
         self._writer = writer
         self._db: sqlite3.Connection | None = None
-        self._cache = Cache()
+        self._cache = RowCache()
         self._fair = FairQueue()
         self._seen = -1  # data_version when the cache was last known to be true
         self._batches = 0
@@ -124,7 +158,7 @@ class Session:
         for chain in batch.broken:
             chain.broken = True
 
-    def alone(self, work: Callable[["Session", Batch], T], label: str) -> T:
+    def alone(self, work: Callable[["SqliteSession", Batch], T], label: str) -> T:
         """A transaction of its own for anything else, with its receipt. Raises StoreError or sqlite3.Error."""
         with self.database.turn:
             batch = self.begin()

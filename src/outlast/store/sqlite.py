@@ -7,23 +7,86 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from outlast.core.budget import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
 from outlast.core.generation import FILE, compare_files, store_file_of
+from outlast.core.machine import LeaseStatus
 from outlast.core.outgoing import Cursor
-from outlast.core.rows import META, STORE, Key, Kind, Row, Run
+from outlast.core.rows import META, REQUEST, STORE, WORKER, Key, Kind, Row, Run, is_due
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
-from outlast.store import chores, sql
+from outlast.store import sql
+from outlast.store.batch import Batch
 from outlast.store.batching_store import BatchingStore
-from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of
+from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import Page, RunRows
+from outlast.store.port import OF_A_RUN, Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
-from outlast.store.session import Session
+from outlast.store.session import SqliteSession
+from outlast.store.sql import SQL
 from outlast.store.threads import WakeSubscribers, run_in_thread
 from outlast.store.tickets import Ticket, deliver, refuse
-from outlast.store.writer import Writer
+from outlast.store.writer import WriterThread
+
+
+def set_mapping(
+    session: SqliteSession, batch: Batch, wanted: Mapping, rearm: Callable[[Run, Mapping], int | None]
+) -> Mapping:
+    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run."""
+    stored = successor(session.mapping, wanted, batch.now.real)
+    moved: list[tuple[int | None, str, str]] = []
+    for values in session.db.execute(sql.UNOWNED):
+        run = sql.run_of(values)
+        due_at = run.due_at if is_due(run, batch.now.real) else rearm(run, stored)
+        if due_at != run.due_at:
+            moved.append((due_at, run.tenant, run.run))
+    session.db.executemany(sql.REARM, moved)
+    row = mapping_row(stored)
+    if session.mapping.version:
+        values = sql.update_values(META, row, session.mapping.version)
+        session.db.execute(SQL[META.name].update, values)
+    else:
+        session.db.execute(SQL[META.name].insert, row)
+    return stored
+
+
+def follow_clock(session: SqliteSession, batch: Batch, rearm: Callable[[Run, Mapping], int | None]) -> int:
+    """Let business time skip to where the wall clock was set forward. Return by how much; 0 if it was not."""
+    row = session.read(META, ANCHOR_ROW)
+    anchor = anchor_of(row)
+    step = session.ticker.step(anchor)
+    if anchor is None or step < CLOCK_STEP:
+        return 0
+    old = session.mapping
+    if old.rate == 1.0:  # business time that runs at another speed is no wall clock's
+        wanted = Mapping(0, batch.now.real, old.business(batch.now.real) + step, old.rate)
+        set_mapping(session, batch, wanted, rearm)
+    session.write_anchor(anchor._replace(ahead=anchor.ahead + step), row)
+    return step
+
+
+def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
+    """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
+    kept for long enough; and old receipts."""
+    over = session.db.execute(sql.OVER, (before, n)).fetchall()
+    for kind in OF_A_RUN:
+        session.db.executemany(SQL[kind.name].forget, over)
+    session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
+    session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
+    return len(over)
+
+
+def forget(session: SqliteSession, batch: Batch, n: int) -> int:
+    """Delete at most `n` answers to requests, and `n` rows of workers, that have been kept for long enough."""
+    now = batch.now
+    answers = session.db.execute(sql.OLD_REQUESTS, (now.business - ANSWERS_KEPT, n)).fetchall()
+    gone = (STORE, LeaseStatus.CLOSED.value, now.real - WORKERS_KEPT, n)
+    workers = session.db.execute(sql.OLD_WORKERS, gone).fetchall()
+    session.db.executemany(SQL[REQUEST.name].delete, answers)
+    session.db.executemany(SQL[WORKER.name].delete, workers)
+    return len(answers) + len(workers)
+
 
 SAVED_S: Final = 10.0  # below it a log that was deleted is saved, whatever its size
 
@@ -41,14 +104,14 @@ class SqliteStore(BatchingStore):
         self._database = database
         self._ticker = StoreClock(clock)
         self._wakes = WakeSubscribers()
-        self._session = Session(database, writer, self._ticker)
+        self._session = SqliteSession(database, writer, self._ticker)
         self._facts: dict[str, str | int] = {}  # where nothing is written: as they were at the opening
         if database.reads:
             self._look()
         else:
             self._register(writer, recovers=recovers)
         self._readers = Readers(database, self._ticker)
-        self._thread = Writer(self._session, self._wakes, clock)
+        self._thread = WriterThread(self._session, self._wakes, clock)
 
     def _look(self) -> None:
         """Read what a registration would have read, over one connection: on a full disk there may be no second one."""
@@ -92,8 +155,8 @@ class SqliteStore(BatchingStore):
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """See the port."""
 
-        def work(session: Session) -> Mapping:
-            stored = session.alone(lambda s, batch: chores.set_mapping(s, batch, mapping, rearm), "set_mapping")
+        def work(session: SqliteSession) -> Mapping:
+            stored = session.alone(lambda s, batch: set_mapping(s, batch, mapping, rearm), "set_mapping")
             session.mapping = stored
             return stored
 
@@ -102,12 +165,12 @@ class SqliteStore(BatchingStore):
 
     async def purge(self, before: int, n: int) -> int:
         """See the port."""
-        count: int = await self._alone(lambda s: s.alone(lambda s, b: chores.purge(s, b, before, n), "purge"), "purge")
+        count: int = await self._alone(lambda s: s.alone(lambda s, b: purge(s, b, before, n), "purge"), "purge")
         return count
 
     async def forget(self, n: int) -> int:
         """See the port."""
-        count: int = await self._alone(lambda s: s.alone(lambda s, b: chores.forget(s, b, n), "forget"), "forget")
+        count: int = await self._alone(lambda s: s.alone(lambda s, b: forget(s, b, n), "forget"), "forget")
         return count
 
     # --- reading -------------------------------------------------------------------------
@@ -218,7 +281,7 @@ class SqliteStore(BatchingStore):
     async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
         """See `AnchoredClock`."""
         step: int = await self._alone(
-            lambda s: s.alone(lambda s, batch: chores.follow_clock(s, batch, rearm), "follow the clock"), "follow"
+            lambda s: s.alone(lambda s, batch: follow_clock(s, batch, rearm), "follow the clock"), "follow"
         )
         return step
 

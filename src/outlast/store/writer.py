@@ -10,7 +10,7 @@ from outlast.core.budget import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.core.clock import Clock
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.database import unavailable
-from outlast.store.session import Session
+from outlast.store.session import SqliteSession
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
 
@@ -21,10 +21,10 @@ TIDY_PAGES: Final = 500  # pages in the log, about, after which an idle writer c
 FULL_PAGES: Final = 3_500  # … and a busy one
 
 
-class Writer:
+class WriterThread:
     """A queue, and the daemon thread that empties it. Everything submitted is answered, whatever happens."""
 
-    def __init__(self, session: Session, wakes: WakeSubscribers, clock: Clock) -> None:
+    def __init__(self, session: SqliteSession, wakes: WakeSubscribers, clock: Clock) -> None:
         self._clock = clock
         self._check_at = 0  # monotonic; when the file is looked at again
         self._session = session

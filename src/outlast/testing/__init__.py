@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from outlast.testing.clock import skip
     from outlast.testing.crashes import End
     from outlast.testing.every import every_crash
-    from outlast.testing.faults import Fault, FaultyStore
+    from outlast.testing.faults import FaultKind, FaultyStore
     from outlast.testing.script import (
         Asked,
         approve,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from outlast.testing.world import World
 
 _HOMES: Final = {
-    "outlast.testing.faults": ("Fault", "FaultyStore"),
+    "outlast.testing.faults": ("FaultKind", "FaultyStore"),
     "outlast.testing.alone": ("Walked", "node"),
     "outlast.testing.app": ("App", "Maker"),
     "outlast.testing.behaviour": ("garbage", "huge", "ok", "resets", "slow", "status", "times_out", "too_many"),
@@ -46,7 +46,7 @@ __all__ = [
     "App",
     "Asked",
     "End",
-    "Fault",
+    "FaultKind",
     "FaultyStore",
     "Maker",
     "Walked",

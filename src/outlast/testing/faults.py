@@ -1,5 +1,249 @@
 """A store that fails on schedule around any other: before the commit, after it, late, or with a stale list."""
 
-from outlast.store.faulty import Fault, FaultyStore
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import Any, TypeVar
 
-__all__ = ["Fault", "FaultyStore"]
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.outgoing import Cursor
+from outlast.core.rows import Key, Kind, Row, Run
+from outlast.errors import Stale, StoreError, Unavailable, Uncertain
+from outlast.store.batch import CHAIN
+from outlast.store.fair_queueing import NONE_HELD, Held
+from outlast.store.port import Page, RunRows, Step, Store
+
+T = TypeVar("T")
+
+
+class FaultKind(Enum):
+    """What goes wrong with one call."""
+
+    BEFORE = "the call never reaches the store: Unavailable"
+    AFTER = "the store does it and the answer is lost: Uncertain"
+    LATE = "the answer comes late"
+    OLD = "a list is answered as it was the last time it was asked for"
+
+
+Schedule = Callable[[str, Commit | None], FaultKind | None]
+
+
+async def _at_once() -> None:
+    """Not late at all."""
+
+
+class FaultyStore:
+    """Asks `schedule(method, commit)` before every call what is to go wrong with it; None: nothing.
+
+    `late` is awaited before a late answer. Takes and mapping changes fail before or after, lists can be old.
+    """
+
+    def __init__(self, inner: Store, schedule: Schedule, late: Callable[[], Awaitable[None]] = _at_once) -> None:
+        self.url = inner.url
+        self.writer = inner.writer
+        self._inner = inner
+        self._schedule = schedule
+        self._late = late
+        self._doomed: set[Chain] = set()  # an answer is lost: nothing more of the chain until its holder has heard
+        self._lists: dict[Any, Any] = {}
+        self._pending: set[asyncio.Task[None]] = set()
+
+    # --- writing -------------------------------------------------------------------------
+    def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
+        """See the port."""
+        fault = self._schedule("submit", commit)
+        outer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        if chain is not None and chain in self._doomed:
+            outer.set_exception(Stale(CHAIN))
+        elif fault is FaultKind.BEFORE:
+            if chain is not None:
+                self._doomed.add(chain)
+            outer.set_exception(Unavailable("lost on the way"))
+        else:
+            inner = self._inner.submit(commit, chain=chain, linger=linger)
+            if fault is None:
+                return inner
+            if fault is FaultKind.AFTER and chain is not None:
+                self._doomed.add(chain)
+            task = asyncio.ensure_future(self._answer(inner, outer, chain, fault))
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
+            return outer
+        outer.exception()  # read: a refused commit that nobody awaits is no mistake
+        if chain is not None:
+            chain.broken = True
+        return outer
+
+    async def _answer(
+        self, inner: "asyncio.Future[Done]", outer: "asyncio.Future[Done]", chain: Chain | None, fault: FaultKind
+    ) -> None:
+        try:
+            done: Done | StoreError = await inner
+        except StoreError as error:
+            done = error
+        if fault is FaultKind.LATE:
+            await self._late()
+        elif isinstance(done, Done):
+            done = Uncertain("it may have landed; nobody was told")
+        if isinstance(done, StoreError) and chain is not None:
+            chain.broken = True
+        if outer.cancelled():
+            return
+        if isinstance(done, StoreError):
+            outer.set_exception(done)
+            outer.exception()  # read: as above
+        else:
+            outer.set_result(done)
+
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        """See the port."""
+        return await self.submit(commit, chain=chain)
+
+    def hasten(self) -> None:
+        """See the port."""
+        self._inner.hasten()
+
+    async def urgent(self, commit: Commit) -> Done:
+        """See the port."""
+        return await self._call("urgent", commit, lambda: self._inner.urgent(commit))
+
+    def urgent_sync(self, commit: Commit) -> Done:
+        """See the port. It cannot be late."""
+        fault = self._schedule("urgent", commit)
+        if fault is FaultKind.BEFORE:
+            raise Unavailable("lost on the way")
+        done = self._inner.urgent_sync(commit)
+        if fault is FaultKind.AFTER:
+            raise Uncertain("it may have landed; nobody was told")
+        return done
+
+    async def take(
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
+    ) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners, held=held))
+
+    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        """See the port."""
+        return await self._call("set_mapping", None, lambda: self._inner.set_mapping(mapping, rearm))
+
+    async def purge(self, before: int, n: int) -> int:
+        """See the port."""
+        return await self._call("purge", None, lambda: self._inner.purge(before, n))
+
+    async def forget(self, n: int) -> int:
+        """See the port."""
+        return await self._call("forget", None, lambda: self._inner.forget(n))
+
+    async def _call(self, name: str, commit: Commit | None, call: Callable[[], Awaitable[T]]) -> T:
+        fault = self._schedule(name, commit)
+        if fault is FaultKind.BEFORE:
+            raise Unavailable("lost on the way")
+        answer = await call()
+        if fault is FaultKind.AFTER:
+            raise Uncertain("it may have happened; nobody was told")
+        if fault is FaultKind.LATE:
+            await self._late()
+        return answer
+
+    # --- reading: facts fail or come late, lists can be old ------------------------------
+    async def load(self, kind: Kind, key: Key) -> Row | None:
+        """See the port."""
+        return await self._call("load", None, lambda: self._inner.load(kind, key))
+
+    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See the port."""
+        return await self._call("load_many", None, lambda: self._inner.load_many(kind, keys))
+
+    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        return await self._call("rows", None, lambda: self._inner.rows(kind, prefix, after=after, limit=limit))
+
+    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+        """See the port."""
+        return await self._call("in_order", None, lambda: self._inner.in_order(kind, prefix, after=after, limit=limit))
+
+    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+        """See the port."""
+        return await self._call("count", None, lambda: self._inner.count(kind, prefixes))
+
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """See the port."""
+        return await self._call("run_rows", None, lambda: self._inner.run_rows(runs))
+
+    async def now(self) -> Instant:
+        """See the port."""
+        return await self._call("now", None, self._inner.now)
+
+    async def page(
+        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page:
+        """See the port."""
+        asked = (kind.name, tenant, tuple(where.items()), cursor, limit)
+        page = self._inner.page
+        return await self._list("page", asked, lambda: page(kind, tenant, where, cursor=cursor, limit=limit))
+
+    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+        """See the port."""
+        return await self._list("tally", (kind.name, tenant, column), lambda: self._inner.tally(kind, tenant, column))
+
+    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
+        """See the port."""
+        return await self._call("owing", None, lambda: self._inner.owing(tenant, subscription, n))
+
+    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+        """See the port."""
+        asked = (kind.name, tuple(columns), filled)
+        return await self._list("census", asked, lambda: self._inner.census(kind, columns, filled=filled))
+
+    async def next_due(self, lanes: Sequence[str]) -> int | None:
+        """See the port."""
+        return await self._list("next_due", tuple(lanes), lambda: self._inner.next_due(lanes))
+
+    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._list("queue", (tenant, limit), lambda: self._inner.queued(tenant, limit))
+
+    async def owned(self, owner: str) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._list("owned", owner, lambda: self._inner.owned(owner))
+
+    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
+        """See the port."""
+        return await self._list("moving", (tenant, since, limit), lambda: self._inner.moving(tenant, since, limit))
+
+    async def _list(self, name: str, asked: object, call: Callable[[], Awaitable[T]]) -> T:
+        fault = self._schedule(name, None)
+        if fault is FaultKind.BEFORE:
+            raise Unavailable("lost on the way")
+        place = (name, asked)
+        if fault is not FaultKind.OLD or place not in self._lists:
+            self._lists[place] = await call()
+        answer: T = self._lists[place]
+        if fault is FaultKind.LATE:
+            await self._late()
+        return answer
+
+    # --- the rest, which does not fail ---------------------------------------------------
+    def mapping(self) -> Mapping:
+        """See the port."""
+        return self._inner.mapping()
+
+    def facts(self) -> dict[str, str | int]:
+        """See the port."""
+        return self._inner.facts()
+
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See the port."""
+        return self._inner.on_change(wake)
+
+    async def migrate(self) -> None:
+        """See the port."""
+        await self._inner.migrate()
+
+    async def close(self) -> None:
+        """See the port."""
+        await self._inner.close()
+
+
+__all__ = ["FaultKind", "FaultyStore"]

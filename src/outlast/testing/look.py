@@ -9,7 +9,7 @@ from typing import Any, Final
 from outlast.core.diet import join, unpack
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
-from outlast.store.glance import Rows, glance
+from outlast.store.database import Rows, read_tables
 from outlast.testing.places import RUN_ID, TENANT
 
 TABLES: Final = {
@@ -116,7 +116,7 @@ class Look:
 
 def look(db: Path) -> Look:
     """Read the file as it lies there."""
-    found = glance(db, TABLES)
+    found = read_tables(db, TABLES)
     if found is None:
         return Look({}, [], [], [], [], [], [], set(), [], [])
     runs = found["run"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.store import turn
-from outlast.store.turn import Turn
+from outlast.store import write_lock
+from outlast.store.write_lock import WriteLock
 
 PATIENCE_S = 60.0
 
@@ -40,7 +40,7 @@ class Looks:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     found = Looks()
-    monkeypatch.setattr(turn, "sleep", found.pause)
+    monkeypatch.setattr(write_lock, "sleep", found.pause)
     return found
 
 
@@ -50,13 +50,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def holder(path: Path) -> Iterator[Turn]:
-    found = Turn(path)
+def holder(path: Path) -> Iterator[WriteLock]:
+    found = WriteLock(path)
     yield found
     found.close()
 
 
-def waiting(mine: Turn) -> threading.Thread:
+def waiting(mine: WriteLock) -> threading.Thread:
     """Somebody who wants a turn, and ends it at once."""
 
     def want() -> None:
@@ -74,9 +74,9 @@ def over(thread: threading.Thread) -> None:
 
 
 def test_a_long_wait_is_told_once_and_its_end_too(
-    path: Path, holder: Turn, looks: Looks, caplog: pytest.LogCaptureFixture
+    path: Path, holder: WriteLock, looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = Turn(path)
+    mine = WriteLock(path)
     for _ in range(2):  # each wait anew
         caplog.clear()
         with holder:
@@ -94,9 +94,9 @@ def test_a_long_wait_is_told_once_and_its_end_too(
 
 
 def test_of_a_wait_that_ends_in_time_nothing_is_said_however_many_there_are(
-    path: Path, holder: Turn, looks: Looks, caplog: pytest.LogCaptureFixture
+    path: Path, holder: WriteLock, looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = Turn(path)
+    mine = WriteLock(path)
     with holder:
         thread = waiting(mine)
         looks.begun()
@@ -115,7 +115,7 @@ def test_of_a_wait_that_ends_in_time_nothing_is_said_however_many_there_are(
 def test_who_has_the_turn_is_named_where_the_system_tells(
     path: Path, looks: Looks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine, file = Turn(path), os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
+    mine, file = WriteLock(path), os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     of = os.fstat(file)
     this = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
     locks = path.with_name("locks")
@@ -124,7 +124,7 @@ def test_who_has_the_turn_is_named_where_the_system_tells(
         f"3: FLOCK  ADVISORY  WRITE 13 {this} 0 EOF\n3: -> FLOCK  ADVISORY  WRITE 14 {this} 0 EOF\n"
     )
     for there, named in ((locks, "process 13"), (path.with_name("nothing"), "another process")):
-        monkeypatch.setattr(turn, "LOCKS", there)
+        monkeypatch.setattr(write_lock, "LOCKS", there)
         caplog.clear()
         fcntl.flock(file, fcntl.LOCK_EX)
         thread = waiting(mine)

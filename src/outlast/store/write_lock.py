@@ -15,7 +15,7 @@ MODE = 0o600
 LOCKS = Path("/proc/locks")
 
 
-class Turn:
+class WriteLock:
     """Held around every batch and every checkpoint. The kernel wakes whoever waits as soon as a turn ends, before the
     one that had it has told its submitters, so nobody waits for long however busy another process is.
 

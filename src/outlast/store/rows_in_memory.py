@@ -12,7 +12,7 @@ from outlast.store.fair_queueing import DueQuery
 SLACK: Final = 1_000  # superseded entries of a heap that are not worth rebuilding it for
 
 
-class Shelf:
+class RowsInMemory:
     """All rows of a memory store. A row is replaced whole; nothing here judges versions."""
 
     def __init__(self) -> None:
