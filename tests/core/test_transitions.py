@@ -11,8 +11,7 @@ from outlast.core.commit import Commit
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, Move, RunStatus
 from outlast.core.rows import EFFECT, Approval, Effect, Run
 from outlast.core.verbs import claim
-from outlast.engine.guard import Lease
-from outlast.engine.heartbeat import Heartbeat
+from outlast.engine.lease import Heartbeat, Lease
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.core.drive import INTENT, Drive

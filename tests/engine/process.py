@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from outlast.core.budget import Liveness
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.rows import Run
-from outlast.engine.notices import Notifier
+from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow

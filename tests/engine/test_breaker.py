@@ -8,7 +8,7 @@ import pytest
 from outlast.core.budget import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import HOLD, Hold
-from outlast.engine import breaker, holds
+from outlast.engine import breaker, pauses
 from outlast.engine.outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, repeat
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
@@ -114,7 +114,7 @@ async def test_two_that_want_to_try_at_once_are_one(world: World) -> None:
     await world.off_duty()
     await world.pass_(BREAKER_PAUSE)
     row, live = sign(world), Liveness()
-    ones = [breaker.Breakers(world.store, holds.PauseCache(world.store), live) for _ in range(2)]
+    ones = [breaker.Breakers(world.store, pauses.PauseCache(world.store), live) for _ in range(2)]
     now = world.time.wall()
     lent = [await one.probe(row, now, MINUTE) for one in ones]
     assert [x is not None for x in lent] == [True, False]
@@ -196,7 +196,7 @@ async def test_an_operator_releases_it_or_makes_it_his_own(world: World) -> None
     """Released, all try at once; made a hold, it stays up until a person takes it down."""
     erp = Erp()
     runs = await out(world, erp)
-    await holds.put_up(world.store, "t", "provider/erp", actor="op", reason="they are moving house")
+    await pauses.put_up(world.store, "t", "provider/erp", actor="op", reason="they are moving house")
     assert (sign(world).kind, sign(world).by, sign(world).reason) == ("operator", "op", "they are moving house")
     erp.away = None
     await world.pass_(2 * 60 * MINUTE)

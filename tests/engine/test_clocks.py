@@ -11,7 +11,7 @@ from outlast.core.budget import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.commit import Mapping
 from outlast.core.overlay import Attention, attention_of, clocks_of, rearmed
 from outlast.core.rows import Run
-from outlast.engine.notices import Alerts
+from outlast.engine.alerts import Alerts
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Perhaps, RetryLater, Workflow, role
 from tests.engine.world import MINUTE, SECOND, Acts, Go, Receiver, State, World, one_node, write

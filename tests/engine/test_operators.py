@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from outlast.engine import holds
-from outlast.engine.holds import held_key
+from outlast.engine import pauses
+from outlast.engine.pauses import held_key
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.flow import ActivityFailed, Context, NotSent, Retry, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -76,7 +76,7 @@ async def test_a_run_that_parked_behind_the_release_looks_again_within_a_minute(
     await world.hold("tenant")
 
     def released() -> None:
-        world._now(holds.take_down(world.store, "t", "tenant", actor="op"))
+        world._now(pauses.take_down(world.store, "t", "tenant", actor="op"))
 
     process.wire.before("r1 park", released)
     await world.start(flow)

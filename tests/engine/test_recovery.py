@@ -8,7 +8,7 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import WORKER
-from outlast.engine.heartbeat import closed
+from outlast.engine.lease import closed
 from outlast.flow import Workflow, repeat
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES
 from tests.engine.process import Process

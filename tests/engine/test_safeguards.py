@@ -10,7 +10,7 @@ import pytest
 from outlast.core import ledger as moves
 from outlast.core import people
 from outlast.core.commit import Commit
-from outlast.engine import commands, guard, permission, waits, walk
+from outlast.engine import commands, lease, permission, waits, walk
 from outlast.engine import write as writes
 from outlast.engine.ledger import RunSession
 from outlast.flow import Context, Perhaps, repeat, role
@@ -41,7 +41,7 @@ def changed(fn: Callable[..., Commit], **changes: Any) -> Callable[..., Commit]:
 
 
 def no_check(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(guard.Permit, "refusal", lambda self, clock: "")
+    monkeypatch.setattr(lease.Permit, "refusal", lambda self, clock: "")
 
 
 @pytest.mark.req("EFF-3", "RUN-3", "FAIL-12")

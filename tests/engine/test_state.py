@@ -15,7 +15,7 @@ from outlast.core.machine import Choice
 from outlast.core.rows import VALUE, Value
 from outlast.engine import commands
 from outlast.engine.ledger import RunSession
-from outlast.engine.state import SnapshotStore
+from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
 from outlast.flow import Context, Workflow
 from outlast.runtime.fsck import violations

@@ -31,8 +31,8 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
-from outlast.engine import answers, commands, decisions, holds
-from outlast.engine.notices import Notifier
+from outlast.engine import answers, commands, decisions, pauses
+from outlast.engine.alerts import Notifier
 from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
 from tests.engine.process import Process, Time
@@ -153,11 +153,11 @@ class World:
             await self.settle()
 
     async def hold(self, key: str) -> None:
-        await holds.put_up(self.store, "t", key, actor="op", reason="an outage")
+        await pauses.put_up(self.store, "t", key, actor="op", reason="an outage")
         await self.pass_(6 * SECOND)
 
     async def release(self, key: str) -> int:
-        woken = await holds.take_down(self.store, "t", key, actor="op")
+        woken = await pauses.take_down(self.store, "t", key, actor="op")
         await self.settle()
         return woken
 

@@ -5,7 +5,7 @@ from typing import Any
 from outlast.core.commit import Fence
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import RUN, Effect
-from outlast.engine import context, effects, guard, write
+from outlast.engine import context, effects, lease, write
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
 
@@ -36,7 +36,7 @@ def mail_check() -> None:
 
 def last_check() -> None:
     """No clock is looked at before a call is sent."""
-    replace(guard.Permit, "refusal", lambda self, clock: "")
+    replace(lease.Permit, "refusal", lambda self, clock: "")
 
 
 def ledger_hit() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.engine import permission
-from outlast.engine.notices import Alerts
+from outlast.engine.alerts import Alerts
 from outlast.flow import Allow
 from tests.conftest import REQUIREMENT_IDS
 from tests.crash.__main__ import STORIES

@@ -14,7 +14,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, RunStatus, lease_target
 from outlast.core.overlay import WaitingFor
 from outlast.core.rows import EFFECT, STORE, WORKER, Effect, Run, Worker
-from outlast.engine.heartbeat import closed, opened
+from outlast.engine.lease import closed, opened
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,

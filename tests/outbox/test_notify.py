@@ -7,7 +7,7 @@ import pytest
 from outlast.core.machine import Reason
 from outlast.core.overlay import Attention
 from outlast.core.rows import Run
-from outlast.engine.notices import Alerts
+from outlast.engine.alerts import Alerts
 from outlast.outbox.notify import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 from tests.conformance.subject import T0, run_row
@@ -40,7 +40,7 @@ def attention() -> Attention:
 def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(
     behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlast.engine.notices.NOTICE_TIMEOUT", 60_000)  # the engine's own end, for any notifier
+    monkeypatch.setattr("outlast.engine.alerts.NOTICE_TIMEOUT", 60_000)  # the engine's own end, for any notifier
 
     async def live() -> None:
         async with Receiver(behaviour).listening() as receiver:

@@ -16,7 +16,7 @@ from outlast.core.budget import Liveness
 from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
 from outlast.core.overlay import attention_of
 from outlast.core.rows import EFFECT, RUN, STORE, WORKER, Effect, Run, Worker
-from outlast.engine.heartbeat import closed
+from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
 from outlast.flow import NoUndo, activity

@@ -7,7 +7,7 @@ from outlast.core import compensation, ledger, moves, people, verbs
 from outlast.core.commit import Done
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Run, version_of
-from outlast.engine import approvals, commands, effects, holder, permission, taking, waits, worker, write
+from outlast.engine import approvals, capacity, commands, effects, holder, permission, waits, worker, write
 from outlast.engine.ledger import RunSession
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
@@ -200,7 +200,7 @@ def blind_retry() -> None:
 @mutant
 def impatient() -> None:
     """A run is taken from a worker only after its row was closed, which needs an expired lease."""
-    kept = taking.Taking._due
+    kept = capacity.Taking._due
 
     def due(self: Any, run: Run, now: Any) -> Any:
         if not run.owner:
@@ -208,7 +208,7 @@ def impatient() -> None:
         taker = self._taker
         return verbs.claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed={run.owner: 0})
 
-    taking.Taking._due = due  # type: ignore[method-assign]
+    capacity.Taking._due = due  # type: ignore[method-assign]
     candidates = MemoryStore._candidates
 
     def more(self: Any, *args: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core import points
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import RUN, SLOT, Run, Slot
-from outlast.engine import commands, topologies
+from outlast.engine import commands, unserved_versions
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError
 from tests.simulation.ground import LIVE, Ground
@@ -142,10 +142,12 @@ def prepare() -> None:
     """Once for each process: quiet logs, and a collector that does not run in the middle of a seed."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead, which nobody awaits any more
-    topologies.topology_of = cache(topologies.topology_of)  # read from the sources at each start of a worker
+    unserved_versions.topology_of = cache(
+        unserved_versions.topology_of
+    )  # read from the sources at each start of a worker
     digests: dict[int, str] = {}
-    digest_of = topologies.digest_of
-    topologies.digest_of = lambda body: digests.get(id(body)) or digests.setdefault(id(body), digest_of(body))
+    digest_of = unserved_versions.digest_of
+    unserved_versions.digest_of = lambda body: digests.get(id(body)) or digests.setdefault(id(body), digest_of(body))
     worker_module.IDLE_LOOK = LIVE.heartbeat_every  # the fallback look, at the scale of the other durations
     sys.unraisablehook = lambda args: None  # coroutines of dead processes are collected in the middle of an await
     gc.freeze()

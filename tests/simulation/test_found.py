@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.rows import EFFECT, SLOT, Effect, Run, Slot
-from outlast.engine import slots
+from outlast.engine import admission
 from outlast.flow import Context, NoUndo, Perhaps, Workflow, activity, repeat
 from outlast.store.port import Store
 from tests.engine.process import Process
@@ -118,7 +118,7 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
 @pytest.mark.req("RUN-6")
 def test_a_queued_run_that_ends_leaves_no_slot_it_was_handed_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run ends between its look at the slots and its own end, and hands it one."""
-    looked = slots.held_and_not
+    looked = admission.held_and_not
 
     async def test(world: World) -> None:
         world.add_slots("t", 1)
@@ -133,7 +133,7 @@ def test_a_queued_run_that_ends_leaves_no_slot_it_was_handed_at_that_moment(monk
                 world.core.shelf.put(SLOT, row[:2], row._replace(version=row.version + 1, holder="r2"))
             return found
 
-        monkeypatch.setattr(slots, "held_and_not", look_then_be_handed_one)
+        monkeypatch.setattr(admission, "held_and_not", look_then_be_handed_one)
 
         async def body(ctx: Context[State]) -> None:
             await ctx.receive("end", Go)

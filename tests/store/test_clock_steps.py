@@ -13,7 +13,7 @@ from outlast.core.budget import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.commit import Commit, Mapping, Put
 from outlast.core.overlay import Armed, dump_clocks, rearmed
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
-from outlast.engine.clock_step import ClockStep
+from outlast.engine.worker import ClockStep
 from outlast.errors import Rejected
 from outlast.runtime.doctor import examine
 from outlast.runtime.operations import Operations

@@ -9,7 +9,7 @@ from outlast.cli.failure import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_desk, reads_desk
 from outlast.cli.settings import Command
-from outlast.engine.holds import What
+from outlast.engine.pauses import What
 
 KINDS = click.Choice(get_args(What))
 

@@ -2,7 +2,7 @@
 
 import click
 
-from outlast.engine.notices import Notifier
+from outlast.engine.alerts import Notifier
 from outlast.telemetry import Counters
 
 

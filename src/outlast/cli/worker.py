@@ -20,7 +20,7 @@ from outlast.cli.settings import Command, Settings
 from outlast.cli.stopping import at_ctrl_c, stopped
 from outlast.cli.text import inert
 from outlast.core.budget import Liveness
-from outlast.engine.notices import Notifier
+from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow

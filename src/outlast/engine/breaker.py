@@ -9,8 +9,8 @@ from outlast.core.commit import Commit, Mapping, Put, When
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import HOLD, Hold
-from outlast.engine.holds import BREAKER, PauseCache, wake_all
 from outlast.engine.outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.pauses import BREAKER, PauseCache, wake_all
 from outlast.engine.verdict import Parked
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from outlast.core.clock import Clock
 from outlast.core.ledger import TOO_LATE
 from outlast.core.points import point
-from outlast.engine.guard import Permit
+from outlast.engine.lease import Permit
 from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.pool import DaemonPool
 from outlast.engine.send_window import Sending

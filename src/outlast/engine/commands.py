@@ -10,8 +10,8 @@ from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Key, Kind, Run, Token, version_of
 from outlast.core.verbs import start as start_verb
-from outlast.engine.slots import limits_of
-from outlast.engine.state import first_snapshot
+from outlast.engine.admission import limits_of
+from outlast.engine.snapshots import first_snapshot
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store

@@ -14,11 +14,15 @@ from outlast.core import compensation as core
 from outlast.core import ledger as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.machine import EffectStatus, Reason
+from outlast.core.compensation import names, standing
+from outlast.core.machine import EffectStatus, Reason, RunStatus
+from outlast.core.moves import Told
 from outlast.core.overlay import Attention
 from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
-from outlast.engine.ledger import EffectKey
+from outlast.core.verbs import finish
+from outlast.engine import admission
+from outlast.engine.ledger import EffectKey, RunSession
 from outlast.engine.permission import Permission, covered
 from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
 from outlast.engine.transactions import TransactionalExecutor, write_of
@@ -251,3 +255,37 @@ def undo_failed(walk: NodeExecution, undo: Effect) -> Attention:
 def _shown(effects: list[Effect]) -> str:
     more = f" and {len(effects) - SHOWN_MAX} more" if len(effects) > SHOWN_MAX else ""
     return (", ".join(f"{e.activity} {e.key}" for e in effects[:SHOWN_MAX]) or "nothing") + more
+
+
+async def end(
+    ledger: RunSession,
+    outcome: RunStatus,
+    *,
+    state: bytes | None,
+    result: Any,
+    reason: str,
+    told: tuple[Told, ...],
+    results: dict[str, int] | None = None,
+) -> None:
+    """One commit. `state`: None = as it was written last; `results`: what its last visit produced, counted. Raises
+    Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
+    run = ledger.run
+    freed, others = await admission.held_and_not(ledger.store, run) if run.slots or run.queue else ((), ())
+    stands = [] if outcome is RunStatus.COMPLETED else names(standing(run, ledger.effects.values()))
+    snapshot, values = (ledger.last.snapshot or b"{}", ()) if state is None else await ledger.to_keep(state)
+    commit = finish(
+        run,
+        outcome,
+        inbox_seq=ledger.inbox_read,
+        state=snapshot,
+        result=result,
+        reason=reason,
+        standing=stands,
+        approvals=ledger.approvals.values(),
+        slots=await admission.heirs(ledger.store, freed),
+        now=ledger.now,
+        told=told,
+        seen=others if run.queue else (),
+        results=results,
+    )
+    await ledger.land(await ledger.with_values(commit, values))

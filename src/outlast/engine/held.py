@@ -18,8 +18,8 @@ from outlast.core.recovery import without_attempts
 from outlast.core.route import Rest
 from outlast.core.rows import Effect
 from outlast.core.verbs import hand_back, park
-from outlast.engine import slots
-from outlast.engine.fit import activity_of
+from outlast.engine import admission
+from outlast.engine.compatibility import activity_of
 from outlast.engine.ledger import ConditionFailed, RunSession
 from outlast.engine.user_code import text_of
 from outlast.engine.verdict import Parked, Resting
@@ -168,7 +168,7 @@ class RunMoves:
         ledger = self.ledger
         if self._workflow.slot_while_waiting or not ledger.run.slots:
             return ()
-        return await slots.heirs(ledger.store, await slots.held_by(ledger.store, ledger.run))
+        return await admission.heirs(ledger.store, await admission.held_by(ledger.store, ledger.run))
 
     async def give_back(self, why: str) -> bool:
         """Hand the run to whoever takes it next, due at once."""
@@ -186,16 +186,16 @@ class RunMoves:
         if run.queue:
             return True
         gives_back = not self._workflow.slot_while_waiting and not run.slots
-        return gives_back and bool(await slots.limits_of(self.ledger.store, run.tenant))
+        return gives_back and bool(await admission.limits_of(self.ledger.store, run.tenant))
 
     async def _admitted(self) -> bool:
         """A slot of each limit, or asleep until one is handed over."""
         ledger = self.ledger
-        limits = await slots.limits_of(ledger.store, ledger.run.tenant)
-        picked = [slots.pick(ledger.run, limit) for limit in limits]
+        limits = await admission.limits_of(ledger.store, ledger.run.tenant)
+        picked = [admission.pick(ledger.run, limit) for limit in limits]
         taken = [slot for slot in picked if slot is not None]
         for slot in taken:
-            if await slots.left_to_older(ledger.store, slot, ledger.run):
+            if await admission.left_to_older(ledger.store, slot, ledger.run):
                 raise ConditionFailed("an older run was given the slot")
         if len(taken) == len(picked):
             await ledger.land(admit(ledger.run, taken, now=ledger.now, told=self._told(())))

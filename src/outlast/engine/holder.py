@@ -17,14 +17,21 @@ from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
 from outlast.core.verbs import advance
-from outlast.engine.adoption import Stranded, command, next_place, reader_of, wanted
-from outlast.engine.compensation import left_open, unwind
+from outlast.engine.compatibility import (
+    Stranded,
+    accepted,
+    command,
+    effect_misfits,
+    next_place,
+    reader_of,
+    state_misfits,
+    wanted,
+)
+from outlast.engine.compensation import end, left_open, unwind
 from outlast.engine.context import WalkContext
-from outlast.engine.ending import end
-from outlast.engine.fit import accepted, effect_misfits, state_misfits
 from outlast.engine.held import RunMoves, storable
-from outlast.engine.holds import TENANT
 from outlast.engine.ledger import ConditionFailed, RunLost, RunSession, StoreAway
+from outlast.engine.pauses import TENANT
 from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.results import ResultBuffer, why_empty
 from outlast.engine.user_code import as_exception

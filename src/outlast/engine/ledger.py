@@ -31,7 +31,7 @@ from outlast.core.rows import (
     key_of,
 )
 from outlast.core.sharing import settled_shared
-from outlast.engine.state import SnapshotStore, in_groups
+from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.engine.telling import tell_waiting
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ

@@ -7,8 +7,8 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention
 from outlast.core.people import REOPENED
 from outlast.core.rows import Effect, Hold
-from outlast.engine.holds import waiting_for
 from outlast.engine.ledger import EffectKey
+from outlast.engine.pauses import waiting_for
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import NodeExecution
 from outlast.flow.outcomes import ActivityFailed, Refusal

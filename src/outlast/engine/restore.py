@@ -7,7 +7,7 @@ from outlast.core.generation import GENERATION, Generation, generation_of
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.restore import DOUBTED_MAX, cast_doubt, is_doubtful
 from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Run, Worker, Writer, is_over
-from outlast.engine.heartbeat import closed
+from outlast.engine.lease import closed
 from outlast.errors import Ended, Stale
 from outlast.store.port import RunRows, Store
 

@@ -17,7 +17,7 @@ from outlast.core.machine import LeaseStatus
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import META, STORE, WORKER, Meta, Worker
 from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
-from outlast.engine.guard import Lease
+from outlast.engine.lease import Lease
 from outlast.engine.verdict import Parked
 from outlast.errors import Stale, StoreError
 from outlast.flow.declared import RateLimit

@@ -20,7 +20,7 @@ from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import ActivityCaller
-from outlast.engine.guard import Lease
+from outlast.engine.lease import Lease
 from outlast.engine.ledger import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.send_window import SendWindow
 from outlast.engine.throttle import Throttle

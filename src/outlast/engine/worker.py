@@ -4,12 +4,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Facts
-from typing import Any
+from typing import Any, Final
 
+from outlast.core import ledger as moves
 from outlast.core.budget import (
     CHANGE_POLL,
+    CLOCK_STEP,
     FILE_CHECK,
     IDLE_LOOK,
+    INLINE_WAIT_MAX,
     KEPT_LOOK,
     SECOND,
     STORE_RETRY,
@@ -19,36 +22,158 @@ from outlast.core.budget import (
 )
 from outlast.core.clock import Clock
 from outlast.core.generation import GENERATION
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.overlay import rearmed
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import META, Row, Run
 from outlast.core.verbs import hand_back
-from outlast.engine import slots, topologies
+from outlast.engine import admission, unserved_versions
+from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.breaker import Breakers
 from outlast.engine.calls import ActivityCaller
-from outlast.engine.clock_step import ClockStep
-from outlast.engine.forgetting import Retention
-from outlast.engine.guard import Lease
-from outlast.engine.heartbeat import Heartbeat
+from outlast.engine.capacity import NO_OWNERS, Capacity, Owners, Taker, Taking
+from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.holder import RunExecutor
-from outlast.engine.holds import PauseCache
 from outlast.engine.inquiry import millis
-from outlast.engine.ledger import RunSession
-from outlast.engine.notices import Alerts, Notifier
-from outlast.engine.orphans import UnservedVersions, wake_stranded
-from outlast.engine.others import DeadWorkers
-from outlast.engine.overrun import OverrunWatch
-from outlast.engine.places import Capacity
+from outlast.engine.lease import Heartbeat, Lease
+from outlast.engine.ledger import EffectKey, RunLost, RunSession
+from outlast.engine.pauses import PauseCache
 from outlast.engine.pool import DaemonPool
+from outlast.engine.reasons import attention, uncertain
+from outlast.engine.retention import Retention
 from outlast.engine.send_window import SendWindow
-from outlast.engine.taking import NO_OWNERS, Owners, Taker, Taking
 from outlast.engine.throttle import Throttle
 from outlast.engine.transactions import check_served
-from outlast.engine.walk import WorkerServices
+from outlast.engine.unserved_versions import UnservedVersions, wake_stranded
+from outlast.engine.walk import NodeExecution, WorkerServices
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
-from outlast.store.port import OnFile, Store
+from outlast.store.port import AnchoredClock, OnFile, Store
 from outlast.telemetry import Counters, Watch
 from outlast.telemetry.outage import Outage
+
+CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX  # after its timeout has cancelled it: it may have a connection to close
+GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # a holder asks a store that was away again within half of it
+ENDLESS: Final = "the call did not end, although its time was over and it was cancelled"
+
+
+class OverrunWatch:
+    """The holders of one worker, and since when each of them is beyond its slice."""
+
+    def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, budget_ms: int) -> None:
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
+        self._held: dict[asyncio.Task[None], RunExecutor] = {}
+        self._since: dict[asyncio.Task[None], int] = {}
+        self._standing: dict[
+            NodeExecution, int
+        ] = {}  # walks without a call under way at the last look, and their stirs then
+
+    def watch(self, task: asyncio.Task[None], holder: RunExecutor) -> None:
+        """Look at this holder from now on."""
+        self._held[task] = holder
+
+    def forget(self, task: asyncio.Task[None]) -> None:
+        """Look no longer: the task is done. Its rows must not stay in memory until the next look."""
+        self._held.pop(task, None)
+        self._since.pop(task, None)
+
+    async def look(self) -> None:
+        """End what overruns. Raises StoreError.
+
+        While the store takes no commit, no holder is given up: it may wait to record an answer, and no other worker can
+        take its run.
+        """
+        if not self._lease.holds(self._clock):
+            self._since.clear()
+        now = (await self._store.now()).real
+        standing, self._standing = self._standing, {}
+        for task, holder in list(self._held.items()):
+            if holder.walk is not None:
+                _end_calls(holder.walk)
+                self._end_walk(holder.walk, (holder.ledger.run.due_at or now) - now, standing)
+            self._give_up(task, holder, now)
+
+    def _end_walk(self, walk: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
+        """Call a person for a node that does not return; hand a run back whose calls outlast its slice."""
+        if walk.closing:
+            return
+        if walk.flights:
+            if left_ms <= 0:
+                walk.hand_back("its slice is over")
+            return
+        self._standing[walk] = walk.stirs
+        if left_ms <= self._margin and standing.get(walk) == walk.stirs:
+            run = walk.ledger.run
+            what = f"node {run.node} does not return: after {(self._budget_ms - left_ms) / SECOND:g} s it still waits"
+            why = f"at {walk.waits_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"
+            fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
+            walk.call_person(attention(walk, Reason.EXCEPTION, f"{what} {why} → {fix}"))
+
+    def _give_up(self, task: "asyncio.Task[None]", holder: RunExecutor, now: int) -> None:
+        """End a holder that is still there some time after its slice; the run is due, so any worker takes it."""
+        run = holder.ledger.run
+        if not run.due_at or run.due_at > now:
+            self._since.pop(task, None)
+            return
+        mono = self._clock.mono()
+        if mono - self._since.setdefault(task, mono) < GIVEN_UP_AFTER:
+            return
+        log.error("run %s is given up: its slice is over, and its holder waits for what does not end", run.run)
+        if holder.walk is not None:
+            holder.walk.break_off(RunLost())
+        task.cancel()
+
+
+def _end_calls(walk: NodeExecution) -> None:
+    """Leave calls behind that swallow the cancellation by their timeout: they may still act, as an abandoned thread."""
+    latest = asyncio.get_running_loop().time() - CALL_ENDS_WITHIN / SECOND
+    under_way = walk.around.caller.under_way
+    for ident, flight in list(walk.flights.items()):
+        limit = under_way.get(flight.task)
+        if limit is not None and (limit.when() or latest) < latest:
+            _leave_behind(walk, ident)
+
+
+def _leave_behind(walk: NodeExecution, ident: EffectKey) -> None:
+    ledger = walk.ledger
+    effect = ledger.effects.get(ident)
+    if effect is None or effect.status is not EffectStatus.INTENDED:
+        walk.leave_behind(ident, TimeoutError(ENDLESS))
+        return
+    ledger.submit(moves.doubt(ledger.run, effect, "timeout", ENDLESS, now=ledger.now))
+    walk.call_person(uncertain(walk, ledger.effects[ident]))
+    walk.leave_behind(ident, TimeoutError(ENDLESS))
+
+
+class ClockStep:
+    """Looks once a heartbeat. A step forward counts once it was seen twice: a clock may be set wrong for a moment."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store if isinstance(store, AnchoredClock) else None
+        self._before = 0
+
+    async def look(self) -> None:
+        """Log a step when it is first seen, and follow it. Raises StoreError."""
+        if self._store is None:
+            return
+        before, step = self._before, await self._store.clock_step()
+        self._before = step if abs(step) >= CLOCK_STEP else 0
+        if not self._before:
+            return
+        if abs(step - before) >= CLOCK_STEP:
+            ahead, seconds = step > 0, abs(step) / SECOND
+            goes_on = "business time follows it" if ahead else "business time goes on, and stays ahead of it"
+            log.warning(
+                "this machine's clock is %.0f s %s the store's: it was set; leases keep to the boot-time clock, and %s",
+                seconds, "ahead of" if ahead else "behind", goes_on,
+            )  # fmt: skip
+        elif step > 0 and await self._store.follow_clock(rearmed):
+            self._before = 0
+
 
 log = logging.getLogger("outlast.engine")
 TAKE_MAX = 200  # runs taken in one transaction
@@ -343,7 +468,7 @@ class WorkerProcess:
         looks = 0
         while looks < 2:
             try:
-                await topologies.publish(self._store, self._workflows.values())
+                await unserved_versions.publish(self._store, self._workflows.values())
                 await wake_stranded(self._store, self._workflows)
                 looks += 1
                 await self._clock.sleep(self.live.heartbeat_window)
@@ -368,7 +493,7 @@ class WorkerProcess:
                 await self._orphans.refresh()
                 if self._orphans.lanes:
                     self._wake.set()
-                await slots.repair(self._store, await slots.limits_wanted(self._store))
+                await admission.repair(self._store, await admission.limits_wanted(self._store))
                 await self._forgetting.look()
                 await self._step.look()
                 self._outage.answered()

@@ -15,11 +15,11 @@ from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Hold
 from outlast.engine.breaker import key_of_provider, paused
-from outlast.engine.guard import permit, read
-from outlast.engine.holds import BREAKER
 from outlast.engine.inquiry import attempt_of, durations, evidence_of, millis, reconcile
+from outlast.engine.lease import permit, read
 from outlast.engine.ledger import EffectKey, RunLost
 from outlast.engine.outcome import Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.pauses import BREAKER
 from outlast.engine.permission import Permission, permission
 from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
 from outlast.engine.room import room

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from outlast.core.budget import RUNS_KEPT
 from outlast.core.rows import RUN, Key, Run, is_over
 from outlast.engine import restore
-from outlast.engine.forgetting import AT_ONCE, PURGED_AT_ONCE
 from outlast.engine.restore import Recovered
+from outlast.engine.retention import AT_ONCE, PURGED_AT_ONCE
 from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.store.port import OnFile

@@ -7,7 +7,7 @@ from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import is_active
 from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN
-from outlast.engine.forgetting import PURGED, purge_of
+from outlast.engine.retention import PURGED, purge_of
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.lag import lag_of, sender_of, unsent
 from outlast.runtime.operations import Operations

@@ -6,7 +6,7 @@ from outlast.core.ledger import bound_notes
 from outlast.core.machine import ApprovalStatus, WaitStatus
 from outlast.core.overlay import WaitingFor, waiting_of
 from outlast.core.rows import Approval, Slot
-from outlast.engine.holds import BREAKER
+from outlast.engine.pauses import BREAKER
 from outlast.runtime.seen import Part, Seen, start_one, taker_text
 
 DECIDED = {

@@ -31,7 +31,7 @@ from outlast.core.rows import (
     Run,
 )
 from outlast.engine.restore import present_generation
-from outlast.engine.state import values_of
+from outlast.engine.snapshots import values_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.runtime.discreet import discreet, discreet_states
 from outlast.runtime.fsck import Finding, violations

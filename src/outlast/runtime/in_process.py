@@ -10,7 +10,7 @@ from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.rows import EVENT, Event, Run, is_over
-from outlast.engine.state import state_of_rows
+from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.operations import Operations, workflows_by_name

@@ -9,8 +9,8 @@ from outlast.core.budget import RUN_CEILING, SECOND
 from outlast.core.commit import Expect
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Run, key_of
-from outlast.engine import answers, commands, decisions, holds
-from outlast.engine.limits import set_slots
+from outlast.engine import answers, commands, decisions, pauses
+from outlast.engine.admission import set_slots
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
@@ -185,16 +185,16 @@ class Operations(Reading):
         """Give a run that has passed its ceiling more time. Raises NotFound, Conflict."""
         await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
 
-    async def hold(self, what: holds.What, name: str = "", *, reason: str) -> None:
+    async def hold(self, what: pauses.What, name: str = "", *, reason: str) -> None:
         """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput, Conflict.
 
         A circuit breaker that is up there becomes this actor's hold, which the engine does not take down.
         """
-        await holds.put_up(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name, reason=reason)
+        await pauses.put_up(self.store, self.tenant, pauses.held_key(what, name), actor=self.actor.name, reason=reason)
 
-    async def release(self, what: holds.What, name: str = "") -> int:
+    async def release(self, what: pauses.What, name: str = "") -> int:
         """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
-        return await holds.take_down(self.store, self.tenant, holds.held_key(what, name), actor=self.actor.name)
+        return await pauses.take_down(self.store, self.tenant, pauses.held_key(what, name), actor=self.actor.name)
 
     async def answer_all(
         self,

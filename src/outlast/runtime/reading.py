@@ -32,8 +32,8 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.engine import answers, commands, holds
-from outlast.engine.state import joined
+from outlast.engine import answers, commands, pauses
+from outlast.engine.snapshots import joined
 from outlast.errors import NotFound
 from outlast.flow.people import Rule
 from outlast.runtime import board, verification
@@ -264,7 +264,7 @@ class Reading:
         return await board.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
 
     # --- what holds runs up -----------------------------------------------------------------------
-    async def holds(self) -> tuple[Hold, ...]:
+    async def pauses(self) -> tuple[Hold, ...]:
         """The holds that are up."""
         rows = await self.store.rows(HOLD, (self.tenant,))
         return tuple(r for r in rows if isinstance(r, Hold) and r.up)
@@ -275,7 +275,7 @@ class Reading:
 
     async def breakers(self) -> tuple[tuple[Hold, int], ...]:
         """The circuit breakers that are up, each with how many runs wait for it."""
-        up = [hold for hold in await self.holds() if hold.kind == holds.BREAKER]
+        up = [hold for hold in await self.holds() if hold.kind == pauses.BREAKER]
         waiting = await self.held_up() if up else {}
         return tuple((hold, waiting.get(hold.key, 0)) for hold in up)
 

@@ -12,7 +12,7 @@ from outlast.core.budget import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.clock import Clock
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META
-from outlast.engine.notices import Notifier
+from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow

@@ -18,7 +18,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
 )
 from outlast.core.machine import Choice, Reason
-from outlast.engine.holds import What
+from outlast.engine.pauses import What
 from outlast.errors import NotFound
 
 _NAME = rf"^({NAME_PATTERN})$"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from outlast.engine import topologies
+from outlast.engine import unserved_versions
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 
@@ -18,8 +18,8 @@ def warm(workflows: Iterable[Workflow[Any]]) -> None:
     """Make ready what each life of these workflows would make anew."""
     described = functools.cache(topology_of)
     named = {id(described(workflow)): digest_of(described(workflow)) for workflow in workflows}
-    vars(topologies)["topology_of"] = described  # each worker asks for it when it begins
-    vars(topologies)["digest_of"] = lambda body: named[id(body)]
+    vars(unserved_versions)["topology_of"] = described  # each worker asks for it when it begins
+    vars(unserved_versions)["digest_of"] = lambda body: named[id(body)]
     if "httpx2" in sys.modules:
         asyncio.run(_one_request())
 

@@ -11,7 +11,7 @@ from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.rows import Approval, Run
-from outlast.engine.holds import What
+from outlast.engine.pauses import What
 from outlast.flow.people import Rule
 from outlast.runtime import inbox
 from outlast.runtime import versions as of_store

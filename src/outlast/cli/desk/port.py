@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
-from outlast.engine.holds import What
+from outlast.engine.pauses import What
 
 T = TypeVar("T")
 View = dict[str, Any]

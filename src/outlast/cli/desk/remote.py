@@ -8,7 +8,7 @@ from outlast.cli.desk.port import AnsweredPage, Verb, View
 from outlast.cli.desk.remote_runs import PAGE, RemoteRuns, part
 from outlast.cli.desk.remote_webhooks import RemoteWebhooks
 from outlast.core.machine import TERMINAL, Choice, Reason, RunStatus
-from outlast.engine.holds import What
+from outlast.engine.pauses import What
 from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.runtime.board import verb_of
 from outlast.runtime.versions import UNSERVED, why_not

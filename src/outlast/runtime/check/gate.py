@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over, key_of
-from outlast.engine.state import state_of_rows
+from outlast.engine.snapshots import state_of_rows
 from outlast.errors import Corrupt
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow

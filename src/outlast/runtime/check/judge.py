@@ -1,6 +1,6 @@
 """One run against new code: everything it stands on that would not carry it on, each in a sentence. Pure, read-only.
 
-It asks what the engine asks when it claims the run (`engine/fit.py`, `engine/adoption.py`), and looks ahead: at answers
+It asks what the engine asks when it claims the run (`engine/compatibility.py`, `engine/compatibility.py`), and looks ahead: at answers
 that have to be read, at what waits and approvals name, at undo and reconcile. `before` is the topology of the run's own
 version, where a worker has left one; what only a comparison shows is passed over without it.
 """
@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
 from outlast.core.rows import Approval, Effect, Run
-from outlast.engine.adoption import Stranded, next_place
-from outlast.engine.fit import Misfit, activity_of, effect_misfits, state_misfits
+from outlast.engine.compatibility import Misfit, Stranded, activity_of, effect_misfits, next_place, state_misfits
 from outlast.errors import InvalidInput, NotStorable
 from outlast.flow.activity import Activity
 from outlast.flow.node import Node

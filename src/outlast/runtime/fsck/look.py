@@ -30,7 +30,7 @@ from outlast.core.rows import (
     Usage,
     Worker,
 )
-from outlast.engine.state import values_of
+from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
 from outlast.runtime.fsck import of_deliveries, of_results, of_store
 from outlast.runtime.fsck.checks import findings

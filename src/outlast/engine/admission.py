@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from outlast.core.admission import SlotChange, hand_over
-from outlast.core.commit import Commit
+from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_over
-from outlast.errors import Stale, StoreError
+from outlast.errors import Conflict, InvalidInput, Stale, StoreError
 from outlast.store.port import Store
 
 QUEUED_LOOK = 1_000  # the oldest queued runs, whose limits a renewal looks after
@@ -114,3 +114,25 @@ async def repair(store: Store, tenants: Sequence[str]) -> int:
             except StoreError:
                 pass  # somebody else moved it: the next renewal looks again
     return done
+
+
+SLOTS_MAX = 10_000
+
+
+async def set_slots(store: Store, tenant: str, n: int) -> None:
+    """Make the limit of a tenant ('*': of all) `n` slots. Runs admitted beforehand keep what they hold.
+
+    Raises InvalidInput for a number out of bounds, Conflict for lowering a limit: it can only be raised.
+    """
+    if not 1 <= n <= SLOTS_MAX:
+        raise InvalidInput(f"a limit of {n} slots", f"from 1 to {SLOTS_MAX}", "choose such a number")
+    have = len(await slots_of(store, tenant))
+    if n < have:
+        raise Conflict(
+            f"the limit of {tenant} cannot fall from {have} to {n}",
+            "slots may be in use, so a limit can be raised and not lowered",
+            f"leave it, or raise it above {have}",
+        )
+    for i in range(have, n):
+        await store.commit(Commit((Put(SLOT, Slot(tenant, i, 1, "", ""), 0),), label=f"slot {tenant}/{i}"))
+    await repair(store, (tenant,))

@@ -4,17 +4,19 @@ It never takes a run from a worker that has its code: a lane is orphaned once no
 been running for one heartbeat window. A deploy that is taken back within that time has moved nothing.
 """
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from outlast.core.adoption import lane_of, version_in
 from outlast.core.budget import Liveness
-from outlast.core.commit import Commit, Wake
+from outlast.core.commit import Commit, Put, Wake
 from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, WORKER, Run, Topology, Worker
-from outlast.errors import Stale
+from outlast.errors import Rejected, Stale
+from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 
@@ -89,3 +91,26 @@ class UnservedVersions:
             if row.id != self._worker and lane in row.lanes.split():
                 last = max(last, row.lease_until if row.status is LeaseStatus.ALIVE else row.renewed_at)
         return last + self._live.heartbeat_window
+
+
+async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
+    """Write the topologies that are missing or have changed: one read for each lane, one commit at most.
+
+    Raises StoreError when the store cannot be reached. Where two workers begin at once, one of them writes.
+    """
+    now = await store.now()
+    puts: list[Put] = []
+    for workflow in workflows:
+        body = topology_of(workflow)
+        name = digest_of(body)
+        there = await store.load(TOPOLOGY, (STORE, workflow.lane))
+        if isinstance(there, Topology) and there.digest == name:
+            continue
+        before = there.version if isinstance(there, Topology) else 0
+        text = json.dumps(body, sort_keys=True, ensure_ascii=False)
+        puts.append(Put(TOPOLOGY, Topology(STORE, workflow.lane, before + 1, name, text, now.business), before))
+    if puts:
+        try:
+            await store.commit(Commit(tuple(puts), label="topologies"))
+        except (Stale, Rejected):  # another worker was first, or it is too large: `check` reads less, nothing else
+            return

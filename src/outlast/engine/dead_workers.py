@@ -9,7 +9,7 @@ from outlast.core.clock import Clock
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room
 from outlast.core.rows import STORE, WORKER, Run, Worker
-from outlast.engine.heartbeat import closed
+from outlast.engine.lease import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
