@@ -13,10 +13,10 @@ import asyncpg
 
 from bench.engines import Place
 from bench.serving import TENANT, opened
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, MEMO, NOTE, RUN, WAIT, Kind, Row, Run
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, MEMO, MESSAGE, RUN, WAIT, Kind, Row, Run
 from outlast.store.sql import SQL
 
-OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, NOTE)
+OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, MESSAGE)
 AT_ONCE: Final = 5_000
 APART_MS: Final = 7  # in their times, as runs that came one after the other
 

@@ -4,7 +4,7 @@ import asyncio
 
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Expect, Put
 from outlast.core.limits import ROW_BYTES_MAX
-from outlast.core.rows import EFFECT, EVENT, META, NOTE, RUN, STORE, TOKEN, Effect, Event, Meta
+from outlast.core.rows import EFFECT, EVENT, MESSAGE, META, RUN, STORE, TOKEN, Effect, Event, Meta
 from outlast.errors import Ended, Rejected, Stale
 from tests.conformance.subject import (
     Subject,
@@ -136,7 +136,7 @@ async def what_no_store_could_hold_is_rejected(s: Subject) -> None:
         Commit((Put(RUN, moved(row, waiting_for="", due_at=None), 1),)),
         Commit((Put(EVENT, event_row(), 1),)),
         Commit((Put(META, Meta(STORE, "clock", 1, "{}"), 0),)),
-        Commit((Put(NOTE, note_row()._replace(n=1), 0),)),
+        Commit((Put(MESSAGE, note_row()._replace(n=1), 0),)),
     ]
     for commit in bad:
         error = await refused(a.commit(commit))

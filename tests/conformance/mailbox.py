@@ -2,7 +2,7 @@
 
 import asyncio
 
-from outlast.core.commit import Commit, Post, Put, Wake
+from outlast.core.commit import AppendMessage, Commit, Put, Wake
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Approval
 from outlast.errors import Ended, Stale
@@ -151,7 +151,7 @@ async def a_decision_and_its_note_are_one(s: Subject) -> None:
 
     def decide(who: str, status: ApprovalStatus) -> Commit:
         after = pending._replace(version=2, status=status, decided_by=who, decided_at=T0)
-        return Commit((Put(APPROVAL, after, 1), Post(note_row()._replace(kind="decision", actor=who))))
+        return Commit((Put(APPROVAL, after, 1), AppendMessage(note_row()._replace(kind="decision", actor=who))))
 
     both = (a.commit(decide("ann", ApprovalStatus.APPROVED)), b.commit(decide("bob", ApprovalStatus.REJECTED)))
     answers = await asyncio.gather(*map(outcome, both))

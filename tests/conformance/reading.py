@@ -3,7 +3,7 @@
 from base64 import urlsafe_b64encode
 from typing import Final
 
-from outlast.core.commit import Commit, Post, Put
+from outlast.core.commit import AppendMessage, Commit, Put
 from outlast.core.machine import RunStatus, WaitStatus
 from outlast.core.rows import (
     APPROVAL,
@@ -12,7 +12,7 @@ from outlast.core.rows import (
     EVIDENCE,
     KINDS,
     MEMO,
-    NOTE,
+    MESSAGE,
     RESULT,
     RUN,
     STORE,
@@ -157,7 +157,7 @@ async def a_holder_gets_all_of_its_run(s: Subject) -> None:
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(Commit((Put(EVENT, event_row(seq=2, snapshot=b"two"), 0),)))
-    await a.commit(Commit((Put(EVENT, event_row(seq=3, snapshot=None), 0), Post(note_row()))))
+    await a.commit(Commit((Put(EVENT, event_row(seq=3, snapshot=None), 0), AppendMessage(note_row()))))
     memo = Memo("acme", "run-1", 1, "m", "look", "d", b"1", "", T0)
     wait = Wait("acme", "run-1", 1, "bids", 1, WaitStatus.OPEN, "collect", "bids", T0 + 9, 0, "", T0)
     late = Evidence("acme", "run-1", 1, "invite/1", 1, "{}", T0)
@@ -173,9 +173,9 @@ async def a_holder_gets_all_of_its_run(s: Subject) -> None:
     assert (found.last.seq, found.last.snapshot) == (2, b"two")
     assert (found.effects, found.memos, found.waits, found.evidence) == ((effect_row(),), (memo,), (wait,), (late,))
     assert found.approvals == (approval_row(),)
-    assert [note.n for note in found.notes] == [1]
+    assert [note.n for note in found.messages] == [1]
     assert found.now.real == s.clock.time
-    assert (len(other.effects), len(other.notes)) == (0, 0)
+    assert (len(other.effects), len(other.messages)) == (0, 0)
 
 
 async def pages_are_newest_first(s: Subject) -> None:
@@ -312,7 +312,7 @@ async def tenants_do_not_meet(s: Subject) -> None:
         await a.commit(Commit((*writes, Put(EFFECT, effect_row(tenant=tenant), 0))))
     await b.commit(put_run(await the_run(b, tenant="acme"), node="changed"))
     assert (await the_run(a, tenant="acme2")).node == "acme2"
-    for kind in (RUN, EVENT, NOTE, APPROVAL, TOKEN, EFFECT):
+    for kind in (RUN, EVENT, MESSAGE, APPROVAL, TOKEN, EFFECT):
         assert {row[0] for row in await b.rows(kind, ("acme",))} == {"acme"}
         assert {row[0] for row in (await b.page(kind, "acme", {})).rows} == {"acme"}
     assert await b.tally(RUN, "acm", "node") == {"acm": 1}
@@ -324,7 +324,7 @@ async def tenants_do_not_meet(s: Subject) -> None:
     await b.commit(Commit((Put(RUN, ended(row), row.version),)))
     assert await b.purge(T0 + 10, 10) == 1
     assert len(await b.rows(RUN, ())) == 3
-    assert {row[0] for row in await b.rows(NOTE, ())} == {"acme2", "acm", "acme.x"}
+    assert {row[0] for row in await b.rows(MESSAGE, ())} == {"acme2", "acm", "acme.x"}
 
 
 async def forgetting_leaves_tokens(s: Subject) -> None:
@@ -333,7 +333,9 @@ async def forgetting_leaves_tokens(s: Subject) -> None:
     for i in range(4):
         name = f"run-{i}"
         mine = await held(a, name)
-        await a.commit(Commit((Put(EFFECT, effect_row(name), 0), *puts(approval_row(run=name)), Post(note_row(name)))))
+        await a.commit(
+            Commit((Put(EFFECT, effect_row(name), 0), *puts(approval_row(run=name)), AppendMessage(note_row(name))))
+        )
         signal = token_row(f"signal-{i}")._replace(run=name)
         await a.commit(Commit(puts(token_row(f"key-{i}", name), signal)))
         if i < 3:
@@ -343,7 +345,7 @@ async def forgetting_leaves_tokens(s: Subject) -> None:
     assert await b.purge(T0 + 10, 10) == 1
     assert await b.purge(T0 + 10, 10) == 0
     left = {kind.name: {row[1] for row in await b.rows(kind, ("acme",))} for kind in KINDS if kind.row is not Run}
-    assert left["event"] == left["effect"] == left["approval"] == left["note"] == {"run-0", "run-3"}
+    assert left["event"] == left["effect"] == left["approval"] == left["message"] == {"run-0", "run-3"}
     assert left["token"] == {"", "run-0", "run-1", "run-2", "run-3"}
     await refused_for("missing", a.commit(post(note_row("run-1"))))
     await a.commit(post(note_row("run-3")))

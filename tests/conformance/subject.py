@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from outlast.core.commit import Commit, Done, Expect, Fence, Instant, Mapping, Post, Put
+from outlast.core.commit import AppendMessage, Commit, Done, Expect, Fence, Instant, Mapping, Put
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
     EVENT,
-    NOTE,
+    MESSAGE,
     RUN,
     SLOT,
     STORE,
@@ -19,7 +19,7 @@ from outlast.core.rows import (
     Approval,
     Effect,
     Event,
-    Note,
+    Message,
     Run,
     Slot,
     Token,
@@ -124,9 +124,9 @@ def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, as
     )  # fmt: skip
 
 
-def note_row(run: str = "run-1", payload: bytes = b"{}", tenant: str = TENANT) -> Note:
+def note_row(run: str = "run-1", payload: bytes = b"{}", tenant: str = TENANT) -> Message:
     """A signal; its number and its time are the store's to give."""
-    return Note(tenant, run, 0, "signal", "bid", payload, "", "local:bob", 0)
+    return Message(tenant, run, 0, "signal", "bid", payload, "", "local:bob", 0)
 
 
 def token_row(key: str = "start-1", target: str = "run-1", tenant: str = TENANT) -> Token:
@@ -201,9 +201,9 @@ def record(effect: Effect, run: Run) -> Commit:
     return Commit((Put(EFFECT, done(effect), effect.version),), fence(run))
 
 
-def post(note: Note) -> Commit:
+def post(note: Message) -> Commit:
     """Leave a note."""
-    return Commit((Post(note),))
+    return Commit((AppendMessage(note),))
 
 
 # --- asking --------------------------------------------------------------------------------
@@ -247,9 +247,9 @@ async def outcome(awaitable: Awaitable[Done]) -> Done | StoreError:
         return error
 
 
-async def notes(store: Store, run: str = "run-1", tenant: str = TENANT) -> list[Note]:
+async def notes(store: Store, run: str = "run-1", tenant: str = TENANT) -> list[Message]:
     """The mailbox of a run."""
-    return [row for row in await store.rows(NOTE, (tenant, run)) if isinstance(row, Note)]
+    return [row for row in await store.rows(MESSAGE, (tenant, run)) if isinstance(row, Message)]
 
 
 def expect_run(row: Run) -> Expect:

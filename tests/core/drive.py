@@ -116,7 +116,7 @@ class Drive:
         return self.speak(commit)
 
     def post(self, name: str = "bid") -> "Drive":
-        commit = people.post(tenant=TENANT, run="r", kind="signal", name=name, actor="a", now=at(self.t))
+        commit = people.append_message(tenant=TENANT, run="r", kind="signal", name=name, actor="a", now=at(self.t))
         return self.speak(commit)
 
     def intend(self, *, approved: bool = False) -> "Drive":
@@ -191,7 +191,7 @@ class Drive:
 
     def declare(self) -> "Drive":
         row = Wait(TENANT, "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", self.t)
-        return self.speak(ledger.note_wait(self.run, row))
+        return self.speak(ledger.open_wait(self.run, row))
 
     def ask(self) -> "Drive":
         row = Approval(

@@ -20,7 +20,7 @@ from outlast.core.route import (
     WalkOn,
     route,
 )
-from outlast.core.rows import Effect, Note, Run
+from outlast.core.rows import Effect, Message, Run
 from tests.core.drive import Drive
 
 RUN: Run = Drive().start().claim().run
@@ -32,8 +32,8 @@ EFFECTS = [None, *EffectStatus]
 CASES = list(product([None, *Reason], MAILBOXES, EFFECTS, (SEEN, SEEN + 5)))
 
 
-def note(n: int, kind: str) -> Note:
-    return Note("t", "r", n, kind, kind, b'{"reason":"no more"}', "", "ann", 0)
+def note(n: int, kind: str) -> Message:
+    return Message("t", "r", n, kind, kind, b'{"reason":"no more"}', "", "ann", 0)
 
 
 def entry(reason: Reason) -> Attention:
@@ -85,9 +85,9 @@ def test_continue_answers_what_offers_to_go_on() -> None:
 ANSWERS = [(reason, choice) for reason in Reason for choice in CHOICES[reason] if reason is not Reason.EFFECT_UNCERTAIN]
 
 
-def said(reason: Reason, choice: Choice, *, n: int = SEEN + 1, key: str = "", by_ms: int = 0) -> Note:
+def said(reason: Reason, choice: Choice, *, n: int = SEEN + 1, key: str = "", by_ms: int = 0) -> Message:
     payload = {"choice": choice.value, "key": key, "reason": "why", "by_ms": by_ms}
-    return Note("t", "r", n, "answer", reason.value, json.dumps(payload).encode(), "", "ann", 0)
+    return Message("t", "r", n, "answer", reason.value, json.dumps(payload).encode(), "", "ann", 0)
 
 
 @pytest.mark.req("GATE-3", "GATE-4")

@@ -124,7 +124,7 @@ def test_calling_a_person_keeps_position_and_visit() -> None:
 
 def test_an_ended_run_takes_no_note() -> None:
     drive = Drive().start().claim().finish(RunStatus.COMPLETED)
-    commit = people.post(tenant="t", run="r", kind="signal", name="n", actor="a", now=at(1))
+    commit = people.append_message(tenant="t", run="r", kind="signal", name="n", actor="a", now=at(1))
     assert land(drive.rows, commit, 1).refused == "ended"
 
 

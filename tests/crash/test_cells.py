@@ -50,7 +50,7 @@ def test_every_kind_of_place_is_reached(refund: tuple[Teller, Reference]) -> Non
     assert points == {*batch, *CALLS, "store.checkpoint:before", "store.checkpoint:after", "store.migration:inside"}
     verbs = {place.cell.label.split()[1] for place in refund[1].places if place.cell.label.startswith("r1 ")}
     assert verbs == {
-        *("start", "claim", "admit", "lookup", "remember", "intend", "call", "record", "note_wait", "bind"),
+        *("start", "claim", "admit", "lookup", "remember", "intend", "call", "record", "open_wait", "bind"),
         *("park", "advance", "ask", "decide", "post", "complete"),
     }
 

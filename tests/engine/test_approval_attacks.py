@@ -497,7 +497,7 @@ async def test_claims_and_reassignments_are_on_record(world: World) -> None:
     await s.as_("ana").claim_approval(s.id)
     assert s.row.claimed_by == "ana"
     await s.settled(s.as_("root", "admin").reassign(s.id, role("cfo"), reason="too large"))
-    (note,) = [n for n in world.notes() if n.kind == "reassign"]
+    (note,) = [n for n in world.messages() if n.kind == "reassign"]
     told = json.loads(note.payload)
     assert (note.actor, told["from"], told["to"], told["reason"]) == ("root", "boss", "cfo", "too large")
     assert s.row.claimed_by == "" and world.waiting()[0][0] == "approval"

@@ -21,7 +21,7 @@ PLACES = [
     "retry one#1",
     "quiet one#1",
     "intend order/c",
-    "note_wait go",
+    "open_wait go",
     "park one#1",
     "bind go",
     "advance one#1",
@@ -60,7 +60,7 @@ def rich(shop: Receiver) -> Workflow[State]:
 async def people_answer(world: World) -> None:
     """The signal and the decision come as soon as they are waited for."""
     await world.pass_(2 * QUIET)
-    if ("signal", "go") in world.waiting() and not world.notes():
+    if ("signal", "go") in world.waiting() and not world.messages():
         await world.signal("go")
         await world.pass_(QUIET)
     for approval in world.approvals():

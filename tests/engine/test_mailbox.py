@@ -32,7 +32,7 @@ async def hears(ctx: Ctx) -> None:
 
 
 @pytest.mark.req("RUN-3", "CKP-2")
-@pytest.mark.parametrize("verb", ["park", "note_wait"])
+@pytest.mark.parametrize("verb", ["park", "open_wait"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.every_store
 async def test_a_note_posted_around_the_park_is_heard(world: World, verb: str, when: str) -> None:
@@ -96,7 +96,7 @@ async def test_a_signal_with_an_id_is_left_once(world: World) -> None:
     world.worker(flow)
     await world.settle()
     assert world.outcome()["said"] == ["a"]
-    assert len(world.notes()) == 1
+    assert len(world.messages()) == 1
 
 
 # --- cancel ------------------------------------------------------------------------------------------
@@ -264,4 +264,4 @@ async def test_what_people_write_is_bounded_where_it_enters(world: World, text: 
         await commands.cancel(world.store, tenant="t", run="r1", actor="me", reason=text)
     with pytest.raises((error, NotStorable)):
         await world.signal("go", word=text)
-    assert world.notes() == []
+    assert world.messages() == []

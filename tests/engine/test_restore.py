@@ -172,7 +172,7 @@ async def test_no_process_of_the_lost_time_can_write(world: World) -> None:
 
 
 def _anything(core: MemoryCore) -> Any:
-    return people.post(tenant="t", run="r1", kind="signal", name="x", actor="me", now=core.now())
+    return people.append_message(tenant="t", run="r1", kind="signal", name="x", actor="me", now=core.now())
 
 
 @pytest.mark.req("TEST-4", "CKP-3")

@@ -30,7 +30,7 @@ LABELS = [
     "record order/a",
     "intend order/b",
     "remember",
-    "note_wait go",
+    "open_wait go",
     "bind go",
     "ask",
     "park one#1",

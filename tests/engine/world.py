@@ -16,7 +16,7 @@ from outlast.core.rows import (
     EFFECT,
     EVENT,
     EVIDENCE,
-    NOTE,
+    MESSAGE,
     RUN,
     SLOT,
     STORE,
@@ -26,7 +26,7 @@ from outlast.core.rows import (
     Effect,
     Event,
     Evidence,
-    Note,
+    Message,
     Run,
     Slot,
     Wait,
@@ -209,8 +209,8 @@ class World:
     def evidence(self, run: str = "r1") -> list[Evidence]:
         return self._rows(EVIDENCE, run)
 
-    def notes(self, run: str = "r1") -> list[Note]:
-        return self._rows(NOTE, run)
+    def messages(self, run: str = "r1") -> list[Message]:
+        return self._rows(MESSAGE, run)
 
     def events(self, run: str = "r1") -> list[Event]:
         return self._rows(EVENT, run)

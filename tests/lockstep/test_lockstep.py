@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from outlast.core.commit import Chain, Commit, Done, Expect, Fence, Post, Put, Wake, When
+from outlast.core.commit import AppendMessage, Chain, Commit, Done, Expect, Fence, Put, Wake, When
 from outlast.core.generation import FILE
 from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Effect, Row, Run, Slot
 from outlast.errors import Rejected, StoreError
@@ -53,9 +53,9 @@ class Dice:
         kind = self.random.choice(("post", "post", "wake", "effect", "effect", "run", "run", "slot", "token", "take"))
         if kind == "take":
             return Take((LANE,), 2, make.claim_by(f"worker-{self.random.randrange(2)}"), ())
-        writes: list[Put | Post | Wake] = []
+        writes: list[Put | AppendMessage | Wake] = []
         if kind == "post":
-            writes.append(Post(make.note_row(run, b"%d" % self.random.randrange(99))))
+            writes.append(AppendMessage(make.note_row(run, b"%d" % self.random.randrange(99))))
         elif kind == "wake":
             writes.append(Wake(TENANT, run))
         elif kind == "run":
@@ -63,10 +63,10 @@ class Dice:
         else:
             writes.append(await self.other(kind, run))
         if self.random.random() < 0.2 and kind != "post":
-            writes.append(Post(make.note_row(self.random.choice(RUNS))))
+            writes.append(AppendMessage(make.note_row(self.random.choice(RUNS))))
         return Commit(tuple(writes), self.fence(row), self.expects(row), self.whens())
 
-    def moved(self, row: Run) -> list[Put | Post | Wake]:
+    def moved(self, row: Run) -> list[Put | AppendMessage | Wake]:
         how = self.random.random()
         after = make.parked(row) if how < 0.3 else make.ended(row) if how < 0.36 else make.moved(row, node=f"{how:.3f}")
         if how > 0.8:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outlast.core import attention, ledger, people, verbs
-from outlast.core.commit import Commit, Post
+from outlast.core.commit import AppendMessage, Commit
 from outlast.core.machine import ENDED, Reason, RunStatus
 from outlast.core.overlay import Attention, WaitingFor
-from outlast.core.rows import MEMO, NOTE, RUN, Memo, Run
+from outlast.core.rows import MEMO, MESSAGE, RUN, Memo, Run
 from outlast.store.batch import Batch, Mine, _Left
 from tests.models.explore import Variant
 from tests.models.world import MAPPING, SLICE, TENANT, Rows, at, born, find, fresh, land, nameless, run_of, seen_by
@@ -56,7 +56,7 @@ class NeverDue(Batch):
 class Spends(Batch):
     """A post spends a version of the run row."""
 
-    def _post(self, write: Post, mine: Mine) -> None:
+    def _post(self, write: AppendMessage, mine: Mine) -> None:
         super()._post(write, mine)
         left = mine[RUN.name, write.note[:2]]
         assert isinstance(left.row, Run)
@@ -66,10 +66,10 @@ class Spends(Batch):
 class TakesAll(Batch):
     """A post lands on a run that has ended."""
 
-    def _post(self, write: Post, mine: Mine) -> None:
+    def _post(self, write: AppendMessage, mine: Mine) -> None:
         run, stored = self._living(write.note[:2], mine)
         note = write.note._replace(n=run.inbox_seq + 1)
-        mine[NOTE.name, note[:3]] = _Left(NOTE, note, 0)
+        mine[MESSAGE.name, note[:3]] = _Left(MESSAGE, note, 0)
         mine[RUN.name, note[:2]] = _Left(RUN, run._replace(inbox_seq=note.n, due_at=self._due_by_now(run)), stored)
 
 
@@ -77,14 +77,14 @@ class TakesAll(Batch):
 class Mailbox:
     """The rule, or the rule with a safeguard removed."""
 
-    notes: int = 3
+    messages: int = 3
     names: tuple[str, ...] = GIVES  # the give-backs that name the mail
     judge: type[Batch] = Batch
     seen: str = "walk start"  # or "last answer"
     order: str = "one snapshot"  # or "notes then mail"
 
     def first(self) -> tuple[S, ...]:
-        return (S(fresh(land((), born(), 1).rows), self.notes),)
+        return (S(fresh(land((), born(), 1).rows), self.messages),)
 
     def bad(self, s: S) -> str:
         run = run_of(s.rows)
@@ -113,7 +113,7 @@ class Mailbox:
         return s._replace(rows=fresh(rows), w=ws, err=broke or str(more.pop("err", "")), **more)
 
     def _post(self, s: S) -> tuple[str, S]:
-        commit = people.post(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW)
+        commit = people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW)
         left = land(s.rows, commit, 1, self.judge)
         after = self._next(s, 0, s.w[0], left.rows, left.broke, left=s.left - 1)
         return f"a note is posted ({left.refused or 'accepted'})", after
@@ -189,7 +189,7 @@ def give(kind: str, view: Run, inbox_seq: int) -> Commit:
     )  # fmt: skip
 
 
-LARGE = (Variant("as built, six notes", Mailbox(notes=6)),)
+LARGE = (Variant("as built, six notes", Mailbox(messages=6)),)
 VARIANTS = (
     Variant("as built", Mailbox()),
     Variant("park does not name the mail", Mailbox(names=("finish", "flag")), "asleep with mail"),

@@ -13,7 +13,7 @@ from outlast.core.admission import SlotChange, admit, hand_over, queue
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import ENDED, RunStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows import SLOT, STORE, Note, Run, Slot
+from outlast.core.rows import SLOT, STORE, Message, Run, Slot
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -98,7 +98,11 @@ class Slots:
                 rows = fresh(rows, row.run)
         slot = _slot(left.rows)
         rows = tuple(
-            row._replace(version=NEW) if isinstance(row, Slot) else row._replace(at=0) if isinstance(row, Note) else row
+            row._replace(version=NEW)
+            if isinstance(row, Slot)
+            else row._replace(at=0)
+            if isinstance(row, Message)
+            else row
             for row in rows
         )
         s = s._replace(h=(*s.h[:i], h, *s.h[i + 1 :]), **changes)  # type: ignore[arg-type]
@@ -206,7 +210,7 @@ class Slots:
         yield from ()
 
     def _cancelled(self, rows: Rows, run: Run) -> bool:
-        notes = [row for row in rows if isinstance(row, Note) and row.run == run.run]
+        notes = [row for row in rows if isinstance(row, Message) and row.run == run.run]
         return cancel_of(notes) is not None
 
     def _heir(self, rows: Rows, slot: Slot) -> Run | None:

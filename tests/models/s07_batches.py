@@ -157,7 +157,7 @@ def _commits(poison: bool) -> dict[str, Commit]:
     return {
         "record": ledger.record(run, effect, b"1" * (ROW_BYTES_MAX + 1 if poison else 1), now=NOW),
         "advance": verbs.advance(run, node="b", label="", state=b"{}", now=NOW, budget_ms=SLICE),
-        "post": people.post(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
+        "post": people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
     }
 
 

@@ -54,7 +54,7 @@ class S(NamedTuple):
 class Waits:
     """The rule, or the rule with a safeguard removed."""
 
-    notes: int = 2
+    messages: int = 2
     crashes: int = 2
     bind_names_mail: bool = True
     stamp: str = "under the lock"  # or "at the start of the transaction"
@@ -64,7 +64,7 @@ class Waits:
     takes: str = "unbound only"  # or "anything"
 
     def first(self) -> tuple[S, ...]:
-        return (S(fresh(land((), born(), START).rows), START, self.notes, self.crashes),)
+        return (S(fresh(land((), born(), START).rows), START, self.messages, self.crashes),)
 
     def good(self, s: S) -> bool:
         return s.over
@@ -107,7 +107,7 @@ class Waits:
 
     # --- outside ---------------------------------------------------------------------------------
     def _posts(self, s: S) -> Iterator[tuple[str, S]]:
-        commit = people.post(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=at(s.t))
+        commit = people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=at(s.t))
         if self.stamp == "under the lock":
             if s.left:
                 left = land(s.rows, commit, s.t)
@@ -140,7 +140,7 @@ class Waits:
         if old is None:
             deadline = D if key == "a" else 0
             wait = Wait(TENANT, "r", 1, key, 1, WaitStatus.OPEN, "receive", key, deadline, 0, "", START)
-            return land(rows, ledger.note_wait(run, wait), t).rows
+            return land(rows, ledger.open_wait(run, wait), t).rows
         if self.deadline != "stored" and key == "a":
             assert isinstance(old, Wait)
             moved = old._replace(deadline=max(D, t + D - START))
@@ -219,7 +219,7 @@ class Waits:
             yield f"t={s.t}: park", after._replace(view=None, snap=0, memory=(UNBOUND, UNBOUND))
 
 
-LARGE = (Variant("as built, three notes, three crashes", Waits(notes=3, crashes=3)),)
+LARGE = (Variant("as built, three notes, three crashes", Waits(messages=3, crashes=3)),)
 VARIANTS = (
     Variant("as built", Waits()),
     Variant("bind does not name the mail", Waits(bind_names_mail=False), "was left before it"),

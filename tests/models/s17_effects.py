@@ -13,7 +13,7 @@ from outlast.core import attention, ledger, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Attention
-from outlast.core.rows import EFFECT, Effect, Note, Run
+from outlast.core.rows import EFFECT, Effect, Message, Run
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -262,7 +262,7 @@ def _settled(row: Effect | None) -> Effect | None:
 
 
 def _unstamped(rows: Rows) -> Rows:
-    return tuple(row._replace(at=0) if isinstance(row, Note) else row for row in rows)
+    return tuple(row._replace(at=0) if isinstance(row, Message) else row for row in rows)
 
 
 FREEZE = LANDED - TIMEOUT  # what quiet time and flight leave for a freeze between check and sending

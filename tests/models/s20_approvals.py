@@ -16,7 +16,7 @@ from outlast.core.ledger import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.route import cancel_of
-from outlast.core.rows import APPROVAL, EFFECT, Approval, Effect, Note, Row, Run
+from outlast.core.rows import APPROVAL, EFFECT, Approval, Effect, Message, Row, Run
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -319,7 +319,7 @@ def _approval(rows: Rows) -> Approval | None:
 
 def _plain(row: Row) -> Row:
     """A row without the instants that nothing here asks for."""
-    if isinstance(row, Note):
+    if isinstance(row, Message):
         return row._replace(at=0)
     if isinstance(row, Approval):
         votes = json.dumps([{**vote, "at": 0} for vote in json.loads(row.votes)]) if row.votes else ""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.rows import EVENT, KINDS, NOTE, RUN, Effect, Event, Key, Kind, Note, Row, Run, key_of
+from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, Effect, Event, Key, Kind, Message, Row, Run, key_of
 from outlast.core.verbs import start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
@@ -60,9 +60,9 @@ def run_of(rows: Rows, run: str = "r") -> Run:
     return row
 
 
-def notes_of(rows: Rows) -> tuple[Note, ...]:
+def notes_of(rows: Rows) -> tuple[Message, ...]:
     """Every note, in order."""
-    return tuple(row for row in rows if isinstance(row, Note))
+    return tuple(row for row in rows if isinstance(row, Message))
 
 
 def land(rows: Rows, commit: Commit, t: int, judge: type[Batch] = Batch) -> Landed:
@@ -96,7 +96,7 @@ def broken(rows: Rows, batch: Batch) -> str:
             return wrong
         if isinstance(before, Run) and (wrong := _moved(before, after)):
             return wrong
-        posted = sum(1 for note in batch.changes[NOTE.name] if note[:2] == key)
+        posted = sum(1 for note in batch.changes[MESSAGE.name] if note[:2] == key)
         if after.inbox_seq != (before.inbox_seq if isinstance(before, Run) else 0) + posted:
             return "mail does not count the notes"
     for key, left in batch.changes["effect"].items():

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import EVENT, NOTE, RUN, Note, Run
+from outlast.core.rows import EVENT, MESSAGE, RUN, Message, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.postgres import statements
 from outlast.store.postgres.store import PostgresStore, open_postgres
@@ -46,7 +46,7 @@ def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: 
                 told.append(b"%d" % n)
             except Unavailable:
                 pass  # cut before it, or ended by us before the server had come to it
-        found = [note.payload for note in await make.notes(store)]
+        found = [note.payload for note in await make.messages(store)]
         assert line.cuts == 20
         assert found == told
         assert bool(found) == (cut == "after")
@@ -98,7 +98,7 @@ def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
             await asyncio.sleep(0.003 * (n % 7))
             await asyncio.to_thread(line.cut_all)
             await asyncio.gather(*posts)
-        found = [note.payload for note in await make.notes(store)]
+        found = [note.payload for note in await make.messages(store)]
         assert len(found) == len(set(found))
         assert set(told) <= set(found) <= set(told) | set(unknown)
         assert told, "some got through"
@@ -148,7 +148,7 @@ async def _through_crashes(own: server.Server, url: str) -> None:
         await asyncio.to_thread(own.start)
     over = True
     await asyncio.gather(*tasks)
-    found = {(which, note.payload) for which in range(2) for note in await make.notes(stores[which], f"run-{which}")}
+    found = {(which, note.payload) for which in range(2) for note in await make.messages(stores[which], f"run-{which}")}
     assert told <= found <= told | unknown
     for store in stores:
         await store.close()
@@ -191,7 +191,7 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
         await other.close()
         await db.close()
         await store.commit(make.post(make.note_row(payload=b"later")))
-        assert [note.payload for note in await make.notes(store)] == [b"here alone", b"later"]
+        assert [note.payload for note in await make.messages(store)] == [b"here alone", b"later"]
         await store.close()
 
     try:
@@ -261,7 +261,7 @@ def test_a_row_that_others_hold_keeps_nobody_else_waiting(url: str) -> None:
         await stranger.execute("ROLLBACK")
         await stranger.close()
         await held
-        assert len(await make.notes(store, "run-0")) == 1
+        assert len(await make.messages(store, "run-0")) == 1
         await store.close()
 
     asyncio.run(live())
@@ -279,8 +279,8 @@ def test_one_refused_commit_refuses_no_other(url: str) -> None:
             return_exceptions=True,
         )
         assert [isinstance(outcome, StoreError) for outcome in outcomes] == [False, True, False]
-        rows = await store.rows(NOTE, (make.TENANT, "run-1"))
-        assert [row.payload for row in rows if isinstance(row, Note)] == [b"1", b"2"]
+        rows = await store.rows(MESSAGE, (make.TENANT, "run-1"))
+        assert [row.payload for row in rows if isinstance(row, Message)] == [b"1", b"2"]
         await store.close()
 
     asyncio.run(live())

@@ -57,7 +57,7 @@ def test_a_sick_server_refuses_nothing_for_good(url: str, schema: str) -> None:
                 await store.commit(make.post(make.note_row(payload=code.encode())))
             await _say(schema, "")
             await store.commit(make.post(make.note_row(payload=code.encode())))
-            assert [note.payload for note in await make.notes(store)] == [c.encode() for c in list(SICK)[:n]]
+            assert [note.payload for note in await make.messages(store)] == [c.encode() for c in list(SICK)[:n]]
         await _say(schema, "23514")
         with pytest.raises(Rejected):
             await store.commit(make.post(make.note_row()))
@@ -100,7 +100,7 @@ def test_a_server_without_a_place_left_or_with_another_password_is_away_and_come
             await command(back)
             await store.now()
             await store.commit(make.post(make.note_row()))
-        assert len(await make.notes(store)) == 2
+        assert len(await make.messages(store)) == 2
         await store.close()
         await command(f"DROP SCHEMA {schema} CASCADE", f"DROP ROLE {role}")
 

@@ -15,7 +15,7 @@ from outlast.core.machine import (
     WaitStatus,
 )
 from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
-from outlast.core.rows import ENDED, Approval, Effect, Event, Hold, Note, Run, Slot, Wait, Worker
+from outlast.core.rows import ENDED, Approval, Effect, Event, Hold, Message, Run, Slot, Wait, Worker
 from outlast.runtime.seen import Seen
 
 T = 1_767_225_600_000
@@ -69,9 +69,9 @@ def told(type_: EventType, at: int, data: dict[str, object]) -> tuple[Event, ...
     return (event(RUN, type_, at, data),)
 
 
-def note(kind: str, name: str, n: int = 1, at: int = T - 3 * SECOND, **payload: Any) -> Note:
+def note(kind: str, name: str, n: int = 1, at: int = T - 3 * SECOND, **payload: Any) -> Message:
     """A note in the run's mailbox."""
-    return Note("t", "r1", n, kind, name, json.dumps(payload).encode(), "", "local:bo", at)
+    return Message("t", "r1", n, kind, name, json.dumps(payload).encode(), "", "local:bo", at)
 
 
 def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> Seen:
@@ -124,12 +124,12 @@ SITUATIONS: dict[str, Seen] = {
         Seen(waits("signal", "paid", until=T + 24 * HOUR, then="goes on without it"), NOW, **SERVED)
     ),
     "a signal, without an end": (Seen(waits("signal", "paid"), NOW, **SERVED)),
-    "a signal that did not fit": (Seen(waits("signal", "paid"), NOW, notes=(note("signal", "paid"),), **SERVED)),
+    "a signal that did not fit": (Seen(waits("signal", "paid"), NOW, messages=(note("signal", "paid"),), **SERVED)),
     "a signal that came": (
-        Seen(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, notes=(note("signal", "paid"),), **SERVED)
+        Seen(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, messages=(note("signal", "paid"),), **SERVED)
     ),
     "collecting": (
-        Seen(COLLECTING, NOW, waits=(COLLECT,), notes=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED)
+        Seen(COLLECTING, NOW, waits=(COLLECT,), messages=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED)
     ),
     "an approval": (Seen(ASKED, NOW, approvals=(APPROVAL,), **SERVED)),
     "an approval with another round": (Seen(ASKED, NOW, approvals=(APPROVAL._replace(again=1),), **SERVED)),
@@ -139,7 +139,7 @@ SITUATIONS: dict[str, Seen] = {
             approvals=(
                 APPROVAL._replace(status=ApprovalStatus.APPROVED, decided_by="local:bo", decided_at=T - 3 * SECOND),
             ),
-            notes=(note("decision", "ap_1"),), **SERVED,
+            messages=(note("decision", "ap_1"),), **SERVED,
         )
     ),
     "retry": (
@@ -167,7 +167,7 @@ SITUATIONS: dict[str, Seen] = {
     "answered": (
         Seen(
             flagged(Reason.EXCEPTION, "RuntimeError: on fire")._replace(due_at=T), NOW,
-            notes=(note("answer", "exception", choice="continue", key="", reason="mended", by_ms=0),), **SERVED,
+            messages=(note("answer", "exception", choice="continue", key="", reason="mended", by_ms=0),), **SERVED,
         )
     ),
     "approval timed out": (Seen(TIMED_OUT, NOW, **SERVED)),
@@ -183,15 +183,15 @@ SITUATIONS: dict[str, Seen] = {
     ),
     "asked to end, walked": (
         Seen(
-            HELD, NOW, events=CLAIMED, notes=(note("cancel", "cancel", reason="ordered twice"),), workers=(W1,),
+            HELD, NOW, events=CLAIMED, messages=(note("cancel", "cancel", reason="ordered twice"),), workers=(W1,),
             effects=(EFFECT._replace(status=EffectStatus.INTENDED),),
         )
     ),
     "asked to end, nobody serves": (
-        Seen(ASKED._replace(due_at=T), NOW, notes=(note("cancel", "cancel", reason="ordered twice"),))
+        Seen(ASKED._replace(due_at=T), NOW, messages=(note("cancel", "cancel", reason="ordered twice"),))
     ),
     "asked to end, still settling": (
-        Seen(QUIET, NOW, notes=(note("cancel", "cancel", reason="ordered twice"),), **SERVED)
+        Seen(QUIET, NOW, messages=(note("cancel", "cancel", reason="ordered twice"),), **SERVED)
     ),
     "poisoned": (
         Seen(flagged(Reason.POISONED, f"{DIED}, while each held this run and no other"), NOW)

@@ -8,7 +8,7 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
-from outlast.core.rows import NOTE, RUN, Run
+from outlast.core.rows import MESSAGE, RUN, Run
 from outlast.errors import Conflict
 from outlast.runtime import board
 from outlast.runtime.open import open_store
@@ -59,9 +59,9 @@ def test_page_by_page_each_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
         done, pages = await whole(ops, Reason.EXCEPTION, Choice.CONTINUE, "refund")
         assert done == {f"r{n}": 1 for n in range(RUNS)} and pages == 4
         for n in range(RUNS):
-            assert len(await ops.store.rows(NOTE, ("default", f"r{n}"))) == 1
-        assert await ops.store.rows(NOTE, ("default", "r20")) == ()
-        assert await ops.store.rows(NOTE, ("default", "r21")) == ()
+            assert len(await ops.store.rows(MESSAGE, ("default", f"r{n}"))) == 1
+        assert await ops.store.rows(MESSAGE, ("default", "r20")) == ()
+        assert await ops.store.rows(MESSAGE, ("default", "r21")) == ()
         await ops.store.close()
 
     asyncio.run(go())

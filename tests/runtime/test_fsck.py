@@ -137,7 +137,7 @@ CANARIES: dict[str, Canary] = {
     "run_words": Canary(f"UPDATE run SET attention = '[{{' WHERE {ASKS}", RUN_ASKS),
     "run_visits": Canary(f"UPDATE run SET visits = '{{\"review\":3}}' WHERE {ASKS}", RUN_ASKS),
     "run_clocks": Canary(f"UPDATE run SET due_at = NULL WHERE {ASKS}", RUN_ASKS),
-    "run_mail": Canary(f"DELETE FROM note WHERE {DONE} AND n = 1", (*RUN_DONE, 1), "note"),
+    "run_mail": Canary(f"DELETE FROM message WHERE {DONE} AND n = 1", (*RUN_DONE, 1), "message"),
     "wait_bound": Canary(f"UPDATE wait SET binding = '[9]' WHERE {DONE} AND name = 'word'", None, "wait"),
     "wait_visit": Canary(f"UPDATE wait SET visit = 9 WHERE {WORD} AND name = 'word'", None, "wait"),
     "evidence_of_effect": Canary(

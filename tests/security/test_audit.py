@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from outlast.cli.session import local_actor
-from outlast.core.rows import NOTE
+from outlast.core.rows import MESSAGE
 from outlast.service import multiprocess, problems
 from outlast.service.secured_route import _told
 from outlast.telemetry.audit import TEXT_CHARS_MAX, audit, scalars
@@ -92,7 +92,7 @@ def test_a_decision_is_on_record_with_what_was_seen_and_what_it_is_now(service: 
     assert late.json()["current"]["decided_by"] == "ana", "a refusal with the present state"
     row = service.do(service.operations().approval(approval))
     assert (row.decided_by, json.loads(row.claims), row.reason) == ("ana", ["approver", "finance"], body["reason"])
-    notes = service.do(service.app.state.house.store.rows(NOTE, ("acme", run)))
+    notes = service.do(service.app.state.house.store.rows(MESSAGE, ("acme", run)))
     assert [(note.kind, note.actor) for note in notes] == [("decision", "ana")]
 
 

@@ -16,7 +16,7 @@ from outlast.core.overlay import Attention, dump_attention
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
-    NOTE,
+    MESSAGE,
     RUN,
     STORE,
     TOKEN,
@@ -100,7 +100,7 @@ def rows(scene: Scene, run: str) -> Any:
     store = scene.service.house.store
 
     async def read() -> list[Any]:
-        return [await store.rows(kind, (TENANT, run)) for kind in (NOTE, EFFECT, APPROVAL)]
+        return [await store.rows(kind, (TENANT, run)) for kind in (MESSAGE, EFFECT, APPROVAL)]
 
     return scene.service.call(read())
 

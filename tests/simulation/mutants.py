@@ -171,13 +171,13 @@ def decided_twice() -> None:
 @mutant
 def signal_twice() -> None:
     """A signal lands once under its id."""
-    kept = people.post
+    kept = people.append_message
 
     def post(**given: Any) -> Any:
         commit = kept(**given)
         return commit._replace(writes=commit.writes[:1])
 
-    people.post = post
+    people.append_message = post
 
 
 @mutant

@@ -31,7 +31,7 @@ from outlast.core.rows import (
     APPROVAL,
     EFFECT,
     EVENT,
-    NOTE,
+    MESSAGE,
     RUN,
     SLOT,
     STORE,
@@ -40,7 +40,7 @@ from outlast.core.rows import (
     Approval,
     Effect,
     Event,
-    Note,
+    Message,
     Run,
     Slot,
     Wait,
@@ -92,7 +92,7 @@ class Watch:
             self._wait(self.shelf.get(WAIT, key), left.row, batch)  # type: ignore[arg-type]
         for key, left in changes[WORKER.name].items():
             self._worker(self.shelf.get(WORKER, key), left.row, batch)  # type: ignore[arg-type]
-        for left in changes[NOTE.name].values():
+        for left in changes[MESSAGE.name].values():
             self._note(left.row)  # type: ignore[arg-type]
         if changes[SLOT.name]:
             self._slots(batch)
@@ -156,7 +156,7 @@ class Watch:
 
     def _asleep(self, new: Run, batch: Batch) -> None:
         """It sleeps: nothing that has come for it may be unread (S-1)."""
-        notes = [n for n in self.shelf.under(NOTE, new[:2]) if isinstance(n, Note)]
+        notes = [n for n in self.shelf.under(MESSAGE, new[:2]) if isinstance(n, Message)]
         stops = [a for a in attention_of(new) if a.reason not in OVERLAY_ONLY]
         if stops or new.status is not RunStatus.WAITING:
             return
@@ -192,8 +192,8 @@ class Watch:
             effect = self.shelf.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
             key = idempotency_key(run.tenant, run.run, each.visit, each.key)
             return isinstance(effect, Effect) and effect.status not in OPEN and self._human[key] > 0
-        notes = self.shelf.under(NOTE, run[:2])
-        return any(isinstance(n, Note) and n.n > each.seen and n.kind in ("continue", "answer") for n in notes)
+        notes = self.shelf.under(MESSAGE, run[:2])
+        return any(isinstance(n, Message) and n.n > each.seen and n.kind in ("continue", "answer") for n in notes)
 
     def _ended(self, new: Run, batch: Batch) -> None:
         self.ended += 1
@@ -238,8 +238,8 @@ class Watch:
     def _intended(self, key: str, new: Effect, run: Run) -> None:
         if new.epoch != run.epoch:
             self.wrong("I11", f"{key} was intended at epoch {new.epoch}, the run is at {run.epoch}")
-        notes = self.shelf.under(NOTE, new[:2])
-        if new.attempts == 1 and not new.undoes and any(isinstance(n, Note) and n.kind == "cancel" for n in notes):
+        notes = self.shelf.under(MESSAGE, new[:2])
+        if new.attempts == 1 and not new.undoes and any(isinstance(n, Message) and n.kind == "cancel" for n in notes):
             self._cancelled_first.add(key)
 
     def _sent(self, key: str, args: dict[str, Any]) -> None:
@@ -344,13 +344,13 @@ class Watch:
             return
         if batch.now.business < new.deadline:
             self.wrong("S-14", f"{new.run} {new.key} ended {new.deadline - batch.now.business} ms too early")
-        notes = [n for n in self.shelf.under(NOTE, new[:2]) if isinstance(n, Note)]
+        notes = [n for n in self.shelf.under(MESSAGE, new[:2]) if isinstance(n, Message)]
         if new.kind == "receive" and any(_fits(n, new) and n.n not in spent for n in notes):
             self.wrong("S-14", f"{new.run} {new.key} ended by its deadline, and a note had come before")
 
-    def _note(self, new: Note) -> None:
+    def _note(self, new: Message) -> None:
         if new.signal_id and any(
-            isinstance(n, Note) and n.signal_id == new.signal_id for n in self.shelf.under(NOTE, new[:2])
+            isinstance(n, Message) and n.signal_id == new.signal_id for n in self.shelf.under(MESSAGE, new[:2])
         ):
             self.wrong("EFF-6", f"signal {new.signal_id} was left twice")
 
@@ -409,7 +409,7 @@ class Watch:
             in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
             if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
                 self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")
-        left = {(n.run, n.signal_id) for n in self.shelf.under(NOTE, ()) if isinstance(n, Note)}
+        left = {(n.run, n.signal_id) for n in self.shelf.under(MESSAGE, ()) if isinstance(n, Message)}
         if lost := self.people.acknowledged - left:
             self.wrong("I8", f"signals {sorted(lost)} were acknowledged and are gone")
         for slot in self.shelf.under(SLOT, ()):
@@ -418,5 +418,5 @@ class Watch:
                 self.wrong("I32", f"slot {slot.tenant}/{slot.i} is still held by {slot.holder}")
 
 
-def _fits(note: Note, wait: Wait) -> bool:
+def _fits(note: Message, wait: Wait) -> bool:
     return note.kind == "signal" and note.name == wait.name and (not wait.deadline or note.at < wait.deadline)

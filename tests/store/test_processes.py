@@ -12,7 +12,7 @@ import pytest
 
 from outlast.core import points
 from outlast.core.commit import Chain, Commit, Put
-from outlast.core.rows import EFFECT, EVENT, NOTE, RUN, Note, Run
+from outlast.core.rows import EFFECT, EVENT, MESSAGE, RUN, Message, Run
 from outlast.store.database import OFF, Database
 from outlast.store.sqlite import SqliteStore, open_without_sync
 from tests.conformance.subject import (
@@ -102,7 +102,7 @@ async def audit(path: Path, acknowledged: list[str]) -> int:
             assert not events
             return 0
         assert [row[2] for row in events] == list(range(1, rows.run.seq + 1))
-        assert [note.n for note in rows.notes] == list(range(1, rows.run.inbox_seq + 1))
+        assert [note.n for note in rows.messages] == list(range(1, rows.run.inbox_seq + 1))
         effects = {effect.key: effect for effect in rows.effects}
         for told in acknowledged:
             verb, _, number = told.partition(" ")
@@ -110,7 +110,7 @@ async def audit(path: Path, acknowledged: list[str]) -> int:
             assert verb != "epoch" or rows.run.epoch >= n
             assert verb != "advance" or (rows.run.seq > n and effects[f"invite/{n}"].version == 2)
             assert verb != "intend" or f"invite/{n}" in effects
-            assert verb != "note" or rows.run.inbox_seq >= n
+            assert verb != "message" or rows.run.inbox_seq >= n
         for n in range(1, rows.run.seq):
             assert effects[f"invite/{n}"].version == 2, "an advance stands without the record before it"
         return rows.run.seq
@@ -220,7 +220,7 @@ def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
     async def check() -> None:
         async with opened(path, f"auditor-{next(AUDITORS)}") as store:
-            notes = [row for row in await store.rows(NOTE, ("acme", "run-00")) if isinstance(row, Note)]
+            notes = [row for row in await store.rows(MESSAGE, ("acme", "run-00")) if isinstance(row, Message)]
             assert [note.n for note in notes] == list(range(1, 2 * n + 1))
             assert sorted(note.payload for note in notes) == [b"child-0"] * n + [b"child-1"] * n
             taken = {name: (tmp_path / f"{name}.txt").read_text().split() for name in ("child-0", "child-1")}

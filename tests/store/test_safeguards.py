@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.commit import Chain, Commit, Done, Fence, Post, Put, Wake
-from outlast.core.rows import META, NOTE, RUN, Run, key_of
+from outlast.core.commit import AppendMessage, Chain, Commit, Done, Fence, Put, Wake
+from outlast.core.rows import MESSAGE, META, RUN, Run, key_of
 from outlast.errors import StoreError
 from outlast.store import batch, sql
 from outlast.store.batch import Batch, Mine, _Left
@@ -28,10 +28,12 @@ FILE: tuple[Callable[[Path], Subjects], ...] = (Sqlite,)
 
 # --- S-1 ------------------------------------------------------------------------------------
 def post_spends_a_version(patch: pytest.MonkeyPatch) -> None:
-    def post(self: Batch, write: Post, mine: Mine) -> None:
+    def post(self: Batch, write: AppendMessage, mine: Mine) -> None:
         run, stored = self._living(write.note[:2], mine)
         after = run._replace(inbox_seq=run.inbox_seq + 1, version=run.version + 1)
-        mine[NOTE.name, (*write.note[:2], after.inbox_seq)] = _Left(NOTE, write.note._replace(n=after.inbox_seq), 0)
+        mine[MESSAGE.name, (*write.note[:2], after.inbox_seq)] = _Left(
+            MESSAGE, write.note._replace(n=after.inbox_seq), 0
+        )
         mine[RUN.name, write.note[:2]] = _Left(RUN, after, stored)
 
     patch.setattr(Batch, "_post", post)

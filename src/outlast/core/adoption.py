@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Instant, Post
+from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
 from outlast.core.machine import Choice, Reason
 from outlast.core.moves import Told, fence, move
-from outlast.core.rows import Note, Run
+from outlast.core.rows import Message, Run
 
 TO: Final = "to"  # of the payload of an answer that names where to
 
@@ -53,21 +53,21 @@ def ask_for(run: Run, reason: Reason, version: int, node: str, *, actor: str, te
         "choice": Choice.ADOPT.value, "key": "", "reason": text, "by_ms": 0,
         TO: {"version": version, "node": node}, "from": [run.lane, run.node, run.visit],
     }  # fmt: skip
-    note = Note(run.tenant, run.run, 0, "answer", reason.value, json.dumps(payload).encode(), "", actor, 0)
-    return Commit((Post(note),), label=f"{run.run} post adopt")
+    message = Message(run.tenant, run.run, 0, "answer", reason.value, json.dumps(payload).encode(), "", actor, 0)
+    return Commit((AppendMessage(message),), label=f"{run.run} post adopt")
 
 
-def wish_of(run: Run, notes: Sequence[Note]) -> Wish | None:
+def wish_of(run: Run, messages: Sequence[Message]) -> Wish | None:
     """The latest wish that still speaks of where the run stands."""
-    for note in reversed(notes):
-        if note.kind == Choice.CONTINUE:
+    for message in reversed(messages):
+        if message.kind == Choice.CONTINUE:
             return None
-        if note.kind != "answer" or note.name not in (Reason.NODE_GONE, Reason.STRANDED_VERSION):
+        if message.kind != "answer" or message.name not in (Reason.NODE_GONE, Reason.STRANDED_VERSION):
             continue
-        payload = json.loads(note.payload)
+        payload = json.loads(message.payload)
         if TO not in payload or payload["from"] != [run.lane, run.node, run.visit]:
             return None  # said later: go on where it stands
-        return Wish(payload[TO]["version"], payload[TO]["node"], note.actor, payload["reason"])
+        return Wish(payload[TO]["version"], payload[TO]["node"], message.actor, payload["reason"])
     return None
 
 

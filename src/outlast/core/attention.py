@@ -36,7 +36,7 @@ def tripped(run: Run, reason: Attention) -> tuple[Run, Told]:
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, Told]:
     """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew.
 
-    As with `tripped`, the holder's next move writes it; should it be lost, the notes give the same answers again.
+    As with `tripped`, the holder's next move writes it; should it be lost, the messages give the same answers again.
     A run that was poisoned stays alone until it advances, so that a further death hits no other run (S-5).
     """
     extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)

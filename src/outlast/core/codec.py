@@ -1,7 +1,7 @@
 """How values become bytes: canonical JSON for what is compared and hashed, pydantic's JSON for what is kept.
 
 Two calls with equal values give equal canonical bytes in every process and version: keys sorted, no white space,
-UTF-8, no NaN or Infinity. Stored values (state, arguments, responses, notes) are JSON as their declared type
+UTF-8, no NaN or Infinity. Stored values (state, arguments, responses, messages) are JSON as their declared type
 writes it; reading validates against the type, never executes anything.
 """
 

@@ -7,7 +7,7 @@ lock, against rows as earlier commits of the same batch leave them (S-7), by the
 from math import floor
 from typing import Final, Literal, NamedTuple
 
-from outlast.core.rows import Key, Kind, Note, Row
+from outlast.core.rows import Key, Kind, Message, Row
 
 WRITES_MAX: Final = 100  # rows in one commit; the bound of DynamoDB's transaction, kept by every store
 
@@ -20,13 +20,13 @@ class Put(NamedTuple):
     replaces: int
 
 
-class Post(NamedTuple):
-    """Leave a note: the store numbers it (mail + 1), stamps it, and makes the run due if nobody owns it (S-1).
+class AppendMessage(NamedTuple):
+    """Leave a message: the store numbers it (mail + 1), stamps it, and makes the run due if nobody owns it (S-1).
 
     Spends no version. Refused as Ended when the run is over, as Stale ("missing") when there is none.
     """
 
-    note: Note
+    message: Message
 
 
 class Wake(NamedTuple):
@@ -64,7 +64,7 @@ class When(NamedTuple):
 class Fence(NamedTuple):
     """Land only while this claim of the run stands: same epoch, same owner, same visit (S-2, S-15).
 
-    `inbox_seq`: land only if no note has come since it was read (S-1). `mapping`: the version of the clock
+    `inbox_seq`: land only if no message has come since it was read (S-1). `mapping`: the version of the clock
     mapping that instants of this commit were converted with (S-4).
     """
 
@@ -91,7 +91,7 @@ class Chain:
 class Commit(NamedTuple):
     """What a verb returns and a store lands."""
 
-    writes: tuple[Put | Post | Wake | Drop, ...]
+    writes: tuple[Put | AppendMessage | Wake | Drop, ...]
     fence: Fence | None = None
     expects: tuple[Expect, ...] = ()
     whens: tuple[When, ...] = ()

@@ -102,8 +102,8 @@ def compensate(
 ) -> Commit:
     """Decide how the run ends, before anything is undone: from here on it is never walked again, whoever takes it.
 
-    Its open approvals are withdrawn in the same commit. `inbox_seq`: refused where a note has come since it was read,
-    for an ending that a note may still change. Calls for a person stay only where they stop nothing.
+    Its open approvals are withdrawn in the same commit. `inbox_seq`: refused where a message has come since it was read,
+    for an ending that a message may still change. Calls for a person stay only where they stop nothing.
     """
     assert ending.outcome in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.ending
     data: dict[str, object] = {

@@ -286,24 +286,24 @@ def remember_all(run: Run, memos: Sequence[Memo]) -> Commit:
     return Commit(puts, fence(run), label=f"{run.run} remember {memos[0].key}")
 
 
-def note_wait(run: Run, wait: Wait) -> Commit:
+def open_wait(run: Run, wait: Wait) -> Commit:
     """The first asking of a wait: its deadline is fixed from here on (S-14)."""
-    assert wait.status is wait_target("note_wait", None) and wait.version == 1
-    return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} note_wait {wait.key}")
+    assert wait.status is wait_target("open_wait", None) and wait.version == 1
+    return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} open_wait {wait.key}")
 
 
 DEADLINE = "deadline"
 
 
-def bind(run: Run, wait: Wait, notes: tuple[int, ...] | None, *, inbox_seq: int, complete: bool) -> Commit:
-    """End a wait for good: by these notes, or (None) by its deadline. Names the mail as read (S-14).
+def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: int, complete: bool) -> Commit:
+    """End a wait for good: by these messages, or (None) by its deadline. Names the mail as read (S-14).
 
-    `complete`: the notes satisfy it by themselves; otherwise its deadline must have passed by the store's clock.
+    `complete`: the messages satisfy it by themselves; otherwise its deadline must have passed by the store's clock.
     """
     row = wait._replace(
         version=wait.version + 1,
         status=wait_target("bind", wait.status),
-        binding=DEADLINE if notes is None else json.dumps(notes),
+        binding=DEADLINE if messages is None else json.dumps(messages),
     )
     assert wait.status is WaitStatus.OPEN
     late = () if complete else (When(wait.deadline, True, "business", "early"),)
@@ -314,7 +314,7 @@ def bind(run: Run, wait: Wait, notes: tuple[int, ...] | None, *, inbox_seq: int,
 
 
 def bound_notes(wait: Wait) -> tuple[int, ...]:
-    """The notes a wait was bound to; () where it was bound to its deadline or is open."""
+    """The messages a wait was bound to; () where it was bound to its deadline or is open."""
     if wait.status is not WaitStatus.BOUND or wait.binding == DEADLINE:
         return ()
     return tuple(json.loads(wait.binding))

@@ -152,7 +152,7 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
     *_moves("mistrust", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED),  # after a restore; REFUSED: re-opened
     # wait
-    *_moves("note_wait", W.OPEN, None),
+    *_moves("open_wait", W.OPEN, None),
     *_moves("bind", W.BOUND, W.OPEN),
     # approval
     *_moves("ask", A.PENDING, None),

@@ -44,7 +44,7 @@ class Attention(NamedTuple):
     key: str = ""  # of the effect, where the reason is one effect's
     visit: int = 0  # of that effect
     trigger: str = ""  # the name operators alarm on, where the source gives one
-    seen: int = 0  # the mailbox as read when the person was called: only later notes can answer
+    seen: int = 0  # the mailbox as read when the person was called: only later messages can answer
     digest: str = ""  # contradiction: of the call that may be answered from what is recorded
 
     def choices(self) -> tuple[Choice, ...]:

@@ -1,11 +1,11 @@
-"""The moves of people and programs outside the holder: notes, approvals, decisions; pure functions to one commit."""
+"""The moves of people and programs outside the holder: messages, approvals, decisions; pure functions to one commit."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from outlast.core.codec import digest
-from outlast.core.commit import Commit, Fence, Instant, Post, Put, When
+from outlast.core.commit import AppendMessage, Commit, Fence, Instant, Put, When
 from outlast.core.machine import (
     CHOICES,
     ApprovalStatus,
@@ -15,7 +15,7 @@ from outlast.core.machine import (
     approval_target,
     effect_target,
 )
-from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Note, Run, Token, check_effect
+from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Message, Run, Token, check_effect
 from outlast.errors import NotStorable
 
 NO_BYTES = b"{}"
@@ -25,11 +25,11 @@ CHANGED_BY = "changed_by"
 
 def _note(
     tenant: str, run: str, kind: str, name: str, actor: str, payload: bytes = NO_BYTES, signal_id: str = ""
-) -> Post:
-    return Post(Note(tenant, run, 0, kind, name, payload, signal_id, actor, 0))
+) -> AppendMessage:
+    return AppendMessage(Message(tenant, run, 0, kind, name, payload, signal_id, actor, 0))
 
 
-def post(
+def append_message(
     *,
     tenant: str,
     run: str,
@@ -40,12 +40,12 @@ def post(
     payload: bytes = NO_BYTES,
     signal_id: str = "",
 ) -> Commit:
-    """Leave a note. One with a `signal_id` lands once: a second one is refused as Stale ("version")."""
-    note = _note(tenant, run, kind, name, actor, payload, signal_id)
+    """Leave a message. One with a `signal_id` lands once: a second one is refused as Stale ("version")."""
+    message = _note(tenant, run, kind, name, actor, payload, signal_id)
     if not signal_id:
-        return Commit((note,), label=f"{run} post {name}")
+        return Commit((message,), label=f"{run} post {name}")
     once = Put(TOKEN, Token(tenant, run, f"signal/{signal_id}", "", name, now.business), 0)
-    return Commit((note, once), label=f"{run} post {name}")
+    return Commit((message, once), label=f"{run} post {name}")
 
 
 def ask(approval: Approval, *, fence: Fence) -> Commit:
@@ -174,7 +174,7 @@ def look(approval: Approval, *, by: str) -> Commit:
 
 
 def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
-    """Other people decide from now on; votes given stand. The note keeps old, new, by whom and why (GATE-8)."""
+    """Other people decide from now on; votes given stand. The message keeps old, new, by whom and why (GATE-8)."""
     row = approval._replace(
         version=approval.version + 1, status=approval_target("reassign", approval.status), who=who, claimed_by=""
     )
@@ -217,8 +217,8 @@ def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, 
     for the caller to withdraw before it tells anybody that the cancel was accepted.
     """
     withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
-    note = _note(run.tenant, run.run, "cancel", "cancel", actor, json.dumps({"reason": reason}).encode())
-    return Commit((note, *withdrawn), label=f"{run.run} post cancel")
+    message = _note(run.tenant, run.run, "cancel", "cancel", actor, json.dumps({"reason": reason}).encode())
+    return Commit((message, *withdrawn), label=f"{run.run} post cancel")
 
 
 def resolve_effect(
@@ -272,8 +272,8 @@ REOPENED = "did_not_happen"
 def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
     """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened."""
     payload = json.dumps({"reason": reason}).encode()
-    note = _note(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
-    return Commit((note, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
+    message = _note(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
+    return Commit((message, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
 
 
 def _reopened(refused: Sequence[Effect], code: str, reason: str) -> tuple[Put, ...]:
@@ -308,7 +308,7 @@ def answer(
     said: dict[str, object] = {"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}
     if recorded:
         said["recorded"] = recorded
-    note = _note(run.tenant, run.run, "answer", reason.value, actor, json.dumps(said).encode())
+    message = _note(run.tenant, run.run, "answer", reason.value, actor, json.dumps(said).encode())
     reopened = _reopened(refused, GIVEN_UP if choice is Choice.GIVE_UP else REOPENED, text)
     withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
-    return Commit((note, *reopened, *withdrawn), label=f"{run.run} post answer")
+    return Commit((message, *reopened, *withdrawn), label=f"{run.run} post answer")

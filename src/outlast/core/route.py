@@ -10,7 +10,7 @@ from outlast.core.compensation import Ending, ending_of
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import GIVEN_UP, REOPENED
-from outlast.core.rows import Effect, Note, Run
+from outlast.core.rows import Effect, Message, Run
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"  # source A, REQ-G203a
 ENGINE: Final = "outlast"  # who ends a run that nobody answered for
@@ -89,16 +89,16 @@ def meant(reason: Reason, choice: Choice) -> Choice:
     return ANSWERED_BY_CONTINUE.get(reason, choice) if choice is Choice.CONTINUE else choice
 
 
-def cancel_of(notes: Iterable[Note]) -> EndCancelled | None:
+def cancel_of(messages: Iterable[Message]) -> EndCancelled | None:
     """The first cancel in the mailbox, if there is one."""
-    for note in notes:
-        if note.kind == "cancel":
-            return EndCancelled(note.actor, json.loads(note.payload).get("reason", ""))
+    for message in messages:
+        if message.kind == "cancel":
+            return EndCancelled(message.actor, json.loads(message.payload).get("reason", ""))
     return None
 
 
 def route(
-    run: Run, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect], now: int, *, served: bool = False
+    run: Run, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect], now: int, *, served: bool = False
 ) -> Route:
     """Cancel before all else; then what people answered; rest while one who must answer has not; else walk.
 
@@ -108,14 +108,14 @@ def route(
     is decided how the run ends, nothing leads back to a walk, and no further cancel or failure changes it.
     """
     if (ending := ending_of(run)) is not None:
-        return _to_undo(run, ending, notes, effects)
-    if (cancel := cancel_of(notes)) is not None:
+        return _to_undo(run, ending, messages, effects)
+    if (cancel := cancel_of(messages)) is not None:
         return cancel
     left: list[Attention] = []
     answers: list[Answer] = []
     for a in attention_of(run):
-        answer = _answer_to(a, notes, effects)
-        if answer is None and a.reason is Reason.STRANDED_VERSION and served and wish_of(run, notes) is None:
+        answer = _answer_to(a, messages, effects)
+        if answer is None and a.reason is Reason.STRANDED_VERSION and served and wish_of(run, messages) is None:
             answer = Answer(a, Choice.CONTINUE, ENGINE, f"a worker serves {run.lane} again", 0)
         if answer is None:
             left.append(a)
@@ -132,8 +132,10 @@ def route(
     return WalkOn(tuple(left), tuple(answers))
 
 
-def _to_undo(run: Run, ending: Ending, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> Rest | Undo:
-    said = [(a, _answer_to(a, notes, effects)) for a in attention_of(run)]
+def _to_undo(
+    run: Run, ending: Ending, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect]
+) -> Rest | Undo:
+    said = [(a, _answer_to(a, messages, effects)) for a in attention_of(run)]
     left = tuple(a for a, answer in said if answer is None)
     answers = tuple(answer for _, answer in said if answer is not None)
     if any(a.reason not in OVERLAY_ONLY for a in left):
@@ -148,20 +150,20 @@ def _settled(a: Attention, effect: Effect | None) -> Answer:
     return Answer(a, choice, effect.settled_by if effect else "", error["detail"], 0)
 
 
-def _answer_to(a: Attention, notes: Sequence[Note], effects: Mapping[tuple[int, str], Effect]) -> Answer | None:
+def _answer_to(a: Attention, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect]) -> Answer | None:
     if a.reason is Reason.EFFECT_UNCERTAIN:
         effect = effects.get((a.visit, a.key))
         if effect is None or effect.status is not EffectStatus.UNCERTAIN:
             return _settled(a, effect)
         return None
-    for note in notes:
-        if note.n <= a.seen:
+    for message in messages:
+        if message.n <= a.seen:
             continue
-        if note.kind == Choice.CONTINUE and a.reason in ANSWERED_BY_CONTINUE:
-            text = json.loads(note.payload).get("reason", "")
-            return Answer(a, ANSWERED_BY_CONTINUE[a.reason], note.actor, text, 0)
-        if note.kind == "answer" and note.name == a.reason:
-            payload = json.loads(note.payload)
+        if message.kind == Choice.CONTINUE and a.reason in ANSWERED_BY_CONTINUE:
+            text = json.loads(message.payload).get("reason", "")
+            return Answer(a, ANSWERED_BY_CONTINUE[a.reason], message.actor, text, 0)
+        if message.kind == "answer" and message.name == a.reason:
+            payload = json.loads(message.payload)
             if payload["key"] in ("", a.key):
-                return Answer(a, Choice(payload["choice"]), note.actor, payload["reason"], payload["by_ms"])
+                return Answer(a, Choice(payload["choice"]), message.actor, payload["reason"], payload["by_ms"])
     return None

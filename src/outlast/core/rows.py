@@ -32,7 +32,7 @@ class Run(NamedTuple):
     version: int
     epoch: int
     owner: str  # '' nobody, a worker's id, or machine.ENDED
-    inbox_seq: int  # notes ever left for this run
+    inbox_seq: int  # messages ever left for this run
     due_at: int | None  # real; owned: end of the execution budget
     lane: str  # workflow@version
     queue: str  # waits for a slot since `created_at`: the tenant's name, else ''
@@ -155,7 +155,7 @@ class Wait(NamedTuple):
     name: str
     deadline: int  # business; 0 = none
     most: int  # collect: at most so many; 0 = no bound
-    binding: str  # JSON list of note numbers, or "deadline"; '' while open
+    binding: str  # JSON list of message numbers, or "deadline"; '' while open
     since: int
 
 
@@ -192,7 +192,7 @@ class Approval(NamedTuple):
     claimed_by: str = ""  # who said "I look at it"; binds nobody
 
 
-class Note(NamedTuple):
+class Message(NamedTuple):
     """Anything left in a run's mailbox; `n` and `at` are given by the store under its lock."""
 
     tenant: str
@@ -345,7 +345,7 @@ Row: TypeAlias = (
     | Evidence
     | Wait
     | Approval
-    | Note
+    | Message
     | Token
     | Slot
     | Hold
@@ -382,7 +382,7 @@ MEMO: Final = Kind("memo", Memo, 4, False, False)
 EVIDENCE: Final = Kind("evidence", Evidence, 5, False, False)
 WAIT: Final = Kind("wait", Wait, 4, True, False)
 APPROVAL: Final = Kind("approval", Approval, 3, True, True)
-NOTE: Final = Kind("note", Note, 3, False, False)
+MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 SLOT: Final = Kind("slot", Slot, 2, True, True)
 HOLD: Final = Kind("hold", Hold, 2, True, True)
@@ -406,7 +406,7 @@ KINDS: Final = (
     EVIDENCE,
     WAIT,
     APPROVAL,
-    NOTE,
+    MESSAGE,
     TOKEN,
     SLOT,
     HOLD,

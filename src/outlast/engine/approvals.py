@@ -84,10 +84,10 @@ async def request(walk: NodeExecution, question: Question) -> Approval | None:
 
 
 def _asked_again(walk: NodeExecution, approval: Approval) -> bool:
-    """Did a person, since it expired, want it asked anew? The note says so to every later walk, until one has asked."""
+    """Did a person, since it expired, want it asked anew? The message says so to every later walk, until one has asked."""
     if approval.status is not ApprovalStatus.EXPIRED:
         return False
-    since = [n for n in walk.ledger.notes if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
+    since = [n for n in walk.ledger.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
     return any(n.at >= approval.within_until and json.loads(n.payload)["choice"] == Choice.ASK_AGAIN for n in since)
 
 

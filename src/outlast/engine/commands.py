@@ -112,7 +112,7 @@ def over(run: str) -> Conflict:
     """The run has ended."""
     return Conflict(
         f"run {run} has ended",
-        "a run that has ended takes no note and makes no move",
+        "a run that has ended takes no message and makes no move",
         f"look at it with: outlast runs show {run}",
         refusal="ended",
     )
@@ -168,7 +168,7 @@ async def signal(
             "keep large values elsewhere (file, object store) and send their address",
         )
     now = await store.now()
-    commit = people.post(
+    commit = people.append_message(
         tenant=tenant,
         run=run,
         kind="signal",

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.adoption import Adopted, Wish, lane_of, version_in, wish_of
 from outlast.core.machine import Choice, Reason
 from outlast.core.route import ENGINE, WalkOn
-from outlast.core.rows import Effect, Note, Run
+from outlast.core.rows import Effect, Message, Run
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import InvalidInput, NotFound, NotStorable, OutlastError
 from outlast.flow.activity import Activity
@@ -103,15 +103,15 @@ def activity_of(workflow: Workflow[Any], name: str) -> Activity[Any, Any] | None
         return None
 
 
-def accepted(run: Run, notes: Iterable[Note]) -> bool:
+def accepted(run: Run, messages: Iterable[Message]) -> bool:
     """Did a person say, in this visit, that the run is to go on although something of it does not fit?"""
-    for note in notes:
-        if note.at < run.entered_at:
+    for message in messages:
+        if message.at < run.entered_at:
             continue
-        if note.kind == Choice.CONTINUE:
+        if message.kind == Choice.CONTINUE:
             return True
-        is_answer = note.kind == "answer" and note.name == Reason.CONTRADICTION
-        if is_answer and json.loads(note.payload)["choice"] == Choice.CONTINUE:
+        is_answer = message.kind == "answer" and message.name == Reason.CONTRADICTION
+        if is_answer and json.loads(message.payload)["choice"] == Choice.CONTINUE:
             return True
     return False
 
@@ -141,9 +141,9 @@ def reader_of(workflows: Workflows, run: Run) -> Workflow[Any]:
     return found
 
 
-def wanted(run: Run, notes: tuple[Note, ...], way: WalkOn) -> Wish | None:
+def wanted(run: Run, messages: tuple[Message, ...], way: WalkOn) -> Wish | None:
     """What a person wants of a run: a named version and node, or a plain `adopt` of a run that was stranded."""
-    wish = wish_of(run, notes)
+    wish = wish_of(run, messages)
     if wish is not None:
         return wish
     plain = [a for a in way.answers if a.attention.reason is Reason.STRANDED_VERSION and a.choice is Choice.ADOPT]

@@ -35,13 +35,13 @@ def under_way(walk: NodeExecution, callee: Callee, call: BoundCall, ident: Effec
 
 
 def uses_recorded(walk: NodeExecution, ident: EffectKey, digest: str) -> bool:
-    """Did a person say that this key's recorded answer is used for exactly this call? The note that says so stays."""
+    """Did a person say that this key's recorded answer is used for exactly this call? The message that says so stays."""
     named = [*ident, digest]
     return any(
-        note.kind == "answer"
-        and note.name == Reason.CONTRADICTION
-        and named in json.loads(note.payload).get("recorded", ())
-        for note in walk.ledger.notes
+        message.kind == "answer"
+        and message.name == Reason.CONTRADICTION
+        and named in json.loads(message.payload).get("recorded", ())
+        for message in walk.ledger.messages
     )
 
 

@@ -105,7 +105,7 @@ class WalkContext(Context[Any]):
             self._asked_max = max(ASKED_MAX, 2 * len(self._asked))
 
     async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
-        """Run the node's function; note the calls that it has not begun to await when it ends."""
+        """Run the node's function; message the calls that it has not begun to await when it ends."""
         try:
             return await fn(self)
         finally:
@@ -278,8 +278,8 @@ class WalkContext(Context[Any]):
     async def receive(self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None) -> Any:
         """See Context."""
         wait = NamedWait(self._walk, "receive", name, until=until, model=model)
-        notes = await self._wait(wait)
-        return wait.load(notes[0]) if notes else None
+        messages = await self._wait(wait)
+        return wait.load(messages[0]) if messages else None
 
     @_seen
     async def collect(
@@ -289,8 +289,8 @@ class WalkContext(Context[Any]):
         if most is not None and most < 1:
             return []
         wait = NamedWait(self._walk, "collect", name, until=until, model=model, most=most or 0)
-        notes = await self._wait(wait)
-        return [wait.load(note) for note in notes or ()]
+        messages = await self._wait(wait)
+        return [wait.load(message) for message in messages or ()]
 
     async def _wait(self, wait: NamedWait) -> Any:
         walk = self._walk

@@ -131,16 +131,16 @@ class RunMoves:
         return False
 
     async def _rest_until(self, verdict: Resting, told: tuple[Told, ...], asked: set[str]) -> bool:
-        """Park; notes that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
+        """Park; messages that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
         while True:
             try:
                 return await self._park(verdict, told)
             except ConditionFailed as moved:
-                notes = await self.ledger.new_notes() if moved.reason == "inbox_seq" else ()
-                if not notes or any(n.kind != "signal" or n.name in asked for n in notes):
+                messages = await self.ledger.new_notes() if moved.reason == "inbox_seq" else ()
+                if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
                     raise
                 await self.ledger.go_on()
-                self.ledger.also_read(notes)
+                self.ledger.also_read(messages)
 
     async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
         ledger = self.ledger

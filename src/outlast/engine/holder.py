@@ -119,7 +119,7 @@ class RunExecutor(RunMoves):
     async def _go(self) -> bool:
         ledger = self.ledger
         served = ledger.run.lane in self._workflows
-        way = route(ledger.run, ledger.notes, ledger.effects, ledger.now.business, served=served)
+        way = route(ledger.run, ledger.messages, ledger.effects, ledger.now.business, served=served)
         if isinstance(way, EndCancelled):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
             return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), inbox_seq=None)
@@ -154,7 +154,7 @@ class RunExecutor(RunMoves):
     async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
         """To the version that is here, where the run's own is served by nobody, or to where a person said (S-22)."""
         ledger = self.ledger
-        wish = wanted(ledger.run, ledger.notes, way)
+        wish = wanted(ledger.run, ledger.messages, way)
         to = next_place(self._workflows, ledger.run, state, wish)
         if to is None:
             return None
@@ -218,7 +218,7 @@ class RunExecutor(RunMoves):
             *state_misfits(self._workflow, state),
             *effect_misfits(self._workflow, ledger.run, ledger.effects.values()),
         ]
-        if not found or accepted(ledger.run, ledger.notes):
+        if not found or accepted(ledger.run, ledger.messages):
             return ""
         return "; ".join(misfit.why for misfit in found)[:TEXT_CHARS_MAX]
 

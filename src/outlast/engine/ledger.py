@@ -16,14 +16,14 @@ from outlast.core.machine import EffectStatus
 from outlast.core.moves import Told, fence, told_key
 from outlast.core.rows import (
     EFFECT,
-    NOTE,
+    MESSAGE,
     RUN,
     Approval,
     Effect,
     Event,
     Evidence,
     Memo,
-    Note,
+    Message,
     Run,
     Usage,
     Value,
@@ -97,7 +97,7 @@ class RunSession:
         self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
         self.evidence: tuple[Evidence, ...] = rows.evidence
-        self.notes: tuple[Note, ...] = rows.notes
+        self.messages: tuple[Message, ...] = rows.messages
         self._said: Instant = rows.now  # when asked last: a step asks several times within one ms
         self._hear(rows.now)
         self.inbox_read = rows.run.inbox_seq
@@ -397,19 +397,19 @@ class RunSession:
     # --- reading --------------------------------------------------------------------------------
     @property
     def mail_moved(self) -> bool:
-        """Has a note come that this walk has not read?"""
+        """Has a message come that this walk has not read?"""
         return self.inbox_known > self.inbox_read
 
-    async def new_notes(self) -> tuple[Note, ...]:
-        """The notes beyond the mailbox as this walk read it; they do not become part of this walk."""
+    async def new_notes(self) -> tuple[Message, ...]:
+        """The messages beyond the mailbox as this walk read it; they do not become part of this walk."""
         from_ = (self.run.tenant, self.run.run)
-        rows = await self.store.rows(NOTE, from_, after=(*from_, self.inbox_read))
-        return tuple(row for row in rows if isinstance(row, Note))
+        rows = await self.store.rows(MESSAGE, from_, after=(*from_, self.inbox_read))
+        return tuple(row for row in rows if isinstance(row, Message))
 
-    def also_read(self, notes: tuple[Note, ...]) -> None:
+    def also_read(self, messages: tuple[Message, ...]) -> None:
         """Notes that concern nothing this walk waits for: the mailbox counts as read up to them (S-1)."""
-        self.notes += notes
-        self.inbox_read = max(self.inbox_read, *(n.n for n in notes))
+        self.messages += messages
+        self.inbox_read = max(self.inbox_read, *(n.n for n in messages))
 
     def spent_notes(self) -> frozenset[int]:
         """Notes that a wait of this run has bound already, in this visit or an earlier one."""

@@ -40,7 +40,7 @@ def uncertain(walk: NodeExecution, effect: Effect) -> Attention:
 
 
 def attention(walk: NodeExecution, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
-    """An entry of the attention set, from now on; only notes the walk has not read can answer it."""
+    """An entry of the attention set, from now on; only messages the walk has not read can answer it."""
     ledger = walk.ledger
     key, visit = (effect.key, effect.visit) if effect else ("", 0)
     return Attention(reason, ledger.now.business, detail, key, visit, seen=ledger.inbox_read)

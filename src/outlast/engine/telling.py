@@ -15,7 +15,7 @@ USERS_PER_READ: Final = 1_000
 
 
 async def tell_waiting(store: Store, effect: Effect) -> None:
-    """A note to every run that waits for this effect, or may be about to: it is settled. Never raises: a run that
+    """A message to every run that waits for this effect, or may be about to: it is settled. Never raises: a run that
     misses it looks again by itself."""
     cursor = ""
     try:

@@ -135,11 +135,11 @@ class TransactionalExecutor(EffectExecutor):
             except ConditionFailed as moved:
                 if moved.reason != INBOX_SEQ or inbox_seq is None:
                     raise
-            notes = await ledger.new_notes()  # the run's row is locked: no further one comes
-            if (cancel := cancel_of(notes)) is not None:
+            messages = await ledger.new_notes()  # the run's row is locked: no further one comes
+            if (cancel := cancel_of(messages)) is not None:
                 self.walk.cancelled(cancel)
                 raise Unresolved
-            inbox_seq = max(n.n for n in notes)
+            inbox_seq = max(n.n for n in messages)
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):

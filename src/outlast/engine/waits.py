@@ -11,7 +11,7 @@ from outlast.core.codec import Codec
 from outlast.core.keys import check_name
 from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.overlay import Armed, Attention, WaitingFor
-from outlast.core.rows import Note, Wait
+from outlast.core.rows import Message, Wait
 from outlast.engine.verdict import Parked
 from outlast.engine.walk import NodeExecution, Unresolved
 from outlast.errors import InvalidInput
@@ -41,8 +41,8 @@ class NamedWait:
         self.most = most
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
 
-    async def answer(self) -> tuple[Note, ...] | None:
-        """The notes it was bound to, or None for its deadline. Raises Unresolved when the walk parks here instead."""
+    async def answer(self) -> tuple[Message, ...] | None:
+        """The messages it was bound to, or None for its deadline. Raises Unresolved when the walk parks here instead."""
         walk, ledger = self.walk, self.walk.ledger
         wait = ledger.waits.get((ledger.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
@@ -58,10 +58,10 @@ class NamedWait:
         wait = self.walk.ledger.waits.get((self.walk.ledger.run.visit, self.name))
         return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
 
-    def notes_of(self, wait: Wait) -> tuple[Note, ...] | None:
-        """The notes it was bound to, or None for its deadline."""
+    def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
+        """The messages it was bound to, or None for its deadline."""
         bound = moves.bound_notes(wait)
-        return tuple(n for n in self.walk.ledger.notes if n.n in bound) if wait.binding != moves.DEADLINE else None
+        return tuple(n for n in self.walk.ledger.messages if n.n in bound) if wait.binding != moves.DEADLINE else None
 
     async def _declare(self) -> Wait:
         ledger, run = self.walk.ledger, self.walk.ledger.run
@@ -79,7 +79,7 @@ class NamedWait:
             visit=run.visit,
             key=self.name,
             version=1,
-            status=wait_target("note_wait", None),
+            status=wait_target("open_wait", None),
             kind=self.kind,
             name=self.name,
             deadline=max(deadline, 1) if self.until is not None else 0,
@@ -87,7 +87,7 @@ class NamedWait:
             binding="",
             since=now.business,
         )
-        ledger.submit(moves.note_wait(run, wait))
+        ledger.submit(moves.open_wait(run, wait))
         return wait
 
     async def _bind(self, wait: Wait) -> Wait:
@@ -103,7 +103,7 @@ class NamedWait:
         self._park(wait)
         raise Unresolved
 
-    def _matching(self, wait: Wait) -> tuple[Note, ...]:
+    def _matching(self, wait: Wait) -> tuple[Message, ...]:
         """Unspent signals of this name, left before the deadline, that the model can read; in order of arrival."""
         ledger = self.walk.ledger
         if self.codec is None:
@@ -111,7 +111,7 @@ class NamedWait:
         spent = ledger.spent_notes() | self.walk.reserved
         return tuple(
             n
-            for n in ledger.notes
+            for n in ledger.messages
             if n.kind == "signal"
             and n.name == self.name
             and n.n not in spent
@@ -119,17 +119,17 @@ class NamedWait:
             and self._readable(n)
         )
 
-    def _readable(self, note: Note) -> bool:
+    def _readable(self, message: Message) -> bool:
         assert self.codec is not None
         try:
-            self.codec.admit(note.payload)
+            self.codec.admit(message.payload)
         except InvalidInput:
             return False
         return True
 
-    async def _land(self, wait: Wait, notes: tuple[Note, ...] | None, *, complete: bool) -> Wait:
+    async def _land(self, wait: Wait, messages: tuple[Message, ...] | None, *, complete: bool) -> Wait:
         ledger = self.walk.ledger
-        numbers = None if notes is None else tuple(n.n for n in notes)
+        numbers = None if messages is None else tuple(n.n for n in messages)
         self.walk.reserved |= set(numbers or ())
         commit = moves.bind(ledger.run, wait, numbers, inbox_seq=ledger.inbox_read, complete=complete)
         await ledger.land(commit)
@@ -142,7 +142,7 @@ class NamedWait:
         armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
         self.walk.park(Parked("park", waiting, armed))
 
-    def load(self, note: Note) -> Any:
-        """What a note says, as the model."""
+    def load(self, message: Message) -> Any:
+        """What a message says, as the model."""
         assert self.codec is not None
-        return self.codec.admit(note.payload)
+        return self.codec.admit(message.payload)

@@ -83,7 +83,7 @@ class NodeExecution:
         self.flights: dict[EffectKey, InFlightCall] = {}  # calls under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.told: dict[str, Told] = {}  # what the engine has to say of this walk: denials
-        self.reserved: set[int] = set()  # notes a wait of this walk is about to bind
+        self.reserved: set[int] = set()  # messages a wait of this walk is about to bind
         self.asked: set[str] = set()  # waits already asked for in this walk
         self._calls: set[str] = set()  # all calls and waits of this walk, answered from the ledger or not
         self._loop = asyncio.get_running_loop()

@@ -409,7 +409,7 @@ class EffectExecutor:
         return self._refuse(effect, EXHAUSTED, detail)
 
     async def _wait_for_next(self, effect: Effect) -> None:
-        """Wait until a deferred effect may be attempted again: also in a walk that a note has woken earlier."""
+        """Wait until a deferred effect may be attempted again: also in a walk that a message has woken earlier."""
         what = f"attempt {effect.attempts + 1} of {self.callee.retry.attempts} of {self.callee.name}"
         waiting = WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
         await self._wait(moves.deferred_until(effect), "retry", waiting)

@@ -9,7 +9,7 @@ from outlast.core.events import iso
 from outlast.core.machine import Choice
 from outlast.core.overlay import attention_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
-from outlast.core.rows import NOTE, Note, Run, is_over
+from outlast.core.rows import MESSAGE, Message, Run, is_over
 from outlast.runtime.words import is_held
 from outlast.store.port import Store
 
@@ -23,31 +23,31 @@ def may_be_unheeded(run: Run, now: Instant) -> bool:
     )
 
 
-async def notes_of(store: Store, run: Run) -> list[Note]:
+async def notes_of(store: Store, run: Run) -> list[Message]:
     """Every note of a run, in the order they were left."""
-    found: list[Note] = []
+    found: list[Message] = []
     after = 0
     while True:
         key = (run.tenant, run.run)
-        page = await store.rows(NOTE, key, after=(*key, after), limit=NOTES_PER_READ)
-        found += [row for row in page if isinstance(row, Note)]
+        page = await store.rows(MESSAGE, key, after=(*key, after), limit=NOTES_PER_READ)
+        found += [row for row in page if isinstance(row, Message)]
         if len(page) < NOTES_PER_READ:
             return found
         after = found[-1].n
 
 
-def asked_of(run: Run, notes: Iterable[Note]) -> list[dict[str, Any]]:
+def asked_of(run: Run, notes: Iterable[Message]) -> list[dict[str, Any]]:
     """The first cancel, or else the `continue` that answers the present attention, as plain data."""
     if is_over(run):
         return []
-    posted: Sequence[Note] = list(notes)
-    found = [note for note in posted if note.kind == Choice.CANCEL]
+    posted: Sequence[Message] = list(notes)
+    found = [message for message in posted if message.kind == Choice.CANCEL]
     seen = [a.seen for a in attention_of(run) if a.reason in ANSWERED_BY_CONTINUE]
     if not found and seen:
-        found = [note for note in posted if note.kind == Choice.CONTINUE and note.n > max(seen)]
-    return [_view(note) for note in found[:1]]
+        found = [message for message in posted if message.kind == Choice.CONTINUE and message.n > max(seen)]
+    return [_view(message) for message in found[:1]]
 
 
-def _view(note: Note) -> dict[str, Any]:
-    payload: Mapping[str, Any] = json.loads(note.payload)
-    return {"verb": note.kind, "by": note.actor, "at": iso(note.at), "reason": payload.get("reason", "")}
+def _view(message: Message) -> dict[str, Any]:
+    payload: Mapping[str, Any] = json.loads(message.payload)
+    return {"verb": message.kind, "by": message.actor, "at": iso(message.at), "reason": payload.get("reason", "")}

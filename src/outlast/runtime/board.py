@@ -118,7 +118,7 @@ async def seen(store: Store, tenant: str, run: str) -> Seen:
         used=tuple(e for e in rows.shared if e.by_run != run),
         waits=rows.waits,
         approvals=rows.approvals,
-        notes=rows.notes,
+        messages=rows.messages,
         workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
         holds=tuple(h for h in await store.rows(HOLD, (tenant,)) if isinstance(h, Hold) and h.up),
         slots=tuple(s for s in slots if isinstance(s, Slot)),

@@ -61,7 +61,7 @@ def explain(seen: Seen) -> Explanation:
 
 
 def _route(seen: Seen) -> Route:
-    return route(seen.run, seen.notes, _ledger(seen), seen.now.business, served=bool(seen.takers()))
+    return route(seen.run, seen.messages, _ledger(seen), seen.now.business, served=bool(seen.takers()))
 
 
 def _overlays(seen: Seen) -> tuple[Attention, ...]:
@@ -140,8 +140,8 @@ def _count(n: int, what: str) -> str:
 # --- asked to end ------------------------------------------------------------------------------------
 def _to_end(seen: Seen, way: EndCancelled | EndFailed) -> Part:
     run = seen.run
-    note = next((n for n in seen.notes if n.kind in ("cancel", "answer") and n.actor == way.by), None)
-    since = note.at if note is not None else 0
+    message = next((n for n in seen.messages if n.kind in ("cancel", "answer") and n.actor == way.by), None)
+    since = message.at if message is not None else 0
     if way.by == ENGINE:
         asked = f"is to be cancelled ({way.reason})"
     else:

@@ -44,9 +44,9 @@ def _due(seen: Seen, waits: tuple[WaitingFor, ...]) -> Part:
         what = f"{a.id} was {DECIDED[a.status]} by {a.decided_by} {seen.ago(a.decided_at)} ago"
     elif over:
         what = f"its time for {over[0].kind} {over[0].what} is over since {seen.ago(over[0].until)}"
-    elif seen.notes and seen.notes[-1].kind == "signal":
-        note = seen.notes[-1]
-        what = f"the signal {note.name} came {seen.ago(note.at)} ago"
+    elif seen.messages and seen.messages[-1].kind == "signal":
+        message = seen.messages[-1]
+        what = f"the signal {message.name} came {seen.ago(message.at)} ago"
     else:
         what = f"it is due since {late}"
     return Part(f"goes on: {what}; {taker_text(seen)}", "the node is walked again", start_one(seen))
@@ -111,7 +111,7 @@ def _signal(seen: Seen, wait: WaitingFor) -> Part:
     row = next((w for w in seen.waits if w.name == wait.what and w.visit == seen.run.visit), None)
     send = f"outlast signal {seen.run.run} {wait.what} --data '{{…}}'"
     spent = {n for w in seen.waits if w.status is WaitStatus.BOUND for n in bound_notes(w)}
-    came = [n for n in seen.notes if n.kind == "signal" and n.name == wait.what and n.n not in spent]
+    came = [n for n in seen.messages if n.kind == "signal" and n.name == wait.what and n.n not in spent]
     if row is None or row.kind != "collect":
         unfit = f"; {len(came)} came whose data it cannot read" if came else ""
         return _timed(seen, wait, f"waits for the signal {wait.what}, {left}{unfit}", send)

@@ -101,9 +101,9 @@ async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[s
         if CHANGED_BY in plan
     ]
     found += [
-        (note.at, f"{note.kind} {note.name}".strip(), note.actor)
-        for note in (await notes_of(ops.store, run) if run.inbox_seq else ())
-        if note.at >= row.asked_at and note.kind != UNTOLD
+        (message.at, f"{message.kind} {message.name}".strip(), message.actor)
+        for message in (await notes_of(ops.store, run) if run.inbox_seq else ())
+        if message.at >= row.asked_at and message.kind != UNTOLD
     ]
     return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]
 

@@ -7,7 +7,7 @@ from outlast.core.budget import CLOCK_STEP, DEATHS_ALONE_MAX
 from outlast.core.commit import Instant
 from outlast.core.events import iso
 from outlast.core.quarantine import ALONE, group_of
-from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Note, Run, Slot, Wait, Worker
+from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Message, Run, Slot, Wait, Worker
 from outlast.runtime.spans import span
 from outlast.runtime.words import blocked_ms, is_alive
 
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     effects: Sequence[Effect] = ()
     waits: Sequence[Wait] = ()
     approvals: Sequence[Approval] = ()
-    notes: Sequence[Note] = ()
+    messages: Sequence[Message] = ()
     workers: Sequence[Worker] = ()
     holds: Sequence[Hold] = ()
     slots: Sequence[Slot] = ()

@@ -22,7 +22,7 @@ async def whole_run(ops: Reading, run: str) -> tuple[dict[str, Any], Seen]:
     effects = in_order(run, (*seen.effects, *seen.used))
     view = {
         **run_view(row, lanes_served(seen.workers, seen.now), (await ops.counts_of_results([row]))[run]),
-        "asked": [] if is_over(row) or not row.inbox_seq else asked_of(row, seen.notes),
+        "asked": [] if is_over(row) or not row.inbox_seq else asked_of(row, seen.messages),
         "visits": visits_of(row, events),
         "effects": effect_counts(effects),
         "takeovers": takeovers_of(events, seen.workers, ops.store.mapping().real),

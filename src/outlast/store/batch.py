@@ -7,12 +7,12 @@ the last state and the version found in the store, which is all that a store the
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Chain, Commit, Done, Drop, Fence, Instant, Post, Put, Wake, When
+from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
 from outlast.core.outgoing import Untold
 from outlast.core.rows import (
     KINDS,
-    NOTE,
+    MESSAGE,
     RUN,
     UNTOLD,
     WRITER,
@@ -109,8 +109,8 @@ class Batch:
                     self._put_run(write, mine)
                 else:
                     self._put(write, mine)
-            elif type(write) is Post:
-                named = named or write.note[:2]
+            elif type(write) is AppendMessage:
+                named = named or write.message[:2]
                 self._post(write, mine)
             elif type(write) is Wake:
                 self._wake(write, mine)
@@ -189,14 +189,14 @@ class Batch:
             RUN, row if row.inbox_seq == inbox_seq else row._replace(inbox_seq=inbox_seq), stored
         )
 
-    def _post(self, write: Post, mine: Mine) -> None:
-        note = write.note
-        run, stored = self._living(note[:2], mine)
+    def _post(self, write: AppendMessage, mine: Mine) -> None:
+        message = write.message
+        run, stored = self._living(message[:2], mine)
         if run.owner == ENDED:
             raise Ended(OVER)
         n = run.inbox_seq + 1
-        mine[NOTE.name, (*note[:2], n)] = _Left(NOTE, note._replace(n=n, at=self.now.business), 0)
-        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(inbox_seq=n, due_at=self._due_by_now(run)), stored)
+        mine[MESSAGE.name, (*message[:2], n)] = _Left(MESSAGE, message._replace(n=n, at=self.now.business), 0)
+        mine[RUN.name, message[:2]] = _Left(RUN, run._replace(inbox_seq=n, due_at=self._due_by_now(run)), stored)
 
     def _wake(self, write: Wake, mine: Mine) -> None:
         key = (write.tenant, write.run)

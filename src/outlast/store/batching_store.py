@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from outlast.core.commit import Chain, Commit, Done, Post, Put
+from outlast.core.commit import AppendMessage, Chain, Commit, Done, Put
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
@@ -141,11 +141,11 @@ class BatchingStore(ABC):
     def _tell_landed(self, commit: Commit, done: "asyncio.Future[Done]") -> None:
         if not done.cancelled() and done.exception() is None:
             rows = [each.row for each in commit.writes if isinstance(each, Put)]
-            notes = [each.note for each in commit.writes if isinstance(each, Post)]
+            messages = [each.message for each in commit.writes if isinstance(each, AppendMessage)]
             self._tell(
                 [
                     *((row.tenant, row.run, row.seq) for row in rows if isinstance(row, Run)),
-                    *((note.tenant, note.run, 0) for note in notes),
+                    *((message.tenant, message.run, 0) for message in messages),
                 ]
             )
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.commit import WRITES_MAX, Commit, Post, Put
+from outlast.core.commit import WRITES_MAX, AppendMessage, Commit, Put
 from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
 from outlast.core.rows import (
     EFFECT,
     KINDS,
+    MESSAGE,
     META,
-    NOTE,
     RUN,
     STORE,
     Effect,
@@ -76,8 +76,8 @@ def check(commit: Commit) -> None:
         if type(write) is Put:
             total += _check_put(write)
             keys.append((write.kind.name, key_of(write.kind, write.row)))
-        elif type(write) is Post:
-            total += _size(SHAPES[NOTE.name], write.note)
+        elif type(write) is AppendMessage:
+            total += _size(SHAPES[MESSAGE.name], write.message)
     if total > COMMIT_BYTES_MAX:
         raise Rejected(f"{total} bytes in one commit; the bound is {COMMIT_BYTES_MAX}")
     if len(keys) > 1 and len(set(keys)) != len(keys):
@@ -98,7 +98,7 @@ def _check_put(put: Put) -> int:
         elif kind is EFFECT:
             assert isinstance(row, Effect)
             check_effect(row)
-        elif kind is NOTE or (kind is META and row[:2] in ((STORE, MAPPING_KEY), (STORE, ANCHOR_KEY))):
+        elif kind is MESSAGE or (kind is META and row[:2] in ((STORE, MAPPING_KEY), (STORE, ANCHOR_KEY))):
             raise Rejected(f"{kind.name}: rows of this kind are written by the store itself")
     except Corrupt as error:
         raise Rejected(str(error)) from error

@@ -17,7 +17,7 @@ from outlast.core.rows import (
     EVIDENCE,
     KINDS,
     MEMO,
-    NOTE,
+    MESSAGE,
     RUN,
     TOKEN,
     WAIT,
@@ -28,7 +28,7 @@ from outlast.core.rows import (
     Key,
     Kind,
     Memo,
-    Note,
+    Message,
     Row,
     Run,
     Wait,
@@ -53,7 +53,7 @@ class RunRows(NamedTuple):
     memos: tuple[Memo, ...]
     waits: tuple[Wait, ...]
     approvals: tuple[Approval, ...]
-    notes: tuple[Note, ...]
+    messages: tuple[Message, ...]
     evidence: tuple[Evidence, ...]
     now: Instant
     shared: tuple[Effect, ...] = ()  # of scope `tenant`: those that a usage row of this run names, whosever they are
@@ -128,7 +128,7 @@ class Store(Protocol):
 
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
         """At most `n` cursors of a subscription that owe something, those with the earliest due_at first, whether it
-        has come or not; strongly consistent. A commit notes an event as untold (core/outgoing.py) where OUTLETS lists
+        has come or not; strongly consistent. A commit messages an event as untold (core/outgoing.py) where OUTLETS lists
         its tenant, in the transaction that writes the event."""
 
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
@@ -265,11 +265,11 @@ def lost(store: Store) -> StoreReplaced | None:
 
 
 Moved = Callable[[str, str, int], None]
-"""Tenant, run, and the number of the run's last event; 0 where the run itself has not moved: a note was left."""
+"""Tenant, run, and the number of the run's last event; 0 where the run itself has not moved: a message was left."""
 
 # Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
 OF_A_RUN: Final = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
-OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, NOTE, EVIDENCE)  # in the order of RunRows
+OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)  # in the order of RunRows
 
 
 def gather_rows(
@@ -278,5 +278,5 @@ def gather_rows(
     """A run's rows as one value; `rest` in the order of the fields. Raises Corrupt for a run without a snapshot."""
     if last is None:
         raise Corrupt(f"run {run.run}: no event carries a snapshot")
-    effects, memos, waits, approvals, notes, evidence = map(tuple, rest)
-    return RunRows(run, last, effects, memos, waits, approvals, notes, evidence, now, tuple(shared))  # type: ignore[arg-type]
+    effects, memos, waits, approvals, messages, evidence = map(tuple, rest)
+    return RunRows(run, last, effects, memos, waits, approvals, messages, evidence, now, tuple(shared))  # type: ignore[arg-type]

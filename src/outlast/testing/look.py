@@ -17,7 +17,7 @@ TABLES: Final = {
     "effect": "visit, key",
     "wait": "visit, key",
     "approval": "asked_at, id",
-    "note": "n",
+    "message": "n",
     "event": "seq",
     "slot": "i",
     "value": "hash",
@@ -34,7 +34,7 @@ class Look:
     effects: Rows
     waits: Rows
     approvals: Rows
-    notes: Rows
+    messages: Rows
     events: Rows
     slots: Rows
     signals: set[str]  # ids of signals already left
@@ -129,7 +129,7 @@ def look(db: Path) -> Look:
         effects=found["effect"],
         waits=found["wait"],
         approvals=found["approval"],
-        notes=found["note"],
+        messages=found["message"],
         events=found["event"],
         slots=found["slot"],
         signals=left,

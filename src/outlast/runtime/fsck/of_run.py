@@ -5,7 +5,7 @@ import json
 from outlast.core.ledger import bound_notes
 from outlast.core.machine import WaitStatus
 from outlast.core.overlay import attention_of, clocks_of, due_of, waiting_of
-from outlast.core.rows import EVIDENCE, NOTE, RUN, WAIT, check_run, is_over
+from outlast.core.rows import EVIDENCE, MESSAGE, RUN, WAIT, check_run, is_over
 from outlast.errors import Corrupt
 from outlast.runtime.fsck.finding import Broken, OneRun, broken
 
@@ -63,15 +63,15 @@ def run_clocks(one: OneRun) -> Broken:
 
 def run_mail(one: OneRun) -> Broken:
     """The notes of a run are numbered 1 … mail, without a gap (S-1)."""
-    numbers = [note.n for note in one.rows.notes]
+    numbers = [message.n for message in one.rows.messages]
     if numbers == list(range(1, one.run.inbox_seq + 1)):
         return
     missing = sorted(set(range(1, one.run.inbox_seq + 1)) - set(numbers))
-    extra = [note for note in one.rows.notes if not 1 <= note.n <= one.run.inbox_seq]
+    extra = [message for message in one.rows.messages if not 1 <= message.n <= one.run.inbox_seq]
     for n in missing[:10]:
-        yield NOTE, (one.run.tenant, one.run.run, n), f"note {n} of {one.run.inbox_seq} is missing"
-    for note in extra[:10]:
-        yield broken(NOTE, note, f"the run says that it has {one.run.inbox_seq} notes")
+        yield MESSAGE, (one.run.tenant, one.run.run, n), f"note {n} of {one.run.inbox_seq} is missing"
+    for message in extra[:10]:
+        yield broken(MESSAGE, message, f"the run says that it has {one.run.inbox_seq} notes")
 
 
 def wait_bound(one: OneRun) -> Broken:

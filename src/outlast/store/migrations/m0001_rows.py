@@ -157,7 +157,7 @@ CREATE TABLE approval (
 ){clustered}
 """,
     """
-CREATE TABLE note (
+CREATE TABLE message (
     tenant TEXT NOT NULL,
     run TEXT NOT NULL,
     n {integer} NOT NULL,

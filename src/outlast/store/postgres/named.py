@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from outlast.core.commit import Commit, Post, Put, Wake
+from outlast.core.commit import AppendMessage, Commit, Put, Wake
 from outlast.core.rows import EFFECT, KINDS, RUN, Key, Kind
 
 Named = dict[Kind, set[Key]]
@@ -27,8 +27,8 @@ def named(commits: Iterable[Commit], *, optimistic: bool) -> Named:
                 kind, row, replaces = write
                 if not optimistic or (replaces and (kind.read_first or (kind is EFFECT and row[1] == ""))):
                     found[kind.name].add(row[: kind.key])  # type: ignore[arg-type]
-            elif type(write) is Post:
-                found[RUN.name].add(write.note[:2])
+            elif type(write) is AppendMessage:
+                found[RUN.name].add(write.message[:2])
             elif type(write) is Wake:
                 found[RUN.name].add((write.tenant, write.run))
     return {BY_NAME[name]: keys for name, keys in found.items()}
