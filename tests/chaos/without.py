@@ -7,30 +7,30 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from outlast.errors import Unavailable
-from outlast.store.postgres import line
-from outlast.store.postgres.session import Session
+from outlast.store.postgres import session
+from outlast.store.postgres.session import PostgresSession
 from tests.simulation.mutants import MUTANTS as OF_THE_ENGINE
 
 
 def receipts() -> None:
     """A COMMIT whose answer was lost is asked after; without that it is taken for not done, and done again."""
 
-    async def forget(self: Session, error: BaseException) -> None:
+    async def forget(self: PostgresSession, error: BaseException) -> None:
         raise Unavailable("the store does not answer", str(error))
 
-    Session._resolve = forget  # type: ignore[method-assign]
+    PostgresSession._resolve = forget  # type: ignore[method-assign]
 
 
 def durability() -> None:
     """What is acknowledged is on the disk."""
-    kept = line.reconnect
+    kept = session.reconnect
 
     async def careless(*args: Any, **kwargs: Any) -> Any:
         db = await kept(*args, **kwargs)
         await db.execute("SET synchronous_commit = off")
         return db
 
-    line.reconnect = careless
+    session.reconnect = careless
 
 
 OF_THE_STORE: Final[dict[str, Callable[[], None]]] = {each.__name__: each for each in (receipts, durability)}

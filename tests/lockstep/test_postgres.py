@@ -14,9 +14,9 @@ from outlast.errors import Rejected
 from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
 from outlast.store.memory import MemoryCore
-from outlast.store.postgres import chores
-from outlast.store.postgres.connect import Address
-from outlast.store.postgres.session import Session
+from outlast.store.postgres import maintenance
+from outlast.store.postgres.connection import Address
+from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.tickets import Ticket
 from tests.conformance.subject import HandClock
@@ -25,24 +25,24 @@ from tests.postgres.conftest import schema, url
 
 __all__ = ["schema", "url"]
 
-Landing = Callable[[Session, Sequence[Ticket]], Awaitable[None]]
+Landing = Callable[[PostgresSession, Sequence[Ticket]], Awaitable[None]]
 
 
-async def together(session: Session, tickets: Sequence[Ticket]) -> None:
+async def together(session: PostgresSession, tickets: Sequence[Ticket]) -> None:
     assert not await session.land(tickets)
 
 
-async def read_first(session: Session, tickets: Sequence[Ticket]) -> None:
+async def read_first(session: PostgresSession, tickets: Sequence[Ticket]) -> None:
     assert not await session._attempt(tickets, False)
 
 
-async def one_by_one(session: Session, tickets: Sequence[Ticket]) -> None:
+async def one_by_one(session: PostgresSession, tickets: Sequence[Ticket]) -> None:
     for ticket in tickets:
         assert not await session._attempt((ticket,), False)
 
 
 async def repeat(
-    sessions: Sequence[Session], clock: HandClock, moves: list[Move], land: Landing, seed: int
+    sessions: Sequence[PostgresSession], clock: HandClock, moves: list[Move], land: Landing, seed: int
 ) -> list[str]:
     """Land the same moves in batches of random size, by one writer or by several in turn."""
     dice = random.Random(seed + 1)
@@ -91,9 +91,9 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
     async def live() -> None:
         clock = HandClock()
         store = await open_postgres(url, writer="reader", clock=clock)
-        sessions = [Session(Address.parse(url), f"writer-{i}", StoreClock(clock)) for i in range(writers)]
+        sessions = [PostgresSession(Address.parse(url), f"writer-{i}", StoreClock(clock)) for i in range(writers)]
         for i, session in enumerate(sessions):
-            await session.alone(partial(chores.register, writer=f"writer-{i}"), "register", receipt=False)
+            await session.alone(partial(maintenance.register, writer=f"writer-{i}"), "register", receipt=False)
         heard = await repeat(sessions, clock, moves, land, seed)
         for i, (move, answer) in enumerate(zip(moves, heard, strict=True)):
             assert answer == move.outcome, (i, move.work)

@@ -59,7 +59,7 @@ def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: 
 
 
 def test_a_commit_that_can_be_asked_after_by_nobody_is_uncertain(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlast.store.postgres.line.RESOLVE_S", 0.5)
+    monkeypatch.setattr("outlast.store.postgres.session.RESOLVE_S", 0.5)
     monkeypatch.setattr(statements, "END", "SELECT 1 WHERE $1::bigint > 0 AND $2::timestamptz IS NOT NULL")
 
     async def live(line: Wire) -> None:
@@ -158,7 +158,7 @@ async def _through_crashes(own: server.Server, url: str) -> None:
 def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A COMMIT that waits for a standby which never answers: ending its session leaves it on this server alone, where a
     failover would lose it. So it is uncertain, until the standby has it (S-9)."""
-    monkeypatch.setattr("outlast.store.postgres.line.RESOLVE_S", 2.0)
+    monkeypatch.setattr("outlast.store.postgres.session.RESOLVE_S", 2.0)
     own = server.Server()
 
     async def names(db: "asyncpg.Connection[Any]", standbys: str) -> None:

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
-from outlast.store.postgres.connect import Address, unusable
+from outlast.store.postgres.connection import Address, unusable
 from outlast.store.postgres.store import open_postgres
 from tests.conformance import subject as make
 from tests.postgres import server

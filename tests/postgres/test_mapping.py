@@ -13,11 +13,11 @@ from outlast.core.commit import Commit, Mapping
 from outlast.core.rows import Run
 from outlast.store.postgres import statements
 from outlast.store.postgres import store as opened_store
-from outlast.store.postgres.session import Session
+from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance import subject as make
 from tests.postgres import server
-from tests.postgres.test_plain import opened, taken
+from tests.postgres.test_fast_path import opened, taken
 
 HOUR = 3_600_000
 PATIENCE_S = 60
@@ -91,9 +91,9 @@ async def a_park_meets_it(url: str) -> bool:
 
 async def a_take_meets_it(url: str, patch: pytest.MonkeyPatch) -> bool:
     """Is a run that a take puts to sleep due by the new mapping, where it changes before the take has found the run?"""
-    gate, take = Gate(), Session._take
+    gate, take = Gate(), PostgresSession._take
 
-    async def slow(self: Session, *args: Any) -> object:
+    async def slow(self: PostgresSession, *args: Any) -> object:
         if self._writer == "w0" and not gate.may_go_on.is_set():
             await asyncio.to_thread(gate.stand)
         return await take(self, *args)
@@ -105,7 +105,7 @@ async def a_take_meets_it(url: str, patch: pytest.MonkeyPatch) -> bool:
         def sleep_again(run: Run, now: Any, mapping: Mapping) -> Commit:
             return make.put_run(run, due_at=mapping.real(at), clocks=str(at))
 
-        patch.setattr(Session, "_take", slow)
+        patch.setattr(PostgresSession, "_take", slow)
         taking = asyncio.create_task(mine.take((make.LANE,), 1, sleep_again))
         await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
         mapping = await changed(other, gate)

@@ -13,9 +13,9 @@ from outlast.errors import StoreUnusable
 from outlast.runtime.open import open_store
 from outlast.store import sql
 from outlast.store.migrations import MIGRATIONS, SCHEMA
-from outlast.store.postgres import reads, schema, statements
-from outlast.store.postgres.connect import Address, connect
-from outlast.store.postgres.statements import Form, numbered
+from outlast.store.postgres import maintenance, reads, statements
+from outlast.store.postgres.connection import Address, connect
+from outlast.store.postgres.statements import WriteForm, numbered
 from outlast.store.postgres.store import open_postgres
 from tests.conformance import subject as make
 from tests.postgres import server
@@ -32,15 +32,15 @@ async def administrator() -> AsyncIterator[Any]:
 
 # --- durability ----------------------------------------------------------------------------
 @pytest.mark.req("RT-5")
-def test_a_role_that_asks_for_less_is_given_full_durability(schema: str) -> None:
+def test_a_role_that_asks_for_less_is_given_full_durability(maintenance: str) -> None:
     async def live() -> None:
         async with administrator() as db:
-            await db.execute(f"CREATE ROLE {schema} LOGIN; GRANT CREATE ON DATABASE postgres TO {schema}")
+            await db.execute(f"CREATE ROLE {maintenance} LOGIN; GRANT CREATE ON DATABASE postgres TO {maintenance}")
             await db.execute(
-                f"ALTER ROLE {schema} SET synchronous_commit = off; ALTER ROLE {schema} SET search_path = x"
+                f"ALTER ROLE {maintenance} SET synchronous_commit = off; ALTER ROLE {maintenance} SET search_path = x"
             )
         try:
-            url = server.url().replace("postgres@", f"{schema}@") + f"?schema={schema}"
+            url = server.url().replace("postgres@", f"{maintenance}@") + f"?schema={maintenance}"
             store = await open_postgres(url, writer="w")
             facts = store.facts()
             assert facts["synchronous_commit"] == "on"
@@ -49,19 +49,19 @@ def test_a_role_that_asks_for_less_is_given_full_durability(schema: str) -> None
             await store.commit(make.start(make.run_row()))
             await store.close()
             async with administrator() as db:  # no superuser made it, and nothing of it lies elsewhere
-                assert await db.fetchval(f"SELECT count(*) FROM {schema}.run") == 1
+                assert await db.fetchval(f"SELECT count(*) FROM {maintenance}.run") == 1
         finally:
             async with administrator() as db:
-                await db.execute(f"DROP OWNED BY {schema} CASCADE; DROP ROLE {schema}")
+                await db.execute(f"DROP OWNED BY {maintenance} CASCADE; DROP ROLE {maintenance}")
 
     asyncio.run(live())
 
 
-def test_a_server_that_does_not_sync_is_refused(schema: str) -> None:
+def test_a_server_that_does_not_sync_is_refused(maintenance: str) -> None:
     own = server.Server(fsync="off")
     try:
         with pytest.raises(StoreUnusable, match="does not keep what it acknowledges"):
-            asyncio.run(open_postgres(f"{own.url}?schema={schema}", writer="w"))
+            asyncio.run(open_postgres(f"{own.url}?schema={maintenance}", writer="w"))
     finally:
         own.close()
 
@@ -87,17 +87,17 @@ def test_a_password_is_never_shown() -> None:
     assert shown == "postgresql://ann:***@db.example:5432/shop?schema=orders"
 
 
-def test_a_user_who_may_not_create_a_schema_is_told_what_to_grant(schema: str) -> None:
+def test_a_user_who_may_not_create_a_schema_is_told_what_to_grant(maintenance: str) -> None:
     async def live() -> None:
         async with administrator() as db:
-            await db.execute(f"CREATE ROLE {schema} LOGIN")
+            await db.execute(f"CREATE ROLE {maintenance} LOGIN")
         try:
-            url = server.url().replace("postgres@", f"{schema}@") + f"?schema={schema}"
+            url = server.url().replace("postgres@", f"{maintenance}@") + f"?schema={maintenance}"
             with pytest.raises(StoreUnusable, match="GRANT CREATE ON DATABASE"):
                 await open_postgres(url, writer="w")
         finally:
             async with administrator() as db:
-                await db.execute(f"DROP ROLE {schema}")
+                await db.execute(f"DROP ROLE {maintenance}")
 
     asyncio.run(live())
 
@@ -136,8 +136,8 @@ def test_a_schema_of_an_older_version_goes_on_under_this_one(
         address = Address.parse(url)
         db = await connect(address, writes=True)
         with monkeypatch.context() as patch:
-            patch.setattr(schema, "SCHEMA", old)
-            await schema.migrate(db, address)
+            patch.setattr(maintenance, "SCHEMA", old)
+            await maintenance.migrate(db, address)
         row = make.run_row()
         columns = [r["column_name"] for r in await db.fetch(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'run'",
@@ -164,7 +164,7 @@ def statements_of_the_hot_path() -> list[tuple[str, str]]:
     """Every statement that a running system makes again and again."""
     found = [(f"find {kind.name}", statements.find(kind, lock=kind.versioned)) for kind in KINDS]
     found += [(f"exist {kind.name}", statements.exist(kind)) for kind in KINDS]
-    forms = [Form(kind, insert) for kind in KINDS for insert in (True, False) if insert or kind.versioned]
+    forms = [WriteForm(kind, insert) for kind in KINDS for insert in (True, False) if insert or kind.versioned]
     found += [(f"write {f.kind.name} {f.insert}", statements.write((f,), notify=False)) for f in forms]
     found += [(f"alone {f.kind.name} {f.insert}", statements.write_alone((f,))) for f in forms]
     found += [("confirm", statements.CONFIRM)]

@@ -27,9 +27,8 @@ from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
 from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
 from outlast.store.postgres import statements
-from outlast.store.postgres.arrays import arrays, parameters
-from outlast.store.postgres.connect import AGAIN, AWAY, Address, reconnect
-from outlast.store.postgres.statements import COLUMNS, TYPES, numbered
+from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
+from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
 from outlast.store.sql import DECODE
 
 T = TypeVar("T")

@@ -9,22 +9,101 @@ import asyncpg
 
 from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
-from outlast.core.machine import ENDED
-from outlast.core.rows import KINDS, META, RUN, UNTOLD, WORKER, Key, Row, Run
+from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WORKER, WRITER, Key, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.postgres import statements
-from outlast.store.postgres.arrays import arrays
-from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, Address
-from outlast.store.postgres.line import Line
-from outlast.store.postgres.named import Named, named
-from outlast.store.postgres.plain import Known
-from outlast.store.postgres.statements import Form
+from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, reconnect
+from outlast.store.postgres.fast_path import KnownRuns
+from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
 from outlast.store.sql import DECODE
 from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
+
+RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
+ASK_AGAIN_S: Final = 0.2
+
+
+class Connection:
+    """A connection, and the writer row in which each of its batches leaves its number. Used by one task at a time."""
+
+    def __init__(self, address: Address, writer: str, *, answer_s: float) -> None:
+        self._address = address
+        self._writer = writer
+        self._answer_s = answer_s
+        self._db: asyncpg.Connection[Any] | None = None
+        self._session: tuple[Any, ...] = ()  # who the connection is to the server
+        self._batches = 0
+
+    async def db(self) -> "asyncpg.Connection[Any]":
+        """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
+        if self._db is None or self._db.is_closed():
+            db = await reconnect(self._address, writes=True, answer_s=self._answer_s)
+            self._session = tuple(await db.fetchrow(statements.SESSION) or ())
+            self._db = db
+        return self._db
+
+    async def drop(self) -> None:
+        """Give the connection up; what it had open is rolled back by the server."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.terminate()
+
+    async def close(self) -> None:
+        """End the connection in order."""
+        db, self._db = self._db, None
+        if db is not None and not db.is_closed():
+            await db.close(timeout=5)
+
+    def _receipt(self) -> tuple[int, str, str, str]:
+        return (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
+
+    async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
+        """COMMIT; where its answer is lost, ask the server what became of it. Raises Unavailable, Uncertain."""
+        try:
+            await db.execute("COMMIT")
+        except AWAY as error:
+            await self.drop()
+            await self._resolve(error)
+
+    async def _resolve(self, error: BaseException) -> None:
+        """Return if the batch landed: its receipt tells, once the session that may still write it is gone.
+
+        A transaction's number would not: after a crash of the server it can be given to another (docs/decisions).
+        The receipt is read by a commit: ending a session that waits for a standby leaves its batch on this server
+        alone, and a commit after it is not answered before the standby has both.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + RESOLVE_S
+        old = self._session
+        while loop.time() < until:
+            try:
+                db = await self.db()
+                if old and not await db.fetch(statements.END, *old):
+                    record = await db.fetchrow(statements.CONFIRM, STORE, self._writer)
+                    break
+            except (*AWAY, asyncpg.PostgresError, Unavailable):
+                await self.drop()
+            await asyncio.sleep(ASK_AGAIN_S)
+        else:
+            raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
+        row = None if record is None else DECODE[WRITER.name](tuple(record))
+        if not isinstance(row, Writer):
+            raise Uncertain("the store's answer was lost", "and this writer's receipts are gone") from error
+        if row.batch != self._batches:
+            raise Unavailable("the store did not take the batch", str(error)) from error
+
+    async def _roll_back(self, db: "asyncpg.Connection[Any]") -> None:
+        """Leave no transaction open; a connection that cannot even do that is given up."""
+        if self._db is db and not db.is_closed() and db.is_in_transaction():
+            try:
+                await db.execute("ROLLBACK")
+            except (*AWAY, asyncpg.PostgresError):
+                await self.drop()
+
 
 T = TypeVar("T")
 RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
@@ -40,13 +119,13 @@ class Mismatch(Exception):
 class Drawn(NamedTuple):
     """What a batch leaves: the forms of its rows, how many of each, their arrays, and whether others are told."""
 
-    forms: list[Form]
+    forms: list[WriteForm]
     counts: list[int]
     values: list[Any]
     notify: bool
 
 
-class Session(Line):
+class PostgresSession(Connection):
     """Batches over one connection. Used by one task at a time."""
 
     def __init__(self, address: Address, writer: str, ticker: StoreClock, *, answer_s: float = ANSWER_S) -> None:
@@ -56,7 +135,7 @@ class Session(Line):
         self._listed: str | None = None  # the outlets, as the store keeps them
         self.woken = False  # a run may have become due
         self._ticker = ticker
-        self._known = Known()
+        self._known = KnownRuns()
         self._fair = FairQueue()
 
     # --- one batch -----------------------------------------------------------------------
@@ -172,7 +251,7 @@ class Session(Line):
         self, db: "asyncpg.Connection[Any]", tickets: Sequence[Ticket], optimistic: bool
     ) -> list[Ticket]:
         commits = [t.work for t in tickets if isinstance(t.work, Commit)]
-        rows, busy = await self._lock(db, named(commits, optimistic=optimistic))
+        rows, busy = await self._lock(db, row_keys(commits, optimistic=optimistic))
         now = await self.now(db)
         batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, optimistic=optimistic, outlets=self.outlets)
         held: list[Ticket] = []
@@ -195,16 +274,16 @@ class Session(Line):
             return False
         if ticket.chain is not None and any(other.chain is ticket.chain for other in held):
             return True
-        mine = named((ticket.work,), optimistic=False)
+        mine = row_keys((ticket.work,), optimistic=False)
         if any((kind.name, key) in busy for kind, keys in mine.items() for key in keys):
             return True
         runs = mine.get(RUN, set())
         return any(
-            runs & named((o.work,), optimistic=False).get(RUN, set()) for o in held if isinstance(o.work, Commit)
+            runs & row_keys((o.work,), optimistic=False).get(RUN, set()) for o in held if isinstance(o.work, Commit)
         )
 
     async def _lock(
-        self, db: "asyncpg.Connection[Any]", wanted: Named
+        self, db: "asyncpg.Connection[Any]", wanted: RowKeys
     ) -> tuple[dict[tuple[str, Key], Row], set[tuple[str, Key]]]:
         """Lock and read rows, runs first; and which of them somebody else holds."""
         rows: dict[tuple[str, Key], Row] = {}
@@ -284,7 +363,9 @@ class Session(Line):
         for run in found:
             rows[RUN.name, run[:2]] = run
         commits = [commit for _, commit in moves if commit is not None]
-        more = {k: {key for key in v if (k.name, key) not in rows} for k, v in named(commits, optimistic=True).items()}
+        more = {
+            k: {key for key in v if (k.name, key) not in rows} for k, v in row_keys(commits, optimistic=True).items()
+        }
         others, busy = await self._lock(db, more)
         rows.update(others)
         left = taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
@@ -330,7 +411,7 @@ class Session(Line):
             for insert in (True, False):
                 rows = [left for left in changes if (left.replaces == 0) is insert]
                 if rows:
-                    form = Form(kind, insert)
+                    form = WriteForm(kind, insert)
                     drawn.forms.append(form)
                     drawn.counts.append(len(rows))
                     drawn.values.extend(arrays(form.types, [r.row if insert else (*r.row, r.replaces) for r in rows]))
@@ -346,7 +427,7 @@ class Session(Line):
 
 
 def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
-    mine = named((commit,), optimistic=False) if busy else {}
+    mine = row_keys((commit,), optimistic=False) if busy else {}
     return any((kind.name, key) in busy for kind, keys in mine.items() for key in keys)
 
 

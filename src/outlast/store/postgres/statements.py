@@ -1,14 +1,47 @@
 """The SQL of this dialect, drawn from the rows: whole columns go in as arrays, one statement writes a whole batch."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
+from outlast.core.commit import AppendMessage, Commit, Put, Wake
 from outlast.core.deliveries import OUTLETS
-from outlast.core.rows import KINDS, META, RUN, UNTOLD, WRITER, Key, Kind
+from outlast.core.rows import EFFECT, KINDS, META, RUN, UNTOLD, WRITER, Key, Kind
 from outlast.store import sql
-from outlast.store.postgres.arrays import arrays, parameters
 from outlast.store.sql import MARK
+
+SPELT: Final = ("bigint", "text")
+
+
+def parameters(types: Sequence[str], first: int) -> str:
+    """An array parameter for each column, numbered from `first`."""
+    return ", ".join(f"${n}::text::{t}[]" if t in SPELT else f"${n}::{t}[]" for n, t in enumerate(types, first))
+
+
+def arrays(types: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Any]:
+    """The values of `parameters` for these rows, of which there is at least one."""
+    columns = list(zip(*rows, strict=True))
+    assert len(columns) == len(types), "a row has as many columns as its kind"
+    return [_FORMS[type_](column) for type_, column in zip(types, columns, strict=True)]
+
+
+def _numbers(column: Sequence[Any]) -> str:
+    try:
+        return f"{{{','.join(map(int.__repr__, column))}}}"
+    except TypeError:  # none of them may be anything but a number, or nothing
+        return f"{{{','.join(['NULL' if n is None else int.__repr__(n) for n in column])}}}"
+
+
+def _texts(column: Sequence[str]) -> str:
+    inner = '","'.join(column)
+    if "\\" in inner or inner.count('"') != 2 * (len(column) - 1):
+        inner = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in column])
+    return f'{{"{inner}"}}'
+
+
+_FORMS: Final[dict[str, Callable[[Any], Any]]] = {"bigint": _numbers, "text": _texts, "bytea": tuple}
+
 
 CLOCK_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 CHANNEL: Final = "outlast"
@@ -93,7 +126,7 @@ END: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid =
 DUE_BUT: Final = sql.DUE_BUT.replace(sql.NONE_OF, f"tenant <> ALL ({MARK}::text[])")
 
 
-class Form(NamedTuple):
+class WriteForm(NamedTuple):
     """One way in which rows of a kind are written: inserted, or replaced; which columns it takes."""
 
     kind: Kind
@@ -105,7 +138,7 @@ class Form(NamedTuple):
         return TYPES[self.kind.name] if self.insert else (*TYPES[self.kind.name], "bigint")
 
 
-def _write(form: Form, first: int, only_if: str) -> str:
+def _write(form: WriteForm, first: int, only_if: str) -> str:
     kind, types = form.kind, form.types
     if form.insert:
         return (
@@ -126,7 +159,7 @@ _RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE tenant = $2 AND id
 
 
 @cache
-def write(forms: tuple[Form, ...], *, notify: bool) -> str:
+def write(forms: tuple[WriteForm, ...], *, notify: bool) -> str:
     """One statement for everything a batch leaves, its receipt and, where a run fell due, the word to others.
 
     Parameters: batch, tenant, id and living status of the writer; then the arrays of each form. Answers how many
@@ -140,7 +173,7 @@ def write(forms: tuple[Form, ...], *, notify: bool) -> str:
 
 
 @cache
-def write_alone(forms: tuple[Form, ...]) -> str:
+def write_alone(forms: tuple[WriteForm, ...]) -> str:
     """The same as a transaction of one statement, for runs whose version and inbox_seq are known.
 
     Parameters: those of the writer, as in `write`; tenant, run, version and inbox_seq of each run, as arrays; how many runs;
@@ -170,7 +203,7 @@ def write_alone(forms: tuple[Form, ...]) -> str:
     )
 
 
-def _parts(forms: tuple[Form, ...], at: int, only_if: str) -> tuple[list[str], list[str]]:
+def _parts(forms: tuple[WriteForm, ...], at: int, only_if: str) -> tuple[list[str], list[str]]:
     """What counts the rows of each form, and what writes them; their arrays are numbered from `at`."""
     parts = []
     for n, form in enumerate(forms):
@@ -199,3 +232,31 @@ def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:
 def locked(statement: str) -> str:
     """A statement of store/sql.py that finds runs, taking only those that nobody else is taking."""
     return f"{numbered(statement)} FOR NO KEY UPDATE SKIP LOCKED"
+
+
+RowKeys = dict[Kind, set[Key]]
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+def row_keys(commits: Iterable[Commit], *, optimistic: bool) -> RowKeys:
+    """The keys of every row these commits write or expect, by kind.
+
+    `optimistic`: rows that a bulk write checks by itself are left out: insertions, and versions of kinds that only
+    a run's holder writes. An effect shared by a tenant has several writers, so it is always read.
+    """
+    found: defaultdict[str, set[Key]] = defaultdict(set)
+    for commit in commits:
+        if commit.fence is not None:
+            found[RUN.name].add((commit.fence.tenant, commit.fence.run))
+        for expect in commit.expects:
+            found[expect.kind.name].add(expect.key)
+        for write in commit.writes:
+            if type(write) is Put:
+                kind, row, replaces = write
+                if not optimistic or (replaces and (kind.read_first or (kind is EFFECT and row[1] == ""))):
+                    found[kind.name].add(row[: kind.key])  # type: ignore[arg-type]
+            elif type(write) is AppendMessage:
+                found[RUN.name].add(write.message[:2])
+            elif type(write) is Wake:
+                found[RUN.name].add((write.tenant, write.run))
+    return {BY_NAME[name]: keys for name, keys in found.items()}

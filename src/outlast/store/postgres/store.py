@@ -1,6 +1,7 @@
 """The store for many processes: everything of it lives in one thread with its own event loop, like SQLite's writer."""
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -19,17 +20,73 @@ from outlast.store import sql
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
 from outlast.store.port import Page, RunRows
-from outlast.store.postgres import chores
-from outlast.store.postgres.connect import AWAY, Address, connect, insist_on_durability, unusable
-from outlast.store.postgres.listen import Listener
+from outlast.store.postgres import maintenance
+from outlast.store.postgres.connection import AWAY, Address, connect, insist_on_durability, unusable
+from outlast.store.postgres.maintenance import migrate
 from outlast.store.postgres.reads import Reads
-from outlast.store.postgres.schema import migrate
-from outlast.store.postgres.session import Session
-from outlast.store.postgres.statements import BEGIN_MAPPING
-from outlast.store.postgres.transactions import OpenTransaction, Transactions
-from outlast.store.postgres.writer import Writer
+from outlast.store.postgres.session import PostgresSession
+from outlast.store.postgres.statements import BEGIN_MAPPING, CHANNEL
+from outlast.store.postgres.transactions import PostgresTransaction, TransactionPool
+from outlast.store.postgres.writer import WriterTask
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver, refuse
+
+AGAIN_S: Final = 0.5  # after a cut; doubled up to the next
+AGAIN_MAX_S: Final = 10.0
+PING_S: Final = 10.0  # nothing heard for so long: is anybody there?
+
+
+class NotificationListener:
+    """One connection that only listens; what was missed while it was cut is made good by one wake."""
+
+    def __init__(self, address: Address, wakes: WakeSubscribers) -> None:
+        self._address = address
+        self._wakes = wakes
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Listen from now on, if it does not yet."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen(), name="outlast-listener")
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _listen(self) -> None:
+        pause = AGAIN_S
+        while True:
+            try:
+                db = await connect(self._address, writes=False)
+                try:
+                    await self._until_cut(db)
+                finally:
+                    db.terminate()
+                pause = AGAIN_S
+            except (*AWAY, asyncpg.PostgresError):
+                pass  # polling is the fallback meanwhile
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, AGAIN_MAX_S)
+
+    async def _until_cut(self, db: "asyncpg.Connection[Any]") -> None:
+        cut = asyncio.Event()
+        db.add_termination_listener(lambda _: cut.set())
+        await db.add_listener(CHANNEL, self._heard)
+        self._wakes.fire()
+        while not cut.is_set():
+            try:
+                async with asyncio.timeout(PING_S):
+                    await cut.wait()
+            except TimeoutError:
+                await db.execute("SELECT 1")
+
+    def _heard(self, _db: object, _pid: int, _channel: str, schema: object) -> None:
+        if schema == self._address.schema:
+            self._wakes.fire()
+
 
 T = TypeVar("T")
 RENEWAL_S: Final = 4.0  # below the beat: a renewal over a silent line leaves room for two more
@@ -48,11 +105,11 @@ class PostgresStore(BatchingStore):
         self._address = address
         self._wakes = WakeSubscribers()
         ticker = StoreClock(clock)
-        self._session = Session(address, writer, ticker)
-        self._urgent = Session(address, self._urgent_writer, ticker, answer_s=RENEWAL_S)
+        self._session = PostgresSession(address, writer, ticker)
+        self._urgent = PostgresSession(address, self._urgent_writer, ticker, answer_s=RENEWAL_S)
         self._reads = Reads(address, ticker)
-        self._listener = Listener(address, self._wakes)
-        self._transactions = Transactions(address, writer, ticker)
+        self._listener = NotificationListener(address, self._wakes)
+        self._transactions = TransactionPool(address, writer, ticker)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-postgres", daemon=True)
         self._thread.start()
@@ -72,8 +129,8 @@ class PostgresStore(BatchingStore):
     async def _open(self, make: bool) -> None:
         await self._migrate(make)
         for session, name in self._writers():
-            await session.alone(partial(chores.register, writer=name), "register", receipt=False)
-        self._tasks = Writer(self._session, self._urgent, self._wakes)
+            await session.alone(partial(maintenance.register, writer=name), "register", receipt=False)
+        self._tasks = WriterTask(self._session, self._urgent, self._wakes)
 
     async def _migrate(self, make: bool = True) -> None:
         db = await connect(self._address, writes=True, answer_s=None)  # an index may take its time
@@ -102,14 +159,14 @@ class PostgresStore(BatchingStore):
             await writer.close()
             try:
                 for session, name in self._writers():
-                    await session.alone(partial(chores.resign, writer=name), "resign", receipt=False)
+                    await session.alone(partial(maintenance.resign, writer=name), "resign", receipt=False)
             except (OutlastError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 pass  # its receipts stay readable; the row is purged with time
         await self._reads.close()
         await self._session.close()
         await self._urgent.close()
 
-    def _writers(self) -> tuple[tuple[Session, str], ...]:
+    def _writers(self) -> tuple[tuple[PostgresSession, str], ...]:
         """The writing sessions, and the writer row in which each leaves its receipts."""
         return ((self._session, self.writer), (self._urgent, self._urgent_writer))
 
@@ -142,10 +199,12 @@ class PostgresStore(BatchingStore):
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         """See the port."""
 
-        async def work(session: Session) -> Mapping:
+        async def work(session: PostgresSession) -> Mapping:
             old = session.mapping
             stored = await session.alone(
-                lambda db, b: chores.set_mapping(db, b, session.mapping, mapping, rearm), "set", begin=BEGIN_MAPPING
+                lambda db, b: maintenance.set_mapping(db, b, session.mapping, mapping, rearm),
+                "set",
+                begin=BEGIN_MAPPING,
             )
             assert stored.version > old.version
             session.mapping = stored
@@ -157,20 +216,20 @@ class PostgresStore(BatchingStore):
     async def purge(self, before: int, n: int) -> int:
         """See the port."""
         count: int = await self._alone(
-            lambda s: s.alone(lambda db, batch: chores.purge(db, batch, before, n), "purge"), "purge"
+            lambda s: s.alone(lambda db, batch: maintenance.purge(db, batch, before, n), "purge"), "purge"
         )
         return count
 
     async def forget(self, n: int) -> int:
         """See the port."""
         count: int = await self._alone(
-            lambda s: s.alone(lambda db, batch: chores.forget(db, batch, n), "forget"), "forget"
+            lambda s: s.alone(lambda db, batch: maintenance.forget(db, batch, n), "forget"), "forget"
         )
         return count
 
     @asynccontextmanager
-    async def transaction(self, timeout_ms: int, *, serializable: bool = False) -> AsyncIterator[OpenTransaction]:
-        """See `Transactions` of the port."""
+    async def transaction(self, timeout_ms: int, *, serializable: bool = False) -> AsyncIterator[PostgresTransaction]:
+        """See `TransactionPool` of the port."""
         self._check_process()
         async with self._transactions.open(timeout_ms, serializable=serializable) as opened:
             yield opened
@@ -250,7 +309,7 @@ class PostgresStore(BatchingStore):
     def facts(self) -> dict[str, str | int]:
         """See the port. Reads the settings of the server anew."""
         self._check_process()
-        read = self._reads.do(lambda db: chores.facts(db, self._address))
+        read = self._reads.do(lambda db: maintenance.facts(db, self._address))
         return asyncio.run_coroutine_threadsafe(read, self._loop).result(URGENT_WAIT_S)
 
     # --- the rest ------------------------------------------------------------------------

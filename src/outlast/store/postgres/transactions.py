@@ -18,11 +18,10 @@ from outlast.store.batch import VERSION, Batch
 from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
 from outlast.store.port import EndedByItself
-from outlast.store.postgres import chores
-from outlast.store.postgres.connect import AGAIN, ANSWER_S, AWAY, CONNECT_S, LOCK_TIMEOUT_MS, PLANNER, Address
-from outlast.store.postgres.named import named
-from outlast.store.postgres.session import Mismatch, Session
-from outlast.store.postgres.statements import SESSION
+from outlast.store.postgres import maintenance
+from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, CONNECT_S, LOCK_TIMEOUT_MS, PLANNER, Address
+from outlast.store.postgres.session import Mismatch, PostgresSession
+from outlast.store.postgres.statements import SESSION, row_keys
 
 CONNECTIONS: Final = 10  # transactions open at once in one loop; more wait for their turn
 HELD_S: Final = 0.005  # a row of ours that another batch holds is asked for again
@@ -43,7 +42,7 @@ OURS: Final = (
 THEIRS: Final = "SELECT set_config('search_path', $1, true)"
 
 
-class OwnSession(Session):
+class AuthorSession(PostgresSession):
     """A connection for authors' code, with the server's own settings, and a writer row for its receipts (S-9)."""
 
     def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
@@ -57,7 +56,7 @@ class OwnSession(Session):
     async def begin(self, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
         """A new transaction. Raises asyncpg's errors."""
         if not self._registered:
-            await self.alone(partial(chores.register, writer=self._writer), "register", receipt=False)
+            await self.alone(partial(maintenance.register, writer=self._writer), "register", receipt=False)
             self._registered = True
         await super().close()  # what registers and resolves is needed no more
         if self._author is None or self._author.is_closed():
@@ -84,7 +83,7 @@ class OwnSession(Session):
         points.point("store.batch:before", labels)
         async with asyncio.timeout(ANSWER_S):
             while True:
-                rows, busy = await self._lock(db, named(commits, optimistic=False))
+                rows, busy = await self._lock(db, row_keys(commits, optimistic=False))
                 if not busy:
                     break
                 await asyncio.sleep(HELD_S)
@@ -140,14 +139,14 @@ class OwnSession(Session):
         """Close the writer row; nothing more is written under it."""
         self.forget()
         if self._registered:
-            await self.alone(partial(chores.resign, writer=self._writer), "resign", receipt=False)
+            await self.alone(partial(maintenance.resign, writer=self._writer), "resign", receipt=False)
         await self.close()
 
 
-class OpenTransaction:
+class PostgresTransaction:
     """What store/port.py calls a Transaction."""
 
-    def __init__(self, session: OwnSession, connection: "asyncpg.Connection[Any]") -> None:
+    def __init__(self, session: AuthorSession, connection: "asyncpg.Connection[Any]") -> None:
         self.connection = connection
         self._session = session
 
@@ -164,7 +163,7 @@ class OpenTransaction:
         return isinstance(error, PASSING)
 
 
-class Transactions:
+class TransactionPool:
     """The connections of authors' transactions, in the loops that use them."""
 
     def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
@@ -172,11 +171,11 @@ class Transactions:
         self._writer = writer
         self._ticker = ticker
         self._numbers = count(1)
-        self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[OwnSession]] = WeakKeyDictionary()
+        self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[AuthorSession]] = WeakKeyDictionary()
         self._room: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @asynccontextmanager
-    async def open(self, timeout_ms: int, *, serializable: bool) -> AsyncIterator[OpenTransaction]:
+    async def open(self, timeout_ms: int, *, serializable: bool) -> AsyncIterator[PostgresTransaction]:
         """See the port."""
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(loop, [])
@@ -184,7 +183,7 @@ class Transactions:
             session = idle.pop() if idle else self._new()
             try:
                 connection = await self._begun(session, timeout_ms, serializable=serializable)
-                yield OpenTransaction(session, connection)
+                yield PostgresTransaction(session, connection)
                 await session.end()
             except Exception:  # whatever the author's code raised: nothing of it stays
                 await session.end()
@@ -195,10 +194,10 @@ class Transactions:
             finally:
                 idle.append(session)
 
-    def _new(self) -> OwnSession:
-        return OwnSession(self._address, f"{self._writer}.t{next(self._numbers)}", self._ticker)
+    def _new(self) -> AuthorSession:
+        return AuthorSession(self._address, f"{self._writer}.t{next(self._numbers)}", self._ticker)
 
-    async def _begun(self, session: OwnSession, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
+    async def _begun(self, session: AuthorSession, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
         """A transaction, over another connection where the idle one was cut meanwhile."""
         for again in (True, False):
             try:

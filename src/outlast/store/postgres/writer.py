@@ -8,8 +8,8 @@ from typing import Final
 import asyncpg
 
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
-from outlast.store.postgres.connect import AWAY
-from outlast.store.postgres.session import Session
+from outlast.store.postgres.connection import AWAY
+from outlast.store.postgres.session import PostgresSession
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
 
@@ -21,10 +21,10 @@ HELD_MAX_S: Final = 0.1
 HELD_TRIES: Final = 200  # … and so often, before the store is said to be busy
 
 
-class Writer:
+class WriterTask:
     """A queue, and the task that empties it; lives in the store's own loop. Everything submitted is answered."""
 
-    def __init__(self, session: Session, urgent: Session, wakes: WakeSubscribers) -> None:
+    def __init__(self, session: PostgresSession, urgent: PostgresSession, wakes: WakeSubscribers) -> None:
         self._session = session
         self._first = urgent
         self._wakes = wakes
@@ -155,12 +155,12 @@ class Writer:
         deliver((ticket,))
         self._tell(self._session)
 
-    async def _give_up(self, session: Session, tickets: list[Ticket], error: Exception) -> None:
+    async def _give_up(self, session: PostgresSession, tickets: list[Ticket], error: Exception) -> None:
         log.exception("the writer failed")
         await session.drop()
         refuse(tickets, error if isinstance(error, StoreError) else Uncertain("the writer failed", repr(error)))
 
-    def _tell(self, session: Session) -> None:
+    def _tell(self, session: PostgresSession) -> None:
         if session.woken:
             session.woken = False
             self._wakes.fire()

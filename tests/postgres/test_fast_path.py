@@ -227,6 +227,6 @@ def test_what_the_statement_checks_holds_and_without_it_does_not(
     assert asyncio.run(holds(url))
     asyncio.run(server.drop(url.partition("schema=")[2]))
     write = statements.write_alone
-    assert check in write((statements.Form(EFFECT, True),))
+    assert check in write((statements.WriteForm(EFFECT, True),))
     monkeypatch.setattr(statements, "write_alone", lambda forms: write(forms).replace(check, without))
     assert not asyncio.run(holds(url))

@@ -10,7 +10,7 @@ from outlast.store.tickets import Ticket
 KNOWN_MAX: Final = 50_000  # runs; at most 1 KB each
 
 
-class Known:
+class KnownRuns:
     """Runs as this writer's batches left or found them, of the workers that take through it.
 
     Nothing rests on their being true: the statement finds each at the version and the inbox_seq known here, and holds it
