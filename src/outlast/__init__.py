@@ -34,25 +34,25 @@ if TYPE_CHECKING:
     )
     from outlast.service.app import asgi
 
-__all__ = [  # noqa: RUF022
+__all__ = [
     "ActivityFailed",
     "Allow",
-    "Unknown",
+    "Cancel",
     "Context",
     "Decision",
     "Deny",
+    "DidNotHappen",
     "Fail",
     "Happened",
-    "RateLimit",
     "NeedsApproval",
     "NoUndo",
-    "DidNotHappen",
-    "RetryLater",
     "Plan",
+    "RateLimit",
     "Refusal",
     "Refused",
     "Retry",
-    "Cancel",
+    "RetryLater",
+    "Unknown",
     "Workflow",
     "activity",
     "asgi",
