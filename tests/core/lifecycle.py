@@ -1,4 +1,4 @@
-"""The page of lifecycles, drawn from the one table of moves: `python -m tests.core.lifecycle > docs/lifecycle.md`."""
+"""Page of lifecycles, generated from the transition table: `python -m tests.core.lifecycle > docs/lifecycle.md`."""
 
 import sys
 from enum import StrEnum
@@ -22,37 +22,46 @@ from outlast.core.machine import (
 HEAD = """\
 # Lifecycles
 
-Drawn from the table of moves in `src/outlast/core/machine.py` by `scripts/lifecycle`; a test fails when the two differ.
-Whatever is not an arrow here is refused. What the verbs promise is told in [Semantics](semantics.md).
+After reading this page you know every status of a run, an effect, a wait, an approval, a lease, a webhook and a
+delivery, and every transition between them.
+
+`scripts/lifecycle` generates this page from the transition table in `src/outlast/core/machine.py`. A test fails if they
+differ. Each arrow is labelled with the verbs that make the transition. Every other transition is refused.
+[Semantics](semantics.md) defines the verbs.
 """
 MACHINES: dict[type[StrEnum], tuple[str, str]] = {
     RunStatus: (
         "Run",
-        "`recovering` is a run whose holder died or outlasted its slice; it is walked like any other. Being in the "
-        "hands of a person is no status: it is a mark beside one (the reasons stand below). A run in `compensating` "
-        "has decided how it ends and undoes what it did first ([Compensation](compensation.md)); it keeps this status "
-        "while it waits.",
+        "A run is `recovering` if its holder died or exceeded the execution budget; a worker executes it like any "
+        "running run. Needing a person is not a status: it is a mark beside one, for one of the reasons below. A "
+        "run in `compensating` has decided how it ends and undoes its effects first "
+        "([Compensation](compensation.md)). It keeps this status while it waits.",
     ),
     EffectStatus: (
         "Effect",
-        "One row for each write on the world. `did_not_happen` and `reopen` leave a refusal that the next walk intends "
-        "anew. An undo is an effect of its own, and its record leads what it undoes to `undone`; `withhold` is an undo "
-        "that must not be called as things stand, `by_hand` one that a person did.",
+        "One row for each call of an activity. After `did_not_happen` or `reopen` the effect is refused, and the "
+        "next re-run of the node writes a new intent. An undo is a separate effect; its record also moves the "
+        "effect that it undoes to `undone`. `withhold` records an undo that must not be called now, `by_hand` one "
+        "that a person did.",
     ),
-    WaitStatus: ("Wait", "Bound once, by one commit, to notes or to its deadline."),
-    ApprovalStatus: ("Approval", "`consume` spends an approval on one effect; it stays approved and covers no other."),
+    WaitStatus: ("Wait", "A wait is bound once, by one commit, to messages or to its deadline."),
+    ApprovalStatus: (
+        "Approval",
+        "`consume` uses an approval for one effect. The approval stays approved and covers no other effect.",
+    ),
     LeaseStatus: (
         "Lease of a worker or a writer",
-        "Closed once, it never comes back: that process starts under a new id.",
+        "A closed lease never opens again. The process starts under a new id instead.",
     ),
     SubscriptionStatus: (
         "Webhook",
-        "A disabled one keeps its place: enabled again, it is told what happened meanwhile. `disable` is spoken by a "
-        "person, or by the dispatcher once the receiver answered 410.",
+        "A disabled webhook keeps its position and continues from there when it is enabled. A person disables it, "
+        "or the dispatcher after the receiver has answered 410.",
     ),
     DeliveryStatus: (
         "Delivery",
-        "A row for an event that a webhook did not accept at the first attempt; what is accepted at once leaves none.",
+        "One row for each event that a webhook did not accept at the first attempt. An event accepted at once has "
+        "no row.",
     ),
 }
 
@@ -70,7 +79,7 @@ def _diagram(moves: list[Move]) -> list[str]:
 
 
 def text() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     parts = [HEAD]
     for machine, (title, words) in MACHINES.items():
         moves = [move for move in TABLE if isinstance(move.target, machine)]
@@ -80,7 +89,7 @@ def text() -> str:
             [
                 "## Attention",
                 "",
-                "| reason | a person may answer | if nobody does |",
+                "| reason | choices | without an answer |",
                 "|---|---|---|",
                 *(
                     f"| `{reason}` | {', '.join(f'`{choice}`' for choice in choices)} | {if_ignored(reason)} |"
