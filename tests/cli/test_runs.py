@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.cli.event_data import told
-from outlast.cli.run_page import rounds, way
+from outlast.cli.run_page import rounds, told, way
 from outlast.cli.screen import Screen
 from outlast.cli.settings import Settings
 from outlast.core.rows import Run, is_over

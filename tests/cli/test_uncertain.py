@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from outlast.cli.desk.wire import Wire
-from outlast.cli.failure import NO_STORE, report
+from outlast.cli.client.connection import ServiceConnection
+from outlast.cli.exit_codes import NO_STORE, report
 from outlast.errors import OutlastError, Unavailable, Uncertain
 
 
@@ -59,7 +59,7 @@ def mute() -> Iterator[str]:
 
 
 async def failed(base: str, path: str, *, reads: bool = False) -> OutlastError:
-    wire = Wire(base, "")
+    wire = ServiceConnection(base, "")
     try:
         await (wire.get(path) if reads else wire.post(path))
     except OutlastError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.cli.failure import CONFLICT, NOT_FOUND
+from outlast.cli.exit_codes import CONFLICT, NOT_FOUND
 from outlast.runtime import lag
 from tests.cli.conftest import PATIENCE_S, Answer, Terminal, eventually
 from tests.cli.hooks import ALLOWED, Hooks, listening

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from outlast.cli.failure import CONFLICT
+from outlast.cli.exit_codes import CONFLICT
 from tests import copies, forked
 from tests.docs import desk
 from tests.docs.pages import ROOT, Block, blocks, program

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from outlast import errors
-from outlast.cli import failure
+from outlast.cli import exit_codes
 from outlast.cli.root import cli
 from outlast.core import limits
 from outlast.core.machine import CHOICES, Reason
@@ -76,13 +76,13 @@ def test_the_exit_codes_of_the_pages_are_those_of_the_command_line() -> None:
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", ERRORS.read_text(encoding="utf-8"), re.MULTILINE)
     told = {code: int(exit_code) for exit_code, codes in rows for code in spelt_out(codes)}
     real = {
-        kind.code: next(code for base, code in failure.CODES if issubclass(kind, base))
+        kind.code: next(code for base, code in exit_codes.CODES if issubclass(kind, base))
         for kind in tree(errors.OutlastError)
     }
     assert told == real
     table = OPERATING.read_text(encoding="utf-8").partition("## Exit codes")[2]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {
-        value for name, value in vars(failure).items() if name.isupper() and isinstance(value, int)
+        value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from outlast.cli.failure import CONFLICT
+from outlast.cli.exit_codes import CONFLICT
 from outlast.errors import OutlastError
 from outlast.runtime.clocks import SystemClock
 

@@ -12,7 +12,7 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """The console script. A Ctrl-C before there is anything to stop ends it without a word."""
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from outlast.cli.answers import watch_streams
+    from outlast.cli.exit_codes import watch_streams
     from outlast.cli.root import cli
 
     signal.signal(signal.SIGINT, handler)

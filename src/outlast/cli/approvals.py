@@ -2,23 +2,55 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from outlast.cli.acting import warn_unserved
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
-from outlast.cli.resumed import resumed
 from outlast.cli.screen import Screen
-from outlast.cli.session import desk as desk_of
-from outlast.cli.session import on_desk, reads_desk, settings_now
+from outlast.cli.session import client as client_of
+from outlast.cli.session import on_client, reads_client, settings_now, warn_unserved
 from outlast.cli.settings import Group, Settings
 from outlast.cli.text import json_escaped
-from outlast.core.machine import ApprovalStatus
+from outlast.core.events import EventType
+from outlast.core.machine import TERMINAL, ApprovalStatus
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.spans import span
+from outlast.runtime.views import ENDINGS, TAKEN
 from outlast.runtime.words import ATTENTION
+
+WITHIN_S = 5.0  # the target for going on after a decision (REQ-G201)
+MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})
+
+
+class Resumed(NamedTuple):
+    """Real milliseconds until a worker had the run, and what it did then: a node, or a status."""
+
+    ms: int
+    then: str
+
+
+async def resumed(client: Client, run: str, seq: int) -> Resumed | None:
+    """What the run did after event `seq`, waiting for it 5 s at most; None when nobody has taken it until then."""
+    clock = SystemClock()
+    asked = clock.mono()
+    taken: list[int] = []
+
+    async def look() -> str | None:
+        events = await client.events(run, after=seq)
+        if not taken and any(e["type"] in TAKEN or e["type"] in MOVED for e in events):
+            taken.append(clock.mono() - asked)
+        return next((str(e["data"]["node"]) for e in events if e["type"] in MOVED), None)
+
+    if not (await client.glance(run))["served"]:
+        return None
+    then = await client.until(look, within_s=WITHIN_S)
+    if not taken:
+        return None
+    view = await client.glance(run)
+    return Resumed(taken[0], view["status"].upper() if view["status"] in TERMINAL else then or view["node"])
 
 
 @click.group(cls=Group)
@@ -32,13 +64,13 @@ def approvals() -> None:
 @click.option("--overdue", is_flag=True, help="Only those that nobody decided in time.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@reads_desk
+@reads_client
 async def ls(
-    desk: Desk, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
+    client: Client, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
 ) -> int:  # fmt: skip
     """List what waits for a decision, newest first."""
     status = "" if every or overdue else ApprovalStatus.PENDING.value
-    views, further = await desk.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
+    views, further = await client.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
@@ -66,10 +98,10 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 
 @approvals.command("show")
 @click.argument("approval")
-@reads_desk
-async def show(desk: Desk, screen: Screen, approval: str) -> int:
+@reads_client
+async def show(client: Client, screen: Screen, approval: str) -> int:
     """Show exactly what would be approved, who may decide, and until when."""
-    view = await desk.approval(approval)
+    view = await client.approval(approval)
     if screen.data(view):
         return OK
     name, may = view["approval"], "may" if view["you_may_decide"] else "may not"
@@ -79,7 +111,7 @@ async def show(desk: Desk, screen: Screen, approval: str) -> int:
         (
             ("asks", [view["asks"]]),
             ("run", [f"{view['run']} → outlast runs show {view['run']}"]),
-            ("who decides", [f"{view['who']} ({desk.me} {may})"]),
+            ("who decides", [f"{view['who']} ({client.me} {may})"]),
             ("asked", [f"{screen.since(view['asked_at'])}, for {view['requested_by']}"]),
             ("takes", _takes(view)),
             ("votes", [f"{v['by']} {screen.since(v['at'])}: {v['reason']}" for v in view["votes"] if several]),
@@ -160,11 +192,11 @@ async def _approve(
     settings: Settings, approval: str, reason: str, alternative: int, changes: dict[str, Any], module: str | None
 ) -> int:
     served = load_workflows(module) if module and changes and not settings.url else []
-    async with desk_of(settings, workflows=served) as (desk, screen):
-        seq = await desk.last_event((await desk.approval(approval))["run"])
-        view = await desk.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
+    async with client_of(settings, workflows=served) as (client, screen):
+        seq = await client.last_event((await client.approval(approval))["run"])
+        view = await client.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
         if view["status"] != ApprovalStatus.PENDING:
-            return await _tell(desk, screen, view, seq)
+            return await _tell(client, screen, view, seq)
         if not screen.data(view):
             votes = view["votes"]
             so_far = f"{len(votes)} of {view['quorum']}; {view['run']} waits for the others"
@@ -184,10 +216,10 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 @approvals.command("claim")
 @click.argument("approval")
-@on_desk
-async def claim(desk: Desk, screen: Screen, approval: str) -> int:
+@on_client
+async def claim(client: Client, screen: Screen, approval: str) -> int:
     """Say that you look at it. It binds nobody: others may still decide."""
-    view = await desk.claim_approval(approval)
+    view = await client.claim_approval(approval)
     if not screen.data(view):
         screen.line(f"{view['approval']}: {view['claimed_by']} looks at it")
     return OK
@@ -197,10 +229,10 @@ async def claim(desk: Desk, screen: Screen, approval: str) -> int:
 @click.argument("approval")
 @click.option("--to", "who", required=True, metavar="RULE", help='Who decides instead: "lead", "finance & senior".')
 @click.option("--reason", required=True, help="For the history; people will read it.")
-@on_desk
-async def reassign(desk: Desk, screen: Screen, approval: str, who: str, reason: str) -> int:
+@on_client
+async def reassign(client: Client, screen: Screen, approval: str, who: str, reason: str) -> int:
     """Let others decide: for whoever may decide, and for the role admin."""
-    view = await desk.reassign(approval, who, reason=reason)
+    view = await client.reassign(approval, who, reason=reason)
     if not screen.data(view):
         screen.line(f"{view['approval']}: {view['who']} decides now")
     return OK
@@ -210,24 +242,24 @@ async def reassign(desk: Desk, screen: Screen, approval: str, who: str, reason: 
 @click.argument("approval")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--again", is_flag=True, help="Go round once more, where the workflow offers that.")
-@on_desk
-async def reject(desk: Desk, screen: Screen, approval: str, reason: str, again: bool) -> int:
+@on_client
+async def reject(client: Client, screen: Screen, approval: str, reason: str, again: bool) -> int:
     """Reject it: the call is not made."""
-    seq = await desk.last_event((await desk.approval(approval))["run"])
-    view = await desk.reject(approval, reason=reason, again=again)
-    return await _tell(desk, screen, view, seq)
+    seq = await client.last_event((await client.approval(approval))["run"])
+    view = await client.reject(approval, reason=reason, again=again)
+    return await _tell(client, screen, view, seq)
 
 
-async def _tell(desk: Desk, screen: Screen, view: dict[str, Any], seq: int) -> int:
+async def _tell(client: Client, screen: Screen, view: dict[str, Any], seq: int) -> int:
     run = view["run"]
     said = f"{_verdict(ApprovalStatus(view['status']))} by {view['decided_by']}"
-    after = await resumed(desk, run, seq)
+    after = await resumed(client, run, seq)
     went = {"resumed_ms": after.ms if after else None, "then": after.then if after else ""}
     if screen.data({**view, **went}):
         return OK
     if after is None:
         screen.line(f"{said} · {run} has not gone on yet")
-        await warn_unserved(desk, screen, run)
+        await warn_unserved(client, screen, run)
         return OK
     screen.line(f"{said} · {run} resumed in {span(after.ms)} → {after.then}")
     return OK

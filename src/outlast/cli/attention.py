@@ -1,22 +1,165 @@
 """`outlast attention`: what needs a person, by reason, and the answers of people: one, or one for many (S-21, S-23)."""
 
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 import click
 
-from outlast.cli.acting import says, unsure, warn_unserved
-from outlast.cli.attention_page import print_away, print_board, print_run
-from outlast.cli.bulk import answer_many
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
+from outlast.cli.run_page import trigger_text
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk, reads_desk
+from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
 from outlast.cli.webhooks import warn_unsent
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
+from outlast.runtime.answers import ways_of_all
+from outlast.runtime.board import check_for_all
+from outlast.runtime.spans import span
+from outlast.runtime.words import late_words
+
+FAILURES_SHOWN = 50
+
+
+async def answer_many(
+    client: Client,
+    screen: Screen,
+    reason: Reason,
+    choice: Choice,
+    *,
+    text: str,
+    workflow: str,
+    by: timedelta | None,
+    yes: bool,
+) -> int:
+    """Ask, unless `yes`; answer each run once; say how many, and which could not be answered (exit code 4)."""
+    check_for_all(reason, choice)
+    n = await _count(client, reason, workflow)
+    of = f" of {workflow}" if workflow else ""
+    if not n:
+        if not screen.data({"answered": 0, "not_answered": []}):
+            screen.line(f"no run{of} is flagged {reason.value}")
+        return OK
+    runs = "1 run" if n == 1 else f"{n} runs"
+    question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
+    if not yes and (code := await unsure(screen, question)) is not None:
+        return code
+    done, failed = await _answer(client, reason, choice, text, workflow, by)
+    listed = [{"run": run, "why": why} for run, why in failed]
+    if not screen.data({"answered": done, "not_answered": listed}):
+        many = "1 run is answered" if done == 1 else f"{done} runs are answered"
+        screen.line(f"{many}: {choice.value.replace('_', ' ')}{await says(client)}")
+        for run, why in failed[:FAILURES_SHOWN]:
+            screen.line(f"  not {run}: {why}")
+        if len(failed) > FAILURES_SHOWN:
+            screen.line(f"  and {len(failed) - FAILURES_SHOWN} more → -o json")
+    return CONFLICT if failed else OK
+
+
+async def _count(client: Client, reason: Reason, workflow: str) -> int:
+    runs, cursor = set[str](), ""
+    while True:
+        items, cursor = await client.attention(reason=reason, workflow=workflow, cursor=cursor, first=False)
+        runs |= {item["run"] for item in items if item["run"]}
+        if not cursor:
+            return len(runs)
+
+
+async def _answer(
+    client: Client, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
+) -> tuple[int, list[tuple[str, str]]]:
+    done, failed, cursor = 0, list[tuple[str, str]](), ""
+    while True:
+        page = await client.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
+        done += len(page.done)
+        failed += page.failed
+        cursor = page.cursor
+        if not cursor:
+            return done, failed
+
+
+def print_away(screen: Screen, views: list[dict[str, Any]]) -> None:
+    """A provider that is away is one item, however many runs wait for it; a webhook, however many events are dead."""
+    for view in views:
+        since = screen.ago(view["since"])
+        if "webhook" in view:
+            count = f"{view['events']}{' or more' if view['more'] else ''} event{'' if view['events'] == 1 else 's'}"
+            screen.line(f"{view['reason']} {view['webhook']}, since {since}: {count} given up")
+            screen.line(f"  {view['url']}")
+        else:
+            waits = f"{view['runs']} run{'' if view['runs'] == 1 else 's'} wait{'s' if view['runs'] == 1 else ''}"
+            screen.line(f"{view['reason']} {view['provider']}, since {since}: {waits}")
+        screen.line(f"  {view['detail']}")
+        screen.line(f"  ignored: {view['if_ignored']}")
+        for each in view["choices"]:
+            screen.line(f"  → {each['command']}")
+        screen.line()
+
+
+def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str, *, also: bool = False) -> None:
+    """Every group: the runs, then the choices as commands to copy; sorted by reason, oldest first.
+
+    `also`: something else was listed, so an empty board is not said to be empty.
+    """
+    if not views and not also:
+        further = " on this page" if cursor else ""
+        screen.line(f"nothing needs a person{further} → outlast runs ls")
+    for reason, items in groupby(views, key=lambda view: str(view["reason"])):
+        _group(screen, Reason(reason), list(items))
+    if views:
+        screen.advice(f"{runs} run{'' if runs == 1 else 's'} need{'s' if runs == 1 else ''} a person")
+    screen.further("runs", cursor)
+
+
+def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:
+    screen.line(f"{reason.value} ({len(items)}) · ignored: {items[0]['if_ignored']}")
+    screen.table(("RUN", "WORKFLOW", "SINCE", "LEFT", "WHAT"), [_row(screen, view) for view in items])
+    first = items[0]
+    for each in first["choices"]:
+        screen.line(f"  → {each['command']}{not_yet(screen, each)}")
+    if len(items) > 1:
+        screen.line(f"  all {len(items)}:")
+        for way in ways_of_all(reason):
+            screen.line(f"  → {way.command}")
+    screen.line()
+
+
+def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
+    detail = (view["detail"].splitlines() or [""])[0]
+    left = screen.left(view["until"])
+    own = view["trigger"] if view["trigger"] != view["reason"] else ""
+    what = " ".join(filter(None, (view["key"], f"({own})" if own else "", detail)))
+    return view["run"], view["workflow"], screen.ago(view["since"]), left, what
+
+
+def not_yet(screen: Screen, choice: dict[str, Any]) -> str:
+    """From when on a choice is accepted; nothing where it is accepted now."""
+    if not choice["accepted_in_ms"]:
+        return ""
+    return f"   (from {screen.clock(choice['from_real'])} on, in {span(choice['accepted_in_ms'])})"
+
+
+def print_run(screen: Screen, run: str, sentence: str, views: list[dict[str, Any]]) -> None:
+    """Each reason of one run: the whole detail, what happens if it is ignored, and every choice as a command."""
+    screen.line(sentence)
+    if not views:
+        screen.line(f"{run} needs no attention → outlast runs show {run}")
+    for view in views:
+        first, *rest = shown_traceback(view["detail"]) or [""]
+        left = f", in {screen.left(view['until'])}" if view["until"] else ""
+        screen.line()
+        screen.line(f"{trigger_text(view)}, since {screen.ago(view['since'])}: {first}")
+        for line in rest:
+            screen.line(f"  {line}")
+        for late in view["evidence"]:
+            screen.line(f"  {late_words(late)}")
+        screen.line(f"  ignored: {view['if_ignored']}{left}")
+        for each in view["choices"]:
+            screen.line(f"  {each['choice']:<15}→ {each['command']}{not_yet(screen, each)}")
+
 
 REASONS = click.Choice([reason.value for reason in Reason])
 ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # asked about first
@@ -32,14 +175,14 @@ def attention() -> None:
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Stop after about so many runs [200].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@reads_desk
-async def ls(desk: Desk, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
+@reads_client
+async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
     """List what needs a person, grouped by reason: since when, how long still, and the choices as commands."""
     reason = Reason(reason_name) if reason_name else None
     items: list[dict[str, Any]] = []
     first = True
     while True:
-        found, cursor = await desk.attention(reason=reason, workflow=workflow, cursor=cursor, first=first)
+        found, cursor = await client.attention(reason=reason, workflow=workflow, cursor=cursor, first=first)
         items, first = [*items, *found], False
         runs = len({item["run"] for item in items if item["run"]})
         if not cursor or runs >= limit:
@@ -49,17 +192,17 @@ async def ls(desk: Desk, screen: Screen, reason_name: str | None, workflow: str,
     if not screen.listing("attention", [*away, *views], cursor=cursor):
         print_away(screen, away)
         print_board(screen, views, runs, cursor, also=bool(away))
-        await warn_unsent(desk, screen)
+        await warn_unsent(client, screen)
     return OK
 
 
 @attention.command("show")
 @click.argument("run")
-@reads_desk
-async def show(desk: Desk, screen: Screen, run: str) -> int:
+@reads_client
+async def show(client: Client, screen: Screen, run: str) -> int:
     """Show every reason why a person must look at RUN, whole, with its choices as commands."""
-    views = await desk.attention_of(run)
-    explained = await desk.explain(run)
+    views = await client.attention_of(run)
+    explained = await client.explain(run)
     if not screen.data({"run": run, "attention": views, "explained": explained}):
         print_run(screen, run, explained["sentence"], views)
     return OK
@@ -76,9 +219,9 @@ async def show(desk: Desk, screen: Screen, run: str) -> int:
 @click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: by how much [168h].")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@on_desk
+@on_client
 async def resolve(
-    desk: Desk,
+    client: Client,
     screen: Screen,
     words: tuple[str, ...],
     every: str | None,
@@ -106,17 +249,19 @@ async def resolve(
     if every:
         if reason_name or key:
             raise click.UsageError("--all names the reason; --reason-name and --key belong to one RUN")
-        return await answer_many(desk, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes)
+        return await answer_many(
+            client, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes
+        )
     if workflow:
         raise click.UsageError("--workflow belongs to --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
-    about = await desk.reason_of(run, choice, named, key)
+    about = await client.reason_of(run, choice, named, key)
     if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
         return code
-    await desk.answer(run, choice, reason=named, key=key, text=reason, by=more)
-    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": await desk.caller()}):
-        screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(desk)}")
-    await warn_unserved(desk, screen, run)
+    await client.answer(run, choice, reason=named, key=key, text=reason, by=more)
+    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": await client.caller()}):
+        screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(client)}")
+    await warn_unserved(client, screen, run)
     return OK
 
 

@@ -5,11 +5,12 @@ from typing import Any
 import click
 from pydantic import SecretStr
 
-from outlast.cli.failure import OK
-from outlast.cli.liveness import liveness_of
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import settings_now
-from outlast.cli.settings import ELSEWHERE, Group
+from outlast.cli.serving import liveness_of
+from outlast.cli.session import reads_client, settings_now
+from outlast.cli.settings import ELSEWHERE, Command, Group
 from outlast.core.budget import Liveness
 from outlast.runtime.settings import ASTRAY, Value, said, unknown
 from outlast.runtime.spans import milliseconds, span
@@ -64,3 +65,17 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return "" if value is None else str(value)
+
+
+@click.command("whoami", cls=Command)
+@reads_client
+async def whoami(client: Client, screen: Screen) -> int:
+    """Show as whom you act: on a store the user of this machine, at a service whoever the token proves."""
+    view = await client.whoami()
+    if screen.data(view):
+        return OK
+    screen.line(f"{view['name']}  of tenant {view['tenant']}" + ("" if view["person"] else "  (a program)"))
+    roles = ["every role"] if view["every_role"] else [", ".join(view["roles"]) or "none"]
+    until = [f"{screen.left(view['until_real'])} left"] if view["until_real"] else []
+    screen.pairs((("roles", roles), ("credential", until)))
+    return OK

@@ -2,9 +2,9 @@
 
 import click
 
+from outlast.cli.exit_codes import OK
 from outlast.cli.export import export_command
-from outlast.cli.failure import OK
-from outlast.cli.fsck import fsck
+from outlast.cli.maintenance import fsck
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_store
 from outlast.cli.settings import Group

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import click
 
-from outlast.cli.failure import OK, interrupted
+from outlast.cli.exit_codes import OK, interrupted
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.serve import extra, port_option, run_service
+from outlast.cli.serving import SLOW_S, slowly
 from outlast.cli.session import settings_now, the_store_itself
 from outlast.cli.settings import Command, Settings, env_of, words_of
-from outlast.cli.stopping import SLOW_S, slowly
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 

@@ -1,23 +1,107 @@
 """`outlast effects`: every call of every run, one of them whole, and the answer to an uncertain one (EFF-2, EFF-7)."""
 
 import asyncio
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from outlast.cli.acting import says, warn_unserved
-from outlast.cli.desk.port import Desk, Verb
-from outlast.cli.effect_page import print_effect, print_effects
-from outlast.cli.failure import OK
+from outlast.cli.client import Client, Verb
+from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
+from outlast.cli.run import json_of
+from outlast.cli.run_page import doubt_lines
 from outlast.cli.screen import Screen
-from outlast.cli.session import desk as desk_of
-from outlast.cli.session import reads_desk, settings_now
+from outlast.cli.session import client as client_of
+from outlast.cli.session import reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import Group, Settings
-from outlast.cli.signals import json_of
-from outlast.cli.text import ago, duration
+from outlast.cli.text import ago, duration, ms_of
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
+from outlast.runtime.spans import span
+from outlast.runtime.words import late_words
+
+
+def print_effects(screen: Screen, views: Sequence[dict[str, Any]], *, across: bool = False, now_real: int = 0) -> None:
+    """A table, and below it what a person may say of each that is uncertain. `across`: of several runs."""
+    first = ("RUN",) if across else ()
+    last = ("WHEN",) if across else ("APPROVAL",) if any(view["approval"] for view in views) else ()
+    rows = [
+        (
+            *((view["run"],) if across else ()),
+            *_row(view),
+            *((_ago(view["first_at_real"], now_real),) if across else (view["approval"],) if last else ()),
+        )
+        for view in views
+    ]
+    screen.table((*first, "EFFECT", "KEY", "OUTCOME", "EXTERNAL ID", *last), rows)
+    for view in views:
+        if view["status"] == EffectStatus.UNCERTAIN:
+            for line in doubt_lines(screen, view):
+                screen.line(line)
+
+
+def _row(view: dict[str, Any]) -> tuple[str, ...]:
+    doubtful = view["status"] == EffectStatus.UNCERTAIN
+    detail = f": {view['detail']}" if view["detail"] and view["code"] and view["code"] in view["outcome"] else ""
+    return view["effect"], view["key"], view["outcome"] + detail, view["external_id"] or ("?" if doubtful else "")
+
+
+def print_effect(screen: Screen, view: dict[str, Any], now_real: int) -> None:
+    """Everything the ledger has of one call."""
+    screen.line(f"{view['effect']}  {view['key']}   {view['outcome']}")
+    in_visit = f" {view['visit']}" if view["visit"] else ""
+    waited = f", {span(view['waited_ms'])} of waits between them" if view["waited_ms"] else ""
+    attempts = f"{view['attempts']} attempt{'' if view['attempts'] == 1 else 's'}{waited}"
+    why = f"{view['code']}: {view['detail']}" if view["code"] else ""
+    screen.pairs(
+        (
+            ("run", [f"{view['run']}, node {view['node']} → outlast runs show {view['run']}"]),
+            ("scope", [f"{view['scope']}{in_visit}"]),
+            ("asked by", [view["requested_by"]]),
+            ("policy", [view["allowed_by"]] if view["allowed_by"] else []),
+            ("approval", _approval(view["decision"])),
+            ("digest", [view["digest"]]),
+            ("attempts", [attempts]),
+            ("first intent", [f"{_ago(view['first_at_real'], now_real)} ago, {view['first_at_real']}"]),
+            ("last moment", [f"{view['not_after_real']} to send the latest attempt"]),
+            ("settled", _settled(screen, view)),
+            ("why", [why] if why else []),
+            ("external id", [view["external_id"]] if view["external_id"] else []),
+            ("undo", [view["undo"]] if view["undo"] else []),
+            ("request", _json(view["arguments"])),
+            ("response", _json(view["response"]) if view["status"] == EffectStatus.DONE else []),
+            ("evidence", [late_words(each) for each in view["evidence"]]),
+        )
+    )
+    if view["status"] == EffectStatus.UNCERTAIN:
+        for line in doubt_lines(screen, {**view, "evidence": []}):
+            screen.line(line)
+
+
+def _approval(view: dict[str, Any] | None) -> list[str]:
+    if view is None:
+        return []
+    by = f" by {view['decided_by']}: {view['reason']}" if view["decided_by"] else ""
+    return [f"{view['approval']} {view['status']}{by} → outlast approvals show {view['approval']}"]
+
+
+def _settled(screen: Screen, view: dict[str, Any]) -> list[str]:
+    if not view["settled_at"]:
+        return []
+    by = {"call": "by its answer", "reconcile": "the receiver was asked"}.get(
+        view["settled_by"], f"by {view['settled_by']}"
+    )
+    return [f"{screen.since(view['settled_at'])}, {by}"]
+
+
+def _json(value: Any) -> list[str]:
+    return json.dumps(value, ensure_ascii=False, indent=2).split("\n")
+
+
+def _ago(instant: str, now_real: int) -> str:
+    return span(max(0, now_real - ms_of(instant)))
 
 
 @click.group(cls=Group)
@@ -33,9 +117,9 @@ def effects() -> None:
 @click.option("--since", type=duration, metavar="DURATION", help="Only those first intended so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@reads_desk
+@reads_client
 async def ls(
-    desk: Desk,
+    client: Client,
     screen: Screen,
     uncertain: bool,
     status: str | None,
@@ -48,7 +132,7 @@ async def ls(
     """List the calls of all runs, newest first, and what became of each."""
     if uncertain and status:
         raise click.UsageError("--uncertain is a --status: say one of them")
-    views, further = await desk.ledger(
+    views, further = await client.ledger(
         status=EffectStatus.UNCERTAIN if uncertain else EffectStatus(status) if status else None,
         activity=activity,
         run=run,
@@ -62,7 +146,7 @@ async def ls(
         filtered = uncertain or status or activity or run or since is not None or cursor
         screen.line("no such effect" if filtered else "nothing was done to the world yet → outlast runs ls")
         return OK
-    print_effects(screen, views, across=True, now_real=await desk.now_real())
+    print_effects(screen, views, across=True, now_real=await client.now_real())
     screen.further("effects", further)
     screen.advice("→ outlast effects show RUN KEY")
     return OK
@@ -74,15 +158,15 @@ async def ls(
 @click.option(
     "--visit", type=click.IntRange(0), default=None, metavar="N", help="Of this visit [the latest; 0: the run's]."
 )
-@reads_desk
-async def show(desk: Desk, screen: Screen, run: str, key: str, visit: int | None) -> int:
+@reads_client
+async def show(client: Client, screen: Screen, run: str, key: str, visit: int | None) -> int:
     """Show one call whole: who asked, what policy said, request, response, attempts, evidence, timing."""
-    effect = await desk.effect(run, key, visit=visit)
-    asked_by = (await desk.glance(run))["requested_by"]
-    approval = await desk.approval(effect["approval"]) if effect["approval"] else None
+    effect = await client.effect(run, key, visit=visit)
+    asked_by = (await client.glance(run))["requested_by"]
+    approval = await client.approval(effect["approval"]) if effect["approval"] else None
     view = {**effect, "requested_by": asked_by, "decision": approval}
     if not screen.data(view):
-        print_effect(screen, view, await desk.now_real())
+        print_effect(screen, view, await client.now_real())
     return OK
 
 
@@ -122,13 +206,13 @@ async def _resolve(
     settings: Settings, run: str, key: str, verb: Verb, external_id: str, response: Any, reason: str, module: str | None
 ) -> int:
     served = load_workflows(module) if module and not settings.url else []
-    async with desk_of(settings, workflows=served) as (desk, screen):
-        await desk.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
-        if verb == "happened" and not served and desk.codes:
+    async with client_of(settings, workflows=served) as (client, screen):
+        await client.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
+        if verb == "happened" and not served and client.codes:
             screen.advice("the response was not checked against the activity: --module does that")
-        view = {"run": run, "key": key, "resolved": verb, "by": await desk.caller(), "external_id": external_id}
+        view = {"run": run, "key": key, "resolved": verb, "by": await client.caller(), "external_id": external_id}
         if not screen.data(view):
             said = f"happened, as {external_id}" if external_id else verb.replace("_", " ")
-            screen.line(f"{key} of {run}: {said}{await says(desk)} → outlast runs show {run}")
-        await warn_unserved(desk, screen, run)
+            screen.line(f"{key} of {run}: {said}{await says(client)} → outlast runs show {run}")
+        await warn_unserved(client, screen, run)
     return OK

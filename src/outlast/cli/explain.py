@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK
-from outlast.cli.liveness import liveness_of, liveness_options
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
-from outlast.cli.session import reads_desk, settings_now
+from outlast.cli.serving import liveness_of, liveness_options
+from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
 from outlast.runtime.serve import lease_view
 from outlast.runtime.spans import span
@@ -31,10 +31,10 @@ def explain() -> None:
     """
 
 
-@reads_desk
-async def of_run(desk: Desk, screen: Screen, run: str) -> int:
+@reads_client
+async def of_run(client: Client, screen: Screen, run: str) -> int:
     """Print the explanation of a run."""
-    explained = await desk.explain(run)
+    explained = await client.explain(run)
     if screen.data({"run": run, **explained}):
         return OK
     screen.line(explained["sentence"])

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from outlast.cli.failure import OK
+from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import Command

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from outlast.cli.failure import user_frames
+from outlast.cli.exit_codes import user_frames
 from outlast.errors import DefinitionError, InvalidInput, NotFound, OutlastError
 from outlast.flow.policy import Policy
 from outlast.flow.policy_file import policy_from_file

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.failure import OK, RUN_FAILED
+from outlast.cli.exit_codes import OK, RUN_FAILED
 from outlast.cli.modules import load_policy
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, screen_of, settings_now

@@ -1,15 +1,49 @@
 """The `outlast` command itself: its global options, its commands loaded late, its errors and exit codes."""
 
 import importlib
+import logging
+import os
+import re
 import sys
 from typing import Any
 
 import click
 
-from outlast.cli.answers import Unwritten, lost
-from outlast.cli.audited import tell
-from outlast.cli.failure import OK, interrupted, report
-from outlast.cli.settings import Group, complete
+from outlast.cli.exit_codes import OK, Unwritten, interrupted, lost, report
+from outlast.cli.settings import Group, Settings, complete
+
+HEADER = re.compile(r"(?s)((?:--header=)?[^=]*=).*")
+"""What `webhooks add --header` is given: its value is a secret, whatever its name is (S24)."""
+
+
+def tell(ctx: click.Context, words: list[str], code: int) -> None:
+    """Say it, where a file for such lines is named (OUTLAST_AUDIT)."""
+    if not logging.getLogger("outlast.audit").handlers:
+        return
+    from outlast.cli.session import local_actor
+    from outlast.telemetry.audit import audit
+
+    settings = ctx.ensure_object(Settings)
+    audit(
+        "command",
+        tenant=settings.tenant,
+        by=local_actor(()).name,
+        at=os.environ.get("SSH_CONNECTION", "").partition(" ")[0] or "local",
+        outcome=code,
+        roles=list(settings.role),
+        on=settings.url or settings.store,
+        asked=" ".join(_told(words)),
+    )
+
+
+def _told(words: list[str]) -> list[str]:
+    from outlast.telemetry.redact import GONE
+
+    return [
+        HEADER.sub(rf"\1{GONE}", word) if before == "--header" or word.startswith("--header=") else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+
 
 # Command → (where it is, what it does). What stands here is all that `outlast --help` loads.
 LAZY: dict[str, tuple[str, str]] = {
@@ -19,31 +53,31 @@ LAZY: dict[str, tuple[str, str]] = {
     "serve": ("outlast.cli.serve:serve", "Serve HTTP, walk runs and send webhooks, until stopped."),
     "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
     "run": ("outlast.cli.run:run", "Start a run."),
-    "signal": ("outlast.cli.signals:signal", "Leave a signal for a run."),
-    "runs": ("outlast.cli.all_runs:runs", "List, look at and follow runs; continue, extend or cancel one."),
+    "signal": ("outlast.cli.run:signal", "Leave a signal for a run."),
+    "runs": ("outlast.cli.runs:runs", "List, look at and follow runs; continue, extend or cancel one."),
     "effects": ("outlast.cli.effects:effects", "List what was done to the world; settle what is uncertain."),
     "approvals": ("outlast.cli.approvals:approvals", "List, look at and decide what waits for people."),
     "policy": ("outlast.cli.policy:policy", "Try a policy on what has happened."),
     "attention": ("outlast.cli.attention:attention", "List and answer what needs a person."),
-    "hold": ("outlast.cli.hold:hold", "Stop new calls of an activity, a workflow or the tenant."),
-    "release": ("outlast.cli.hold:release", "Take a hold down; what waited for it goes on."),
-    "holds": ("outlast.cli.hold:holds", "List the holds, and how many runs wait for each."),
+    "hold": ("outlast.cli.pauses:hold", "Stop new calls of an activity, a workflow or the tenant."),
+    "release": ("outlast.cli.pauses:release", "Take a hold down; what waited for it goes on."),
+    "holds": ("outlast.cli.pauses:holds", "List the holds, and how many runs wait for each."),
     "webhooks": ("outlast.cli.webhooks:webhooks", "List and change who is told of what happens."),
-    "dispatcher": ("outlast.cli.dispatcher:dispatcher", "Send what webhooks are told of, until stopped."),
+    "dispatcher": ("outlast.cli.worker:dispatcher", "Send what webhooks are told of, until stopped."),
     "workers": ("outlast.cli.workers:workers", "List the workers and what they serve."),
     "db": ("outlast.cli.db:db", "Migrate, check and export, by the names of databases."),
-    "fsck": ("outlast.cli.fsck:fsck", "Check every invariant over the whole store."),
+    "fsck": ("outlast.cli.maintenance:fsck", "Check every invariant over the whole store."),
     "export": ("outlast.cli.export:export_command", "Write everything of a run as one JSON document."),
     "verify": ("outlast.cli.export:verify_command", "Check such a document, without any store."),
-    "backup": ("outlast.cli.backup:backup", "Copy the store to a file while workers run."),
-    "recover": ("outlast.cli.recover:recover", "Begin a new generation after a backup was restored."),
-    "purge": ("outlast.cli.purge:purge_command", "Forget runs that ended long ago."),
-    "check": ("outlast.cli.check:check_command", "Say which runs in flight new code would not carry on."),
+    "backup": ("outlast.cli.maintenance:backup", "Copy the store to a file while workers run."),
+    "recover": ("outlast.cli.maintenance:recover", "Begin a new generation after a backup was restored."),
+    "purge": ("outlast.cli.maintenance:purge_command", "Forget runs that ended long ago."),
+    "check": ("outlast.cli.versions:check_command", "Say which runs in flight new code would not carry on."),
     "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
     "token": ("outlast.cli.token:token", "Make a token for a person or a program that calls the service."),
     "config": ("outlast.cli.config:config", "Show every setting, its value, and who said it."),
-    "whoami": ("outlast.cli.whoami:whoami", "Show as whom you act, and which roles that caller holds."),
-    "doctor": ("outlast.cli.doctor:doctor", "Look whether everything here can work, and say what cannot."),
+    "whoami": ("outlast.cli.config:whoami", "Show as whom you act, and which roles that caller holds."),
+    "doctor": ("outlast.cli.maintenance:doctor", "Look whether everything here can work, and say what cannot."),
     "explain": ("outlast.cli.explain:explain", "Say in one sentence where a run stands, and why."),
 }
 

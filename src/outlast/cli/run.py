@@ -2,20 +2,21 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK, RUN_FAILED, WAITING
-from outlast.cli.live import shown
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.screen import Screen
-from outlast.cli.session import desk as desk_of
-from outlast.cli.session import settings_now
+from outlast.cli.session import client as client_of
+from outlast.cli.session import on_client, settings_now, warn_unserved
 from outlast.cli.settings import Command, Settings
-from outlast.cli.tail import print_event
+from outlast.cli.tail import print_event, shown
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
@@ -80,10 +81,10 @@ async def _start(
     workflow = workflows_by_name(list(everything)).get(name)
     if everything:  # what is wrong with the input is told before a store is made
         data = _input(workflow.input_schema() if workflow is not None else {}, text, given)
-    async with desk_of(settings, make=True, workflows=everything) as (desk, screen):
+    async with client_of(settings, make=True, workflows=everything) as (client, screen):
         if not everything:
-            data = _input(await desk.input_schema(name) if given else {}, text, given)
-        view, created = await desk.start(name, data, run=run_id, key=key)
+            data = _input(await client.input_schema(name) if given else {}, text, given)
+        view, created = await client.start(name, data, run=run_id, key=key)
         if not view["served"]:
             screen.advice(f"no worker serves {name}; start one: outlast worker {spec}")
         if not wait:
@@ -91,7 +92,7 @@ async def _start(
                 screen.line(view["run"] if screen.quiet else _told(view["run"], name, created))
             return OK
         screen.advice(_told(view["run"], name, created))
-        return await _wait(desk, screen, view["run"])
+        return await _wait(client, screen, view["run"])
 
 
 def _told(run_id: str, name: str, created: bool) -> str:
@@ -100,17 +101,17 @@ def _told(run_id: str, name: str, created: bool) -> str:
     return f"{run_id}  {name} started: outlast runs show {run_id}"
 
 
-async def _wait(desk: Desk, screen: Screen, run_id: str) -> int:
+async def _wait(client: Client, screen: Screen, run_id: str) -> int:
     """Follow it until it ends or rests: on a terminal one line for each node, in a pipe one for each event."""
-    async with shown(desk, screen, run_id) as moved:
-        async for text in desk.follow(run_id):
+    async with shown(client, screen, run_id) as moved:
+        async for text in client.follow(run_id):
             if moved is not None:
                 moved()
             elif screen.for_people:
                 print_event(screen, text, err=True)
-            if json.loads(text)["type"] in RESTS and await _rests(desk, run_id):
+            if json.loads(text)["type"] in RESTS and await _rests(client, run_id):
                 break
-    view = await desk.run(run_id)
+    view = await client.run(run_id)
     for name in ("asked", "visits", "effects", "takeovers", "progress"):
         view.pop(name)
     ended = view["status"] in TERMINAL
@@ -125,9 +126,9 @@ async def _wait(desk: Desk, screen: Screen, run_id: str) -> int:
     return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
 
 
-async def _rests(desk: Desk, run_id: str) -> bool:
+async def _rests(client: Client, run_id: str) -> bool:
     """Does it wait for what does not come by itself?"""
-    return any(each["kind"] in FROM_OUTSIDE for each in (await desk.glance(run_id))["waiting_for"])
+    return any(each["kind"] in FROM_OUTSIDE for each in (await client.glance(run_id))["waiting_for"])
 
 
 # --- the input ---------------------------------------------------------------------------------
@@ -180,3 +181,43 @@ def _is_text(schema: dict[str, Any], field: dict[str, Any]) -> bool:
     if options:
         return any(_is_text(schema, each) for each in options)
     return field.get("type") == "string"
+
+
+def json_of(text: str | None, what: str) -> Any:
+    """JSON as given on the line, after @ in a file, or for - on stdin; None for nothing. Raises InvalidInput."""
+    if text is None:
+        return None
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{what} cannot be read from {text[1:]}", str(error), "name a file of JSON") from error
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        ways = """e.g. '{"price": 42}', @file.json, or - for stdin"""
+        raise InvalidInput(f"{what} is not JSON", str(error), ways) from error
+
+
+@click.command(cls=Command)
+@click.argument("run")
+@click.argument("name")
+@click.option("--data", metavar="JSON|@FILE|-", help="What it says: a JSON object [{}].")
+@click.option("--id", "signal_id", default="", metavar="ID", help="A second signal of this id is ignored.")
+@on_client
+async def signal(client: Client, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
+    """Leave the signal NAME for RUN."""
+    payload = json_of(data, "the signal's data")
+    if payload is not None and not isinstance(payload, dict):
+        raise InvalidInput("the signal's data is not a JSON object", fix="""write e.g. '{"price": 42}'""")
+    waits = [each["what"] for each in (await client.glance(run))["waiting_for"] if each["kind"] == "signal"]
+    new = await client.signal(run, name, payload or {}, signal_id=signal_id)
+    if not screen.data({"run": run, "name": name, "signal_id": signal_id, "new": new}):
+        again = f"{name} {signal_id} had been left for {run} before: nothing changes"
+        screen.line(f"{name} left for {run}" if new else again)
+    if waits and name not in waits:  # a name that is misspelt would otherwise wait unseen
+        screen.advice(f"{run} waits for the signal {', '.join(waits)}; {name} is kept until it is asked for")
+    await warn_unserved(client, screen, run)
+    return OK

@@ -2,17 +2,32 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK, shown_traceback
-from outlast.cli.progress import progress_lines, trigger_text
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of
-from outlast.core.events import EventType
+from outlast.core.events import EventType, iso
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.runtime.spans import span
 from outlast.runtime.words import late_words
+
+
+def progress_lines(screen: Screen, progress: dict[str, Any]) -> list[str]:
+    """Effects done of intended, and when the last checkpoint was."""
+    here = f"{progress['here_done']} of {progress['here_intended']} effects of node {progress['node']} done"
+    all_ = f"{progress['effects_done']} of {progress['effects_intended']} in all"
+    saved = progress["last_checkpoint_at"]
+    last = f"checkpoint {progress['checkpoints']} {screen.since(saved)}" if saved else "no checkpoint yet"
+    return [f"{here}, {all_} · {last}"]
+
+
+def trigger_text(entry: dict[str, Any]) -> str:
+    """A reason for attention with its key, and with the name operators alarm on where it has one of its own."""
+    trigger = entry["trigger"] if entry["trigger"] != entry["reason"] else ""
+    return " ".join(filter(None, (entry["reason"], entry["key"], f"({trigger})" if trigger else "")))
+
 
 FOLDED_FROM = 3  # rounds
 ROUND_MAX = 8  # nodes of a round that is looked for
@@ -20,22 +35,22 @@ PARTS_MAX = 20
 JSON_WIDTH = 400  # a longer value is for -o json
 
 
-async def show_run(desk: Desk, screen: Screen, run_id: str) -> int:
+async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all there is to know of it as one object."""
-    view = await desk.run(run_id)
+    view = await client.run(run_id)
     if screen.data(view):
         return OK
     counts, ended = view["effects"], view["status"] in TERMINAL
     doubts: dict[str, dict[str, Any]] = {}
     if counts[EffectStatus.UNCERTAIN]:
-        doubts = {e["key"]: e for e in await desk.effects(run_id) if e["status"] == EffectStatus.UNCERTAIN}
+        doubts = {e["key"]: e for e in await client.effects(run_id) if e["status"] == EffectStatus.UNCERTAIN}
     shown = f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"
     by, version = view["requested_by"], view["version"]
     screen.line(f"{shown}   started {screen.since(view['created_at'])} by {by}   version {version}")
     screen.line("  " + " · ".join(way(screen, view)))
     screen.pairs(
         (
-            ("walked by", await _walked(desk, screen, view)),
+            ("walked by", await _walked(client, screen, view)),
             ("waiting for", _waiting(screen, view)),
             *((f"{each['verb']} asked", [_asked(view, screen, each)]) for each in view["asked"]),
             (
@@ -117,10 +132,10 @@ def is_walked(view: dict[str, Any]) -> bool:
     return view["status"] in HELD and bool(view["owner"])
 
 
-async def _walked(desk: Desk, screen: Screen, view: dict[str, Any]) -> list[str]:
+async def _walked(client: Client, screen: Screen, view: dict[str, Any]) -> list[str]:
     if not is_walked(view):
         return []
-    events = await desk.events(view["run"])
+    events = await client.events(view["run"])
     taken = next((e for e in reversed(events) if e["type"] in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
     return [view["owner"] + (f" since {screen.ago(taken['time'])}" if taken else "")]
 
@@ -239,3 +254,86 @@ def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
         f"→ look at the receiver, then: {resolve} --happened ID | --give-up --reason …",
         f"  did not happen: from {at} on, in {left}: a call may still land until then",
     ]
+
+
+WIDTH = 200  # what is longer is for -o json
+IN_EVERY_EVENT = frozenset({"version", "epoch", "node", "visit"})
+EMPTY: tuple[Any, ...] = ("", None, [], {})
+INSTANTS = frozenset({"since", "until"})  # of what a run waits for; 0 = none
+PLAIN = frozenset("._-/:@#+")
+
+
+class HistoryEntry(NamedTuple):
+    """A line of a run's history."""
+
+    time: str
+    """'' for an effect that is not settled: it comes last."""
+    n: int
+    """The number of an event; 0 for an effect or a step of an approval."""
+    what: str
+    place: str
+    data: dict[str, Any]
+
+
+def history(
+    events: Sequence[dict[str, Any]],
+    effects: Sequence[dict[str, Any]],
+    approvals: Sequence[dict[str, Any]],
+    *,
+    from_start: bool = True,
+) -> list[HistoryEntry]:
+    """Return events, settled effects and the steps of approvals in order of time, open effects last.
+
+    What happened at the instant of an event led to it, and comes before it. `from_start`: the first of these events is
+    the first of the run; otherwise what happened before it is left out.
+    """
+    of_events = [
+        HistoryEntry(e["time"], int(e["sequence"]), e["type"].rpartition(".")[2], _place(e["data"]), e["data"])
+        for e in events
+    ]
+    found = [_of_effect(each) for each in effects] + [entry for each in approvals for entry in _of_approval(each)]
+    begin = "" if from_start else of_events[0].time if of_events else "~"
+    found = [entry for entry in found if not entry.time or entry.time >= begin]
+    return sorted([*found, *of_events], key=lambda entry: (entry.time or "~", entry.n > 0, entry.n))
+
+
+def _place(at: dict[str, Any]) -> str:
+    return f"{at['node']}#{at['visit']}" if at["visit"] else str(at["node"])
+
+
+def _of_effect(effect: dict[str, Any]) -> HistoryEntry:
+    said = {name: effect[name] for name in ("key", "outcome", "external_id", "approval", "attempts", "settled_by")}
+    return HistoryEntry(effect["settled_at"] or "", 0, "effect", _place(effect), {"effect": effect["effect"], **said})
+
+
+def _of_approval(approval: dict[str, Any]) -> Iterator[HistoryEntry]:
+    named = {"approval": approval["approval"]}
+    yield HistoryEntry(
+        approval["asked_at"], 0, "asked", "", {**named, "who": approval["who"], "asks": approval["asks"]}
+    )
+    if approval["quorum"] > 1:
+        for vote in approval["votes"]:
+            yield HistoryEntry(vote["at"], 0, "vote", "", {**named, "by": vote["by"], "reason": vote["reason"]})
+    if approval["decided_at"]:
+        by = {"by": approval["decided_by"], "reason": approval["reason"]}
+        yield HistoryEntry(approval["decided_at"], 0, approval["status"], "", {**named, **by})
+
+
+def told(data: dict[str, Any]) -> str:
+    """What an event says beyond its place, without what is empty."""
+    said = {name: value for name, value in data.items() if name not in IN_EVERY_EVENT and value not in EMPTY}
+    words = " ".join(f"{name}={_value(name, value)}" for name, value in said.items())
+    return words if len(words) <= WIDTH else f"{words[:WIDTH]} … → -o json"
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, str) and all(sign.isalnum() or sign in PLAIN for sign in value):
+        return value
+    if name == "waiting_for":
+        value = [_wait(each) for each in value]
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _wait(wait: dict[str, Any]) -> dict[str, Any]:
+    """What a run waits for, with instants as text."""
+    return {name: iso(item) if name in INSTANTS else item for name, item in wait.items() if item}

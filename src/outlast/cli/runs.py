@@ -1,22 +1,26 @@
 """`outlast runs`: what each run waits for, since when, until when and then what; and the two verbs of an operator."""
 
+import json
 from collections import Counter
+from datetime import timedelta
 from typing import Any, get_args
 
 import click
 
-from outlast.cli.acting import says, unsure, warn_unserved
-from outlast.cli.desk.port import Desk, RunPage
-from outlast.cli.effect_page import print_effects
-from outlast.cli.event_data import history, told
-from outlast.cli.failure import OK
-from outlast.cli.run_page import short_json, show_run
+from outlast.cli.client import Client, RunPage, View
+from outlast.cli.effects import print_effects
+from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
+from outlast.cli.run_page import history, short_json, show_run, told
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk, reads_desk
-from outlast.cli.settings import Group
+from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
+from outlast.cli.settings import Command, Group
+from outlast.cli.tail import tail
 from outlast.cli.text import ago, duration
+from outlast.core.budget import RUN_CEILING
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.overlay import WaitingKind
+from outlast.errors import NotFound
+from outlast.runtime.spans import span
 from outlast.runtime.words import ATTENTION
 
 
@@ -33,9 +37,9 @@ def runs() -> None:
 @click.option("--since", type=duration, metavar="DURATION", help="Only those started so recently (24h).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@reads_desk
+@reads_client
 async def ls(
-    desk: Desk,
+    client: Client,
     screen: Screen,
     status: str | None,
     workflow: str,
@@ -46,7 +50,7 @@ async def ls(
     cursor: str,
 ) -> int:
     """List runs, newest first."""
-    page = await desk.runs(
+    page = await client.runs(
         status=status or "",
         workflow=workflow,
         attention=attention,
@@ -107,18 +111,18 @@ def _footer(page: RunPage) -> list[str]:
 
 @runs.command("show")
 @click.argument("run")
-@reads_desk
-async def show(desk: Desk, screen: Screen, run: str) -> int:
+@reads_client
+async def show(client: Client, screen: Screen, run: str) -> int:
     """Show one run: its way, what it waits for, what a person may do, its effects and crashes."""
-    return await show_run(desk, screen, run)
+    return await show_run(client, screen, run)
 
 
 @runs.command("effects")
 @click.argument("run")
-@reads_desk
-async def effects(desk: Desk, screen: Screen, run: str) -> int:
+@reads_client
+async def effects(client: Client, screen: Screen, run: str) -> int:
     """Show the ledger of a run: every effect on the world, and what became of it."""
-    views = await desk.effects(run)
+    views = await client.effects(run)
     if screen.listing("effects", views):
         return OK
     if not views:
@@ -132,10 +136,10 @@ async def effects(desk: Desk, screen: Screen, run: str) -> int:
 @click.argument("run")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Row after which to go on [0].")
-@reads_desk
-async def results(desk: Desk, screen: Screen, run: str, limit: int, cursor: int) -> int:
+@reads_client
+async def results(client: Client, screen: Screen, run: str, limit: int, cursor: int) -> int:
     """Show the rows that a run has emitted, in the order of their first emission."""
-    page = await desk.results(run, after=cursor, limit=limit)
+    page = await client.results(run, after=cursor, limit=limit)
     further = str(page.further or "")
     if screen.listing("results", page.views, count=page.total, cursor=further):
         return OK
@@ -153,12 +157,12 @@ async def results(desk: Desk, screen: Screen, run: str, limit: int, cursor: int)
 @click.argument("run")
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number.")
 @click.option("--all", "everything", is_flag=True, help="Effects and decisions too, in order of time.")
-@reads_desk
-async def events(desk: Desk, screen: Screen, run: str, after: int, everything: bool) -> int:
+@reads_client
+async def events(client: Client, screen: Screen, run: str, after: int, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
-    views = await desk.events(run, after=after)
-    effects = await desk.effects(run) if everything else []
-    approvals = await desk.approvals_of(run) if everything else []
+    views = await client.events(run, after=after)
+    effects = await client.effects(run) if everything else []
+    approvals = await client.approvals_of(run) if everything else []
     entries = history(views, effects, approvals, from_start=not after)
     if screen.listing("events", [entry._asdict() for entry in entries] if everything else views):
         return OK
@@ -170,13 +174,13 @@ async def events(desk: Desk, screen: Screen, run: str, after: int, everything: b
 @runs.command(Choice.CONTINUE.value)
 @click.argument("run")
 @click.option("--reason", default="", help="For the history.")
-@on_desk
-async def go_on(desk: Desk, screen: Screen, run: str, reason: str) -> int:
+@on_client
+async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
     """Let a run that needs attention go on, in the same visit."""
-    await desk.go_on(run, reason=reason)
-    if not screen.data({"run": run, "by": await desk.caller()}):
-        screen.line(f"{run} goes on{await says(desk)}")
-    await warn_unserved(desk, screen, run)
+    await client.go_on(run, reason=reason)
+    if not screen.data({"run": run, "by": await client.caller()}):
+        screen.line(f"{run} goes on{await says(client)}")
+    await warn_unserved(client, screen, run)
     return OK
 
 
@@ -184,19 +188,130 @@ async def go_on(desk: Desk, screen: Screen, run: str, reason: str) -> int:
 @click.argument("run")
 @click.option("--reason", required=True, help="For the history; people will read it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@on_desk
-async def cancel(desk: Desk, screen: Screen, run: str, reason: str, yes: bool) -> int:
+@on_client
+async def cancel(client: Client, screen: Screen, run: str, reason: str, yes: bool) -> int:
     """End a run. What it has done is undone first, the latest first; what has no undo stands."""
-    await desk.glance(run)
+    await client.glance(run)
     if not yes:
-        for each in await desk.to_undo(run):
+        for each in await client.to_undo(run):
             screen.advice(f"  is undone: {each}")
-        for each in await desk.standing(run):
+        for each in await client.standing(run):
             screen.advice(f"  is done, and stays done: {each}")
         if (code := await unsure(screen, f"cancel {run}?", "not cancelled")) is not None:
             return code
-    await desk.cancel(run, reason=reason)
-    if not screen.data({"run": run, "by": await desk.caller(), "reason": reason}):
-        screen.line(f"{run} is asked to end{await says(desk)} → outlast runs show {run}")
-    await warn_unserved(desk, screen, run)
+    await client.cancel(run, reason=reason)
+    if not screen.data({"run": run, "by": await client.caller(), "reason": reason}):
+        screen.line(f"{run} is asked to end{await says(client)} → outlast runs show {run}")
+    await warn_unserved(client, screen, run)
     return OK
+
+
+END = "end"
+
+
+@click.command(cls=Command)
+@click.argument("run")
+@click.option("--mermaid", is_flag=True, help="As Mermaid, for a README.")
+@reads_client
+async def graph(client: Client, screen: Screen, run: str, mermaid: bool) -> int:
+    """Show the graph of RUN's workflow: ✓ has been there, ▸ stands there, · has not been there."""
+    view = await client.run(run)
+    topology = await client.topology(view)
+    if topology is None:
+        raise NotFound(
+            f"nobody has shown what {view['lane']} looks like",
+            "a worker writes it down when it begins to serve that version",
+            "start one: outlast worker MODULE",
+        )
+    if not screen.data({"run": run, "node": view["node"], "nodes": topology["nodes"]}):
+        for line in _mermaid(view, topology) if mermaid else _text(view, topology):
+            screen.line(line)
+    return OK
+
+
+def _text(view: View, topology: View) -> list[str]:
+    nodes = topology["nodes"]
+    order = _order(topology)
+    width = max(map(len, order))
+    return [f"{_mark(view, name)} {name:<{width}}  → {', '.join(_to(nodes[name]))}" for name in order]
+
+
+def _mermaid(view: View, topology: View) -> list[str]:
+    nodes, been = topology["nodes"], {visit["node"] for visit in view["visits"]}
+    lines = ["flowchart LR"]
+    lines += [f"  {name}[{name}]" for name in _order(topology)]
+    lines += [f"  {name} --> {to if to != END else '_end((end))'}" for name in nodes for to in _to(nodes[name])]
+    lines += [f"  class {name} been" for name in sorted(been & nodes.keys())]
+    lines += ["  classDef been fill:#dfd", f"  style {view['node']} stroke-width:3px"]
+    return lines
+
+
+def _mark(view: View, name: str) -> str:
+    if name == view["node"] and view["status"] not in TERMINAL:
+        return "▸"
+    return "✓" if any(visit["node"] == name for visit in view["visits"]) else "·"
+
+
+def _to(node: View) -> list[str]:
+    return [*node["to"], *([END] if node["ends"] else [])]
+
+
+def _order(topology: View) -> list[str]:
+    """From the start on, the nearest first."""
+    nodes = topology["nodes"]
+    found = [name for name in nodes if nodes[name]["start"]]
+    for name in found:
+        found += [to for to in nodes[name]["to"] if to not in found]
+    return found
+
+
+@click.command("input", cls=Command)
+@click.argument("run")
+@reads_client
+async def input_(client: Client, screen: Screen, run: str) -> int:
+    """Print what RUN was started with as JSON, as its workflow took it."""
+    given = await client.input(run)
+    if not screen.data(given):
+        screen.line(json.dumps(given, ensure_ascii=False))
+    return OK
+
+
+@click.command(cls=Command)
+@click.argument("run")
+@reads_client
+async def outcome(client: Client, screen: Screen, run: str) -> int:
+    """Print the outcome of RUN as JSON; exit code 1 where it failed or was cancelled, 5 where it has not ended."""
+    view = await client.run(run)
+    if view["status"] not in TERMINAL:
+        screen.advice(f"{run} has not ended: {view['waiting_text'] or view['shown']} → outlast runs tail {run}")
+        return WAITING
+    if view["status"] != RunStatus.COMPLETED:
+        screen.advice(f"{run} {view['status'].upper()}: {view['reason']}")
+        return RUN_FAILED
+    if not screen.data(view["outcome"]):
+        screen.line(json.dumps(view["outcome"], ensure_ascii=False))
+    return OK
+
+
+@click.command(Choice.EXTEND.value, cls=Command)
+@click.argument("run")
+@click.option("--by", type=duration, metavar="DURATION", default=None, help="From now on [168h].")
+@click.option("--reason", required=True, help="For the history; people will read it.")
+@on_client
+async def extend(client: Client, screen: Screen, run: str, by: int | None, reason: str) -> int:
+    """Give a run that has passed its ceiling more time; the ceiling is armed anew."""
+    ms = RUN_CEILING if by is None else by
+    await client.extend(run, by=timedelta(milliseconds=ms), reason=reason)
+    if not screen.data({"run": run, "by": await client.caller(), "extended_ms": ms, "reason": reason}):
+        screen.line(f"{run} has {span(ms)} more{await says(client)}")
+    await warn_unserved(client, screen, run)
+    return OK
+
+
+runs.add_command(tail)
+runs.add_command(extend)
+runs.add_command(graph)
+runs.add_command(input_)
+runs.add_command(outcome)
+
+__all__ = ["runs"]

@@ -1,7 +1,8 @@
 """`outlast serve`: HTTP, a worker and a dispatcher in one process."""
 
+import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -9,17 +10,21 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from outlast.cli.failure import CONFLICT, OK, OUR_FAULT
-from outlast.cli.liveness import liveness_of, liveness_options
-from outlast.cli.loop import run
-from outlast.cli.metrics_port import metrics_at, metrics_option
+from outlast.cli.exit_codes import CONFLICT, OK, OUR_FAULT
 from outlast.cli.modules import load_workflows
-from outlast.cli.notify import notifier_of
 from outlast.cli.screen import Screen
+from outlast.cli.serving import (
+    at_ctrl_c,
+    liveness_of,
+    liveness_options,
+    metrics_at,
+    metrics_option,
+    notifier_of,
+    run,
+    stopped,
+)
 from outlast.cli.session import local_actor, operations, settings_now
-from outlast.cli.settings import Command, Settings
-from outlast.cli.several import several_of, tell_ready, until_left
-from outlast.cli.stopping import at_ctrl_c, stopped
+from outlast.cli.settings import Command, Settings, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.budget import Liveness
@@ -27,11 +32,47 @@ from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
+from outlast.runtime.open import MEMORY
 from outlast.runtime.operations import Operations
 from outlast.runtime.serve import FileWatch, Serving, eyes, worker_of
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.webhooks import new_dispatcher, reach_of
 from outlast.telemetry import Counters
+
+
+def several_of(
+    settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
+) -> tuple[str, Any]:
+    """The URL that they share, and the watch over them, a `ProcessGroup` of these parts. Raises InvalidInput."""
+    from outlast.service.identity import shared_file
+    from outlast.service.multiprocess import ProcessGroup
+    from outlast.service.sockets import reserve, url_of
+
+    if settings.store == MEMORY:
+        raise InvalidInput("memory is no store for several processes", "each would have its own", "--store sqlite:…")
+    reserved, shared = reserve(host, port), shared_file()
+    command = [
+        sys.executable, "-m", "outlast", *words_of(settings), "serve", *words, "--host", host,
+        "--port", str(reserved.getsockname()[1]), "--no-worker", "--no-dispatcher",
+        "--one-of-several", str(shared),
+    ]  # fmt: skip
+    return url_of(reserved), ProcessGroup(reserved, command, env_of(settings), count, parts, shared)
+
+
+def tell_ready() -> None:
+    """One of several answers."""
+    click.echo("ready")
+
+
+async def until_left(stop: Callable[[], None]) -> None:
+    """Have `stop` called once the process that began this one has let go of it, or has died."""
+
+    class Held(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            stop()
+
+    await asyncio.get_running_loop().connect_read_pipe(Held, sys.stdin)
+
 
 port_option: Final = click.option(
     "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT,

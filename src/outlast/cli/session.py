@@ -10,8 +10,9 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from outlast.cli.desk.local import Local
-from outlast.cli.desk.port import Desk
+from outlast.cli.client import Client
+from outlast.cli.client.local import LocalClient
+from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import Settings, one_place
 from outlast.errors import InvalidInput
@@ -103,31 +104,31 @@ reads_store = functools.partial(on_store, use="read")
 
 
 @asynccontextmanager
-async def desk(
+async def client(
     settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
-) -> AsyncIterator[tuple[Desk, Screen]]:
+) -> AsyncIterator[tuple[Client, Screen]]:
     """The service that is named, or else the store; and a screen that knows its time. Raises as `operations`."""
     if not settings.url:
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
-            yield Local(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
+            yield LocalClient(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
         return
-    from outlast.cli.desk.remote import Remote
-    from outlast.cli.desk.wire import Wire, base_of, is_here
+    from outlast.cli.client.connection import ServiceConnection, base_of, is_here
+    from outlast.cli.client.remote import RemoteClient
 
     base = base_of(settings.url)
     screen = Screen(settings, SystemClock().wall())
     token = settings.token.get_secret_value()
     if token and base.startswith("http://") and not is_here(base):
         screen.advice(f"{base}: the token goes there unencrypted; use https:// where the way is not yours alone")
-    wire = Wire(base, token)
+    wire = ServiceConnection(base, token)
     try:
-        yield Remote(wire, screen.advice), screen
+        yield RemoteClient(wire, screen.advice), screen
     finally:
         await wire.close()
 
 
-def on_desk(
-    command: Callable[Concatenate[Desk, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
+def on_client(
+    command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
     """As `on_store`, for what a service can be asked too."""
 
@@ -136,7 +137,7 @@ def on_desk(
         settings = settings_now()
 
         async def act() -> int | None:
-            async with desk(settings, use=use) as (at, screen):
+            async with client(settings, use=use) as (at, screen):
                 return await command(at, screen, *args, **kwargs)
 
         click.get_current_context().exit(asyncio.run(act()) or 0)
@@ -144,10 +145,41 @@ def on_desk(
     return body
 
 
-reads_desk = functools.partial(on_desk, use="read")
-"""As `on_desk`, for a command that writes nothing."""
+reads_client = functools.partial(on_client, use="read")
+"""As `on_client`, for a command that writes nothing."""
 
 
 async def screen_of(bound: Operations, settings: Settings) -> Screen:
     """A screen that knows the store's time."""
     return Screen(settings, (await bound.store.now()).business)
+
+
+async def says(client: Client) -> str:
+    """Who says it."""
+    return f", says {await client.caller()}"
+
+
+async def warn_unserved(client: Client, screen: Screen, run: str) -> None:
+    """Say so when no worker is there to do what was just asked for."""
+    view = await client.glance(run)
+    if not view["served"]:
+        screen.advice(f"no worker serves {view['lane']}; start one: outlast worker MODULE")
+
+
+async def unsure(screen: Screen, question: str, nothing: str = "not answered") -> int | None:
+    """Ask a person: None for a yes; else the exit code, once it was said that `nothing` was done."""
+    answer = await asyncio.to_thread(_confirm, question[0].upper() + question[1:])
+    if answer is None:
+        screen.advice(f"{nothing}: nobody was there to ask → --yes")
+        return USAGE
+    if not answer:
+        screen.line(nothing)
+        return OK
+    return None
+
+
+def _confirm(question: str) -> bool | None:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return None

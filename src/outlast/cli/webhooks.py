@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk, reads_desk
+from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.machine import DeliveryStatus
@@ -37,9 +37,9 @@ def webhooks() -> None:
     help="A further header of each delivery, X-… or Api-Key; NAME=@FILE takes what the file holds. A secret.",
 )
 @click.option("--from-start", is_flag=True, help="Of everything that is there, not only from now on.")
-@on_desk
+@on_client
 async def add(
-    desk: Desk,
+    client: Client,
     screen: Screen,
     address: str,
     name: str,
@@ -52,7 +52,7 @@ async def add(
     further = dict(map(_header, headers))
     if len(further) < len(headers):
         raise click.UsageError("--header names one of them twice")
-    view = await desk.webhooks.add(
+    view = await client.webhooks.add(
         address, name=name, types=types, workflows=workflows, headers=further, from_start=from_start
     )
     if not screen.data(view):
@@ -82,10 +82,10 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-async def warn_unsent(desk: Desk, screen: Screen) -> None:
+async def warn_unsent(client: Client, screen: Screen) -> None:
     """Say where events wait and nobody sends them."""
     try:
-        waited = await desk.webhooks.unsent()
+        waited = await client.webhooks.unsent()
     except Forbidden:
         return  # whose business webhooks are not
     if waited:
@@ -93,10 +93,10 @@ async def warn_unsent(desk: Desk, screen: Screen) -> None:
 
 
 @webhooks.command("ls")
-@reads_desk
-async def ls(desk: Desk, screen: Screen) -> int:
+@reads_client
+async def ls(client: Client, screen: Screen) -> int:
     """List the webhooks, and what each has not been told of."""
-    views = await desk.webhooks.all()
+    views = await client.webhooks.all()
     if screen.listing("webhooks", views):
         return OK
     if not views:
@@ -117,16 +117,16 @@ async def ls(desk: Desk, screen: Screen) -> int:
     for view in views:
         if view[DeliveryStatus.DEAD]:
             screen.advice(f"→ outlast webhooks deliveries {view['webhook']} --status {DeliveryStatus.DEAD.value}")
-    await warn_unsent(desk, screen)
+    await warn_unsent(client, screen)
     return OK
 
 
 @webhooks.command("show")
 @click.argument("webhook")
-@reads_desk
-async def show(desk: Desk, screen: Screen, webhook: str) -> int:
+@reads_client
+async def show(client: Client, screen: Screen, webhook: str) -> int:
     """Show one webhook and how it fares."""
-    view = await desk.webhooks.get(webhook)
+    view = await client.webhooks.get(webhook)
     if screen.data(view):
         return OK
     screen.line(f"{view['webhook']}  {view['status']}{' · ' * bool(view['why'])}{view['why']}")
@@ -151,10 +151,10 @@ async def show(desk: Desk, screen: Screen, webhook: str) -> int:
 
 @webhooks.command("test")
 @click.argument("webhook")
-@on_desk
-async def test(desk: Desk, screen: Screen, webhook: str) -> int:
+@on_client
+async def test(client: Client, screen: Screen, webhook: str) -> int:
     """Send it a signed event of type dev.outlast.webhook.test now, and say what came back."""
-    view = await desk.webhooks.test(webhook)
+    view = await client.webhooks.test(webhook)
     if not screen.data(view):
         if view["accepted"]:
             screen.line(f"accepted with {view['code']} after {view['took_ms']} ms")
@@ -168,11 +168,11 @@ async def test(desk: Desk, screen: Screen, webhook: str) -> int:
 @click.option("--status", type=STATUSES, default=None, help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
 @click.option("--cursor", default="", help="Go on where the last page ended.")
-@reads_desk
-async def deliveries(desk: Desk, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
+@reads_client
+async def deliveries(client: Client, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
     """List events that were not accepted at the first attempt, the newest first. Others leave no row."""
     wanted = DeliveryStatus(status) if status else None
-    views, further = await desk.webhooks.deliveries(webhook, status=wanted, cursor=cursor, limit=limit)
+    views, further = await client.webhooks.deliveries(webhook, status=wanted, cursor=cursor, limit=limit)
     if screen.listing("deliveries", views, cursor=further):
         return OK
     if not views:
@@ -193,10 +193,10 @@ async def deliveries(desk: Desk, screen: Screen, webhook: str, status: str | Non
 
 @webhooks.command("redeliver")
 @click.argument("delivery", metavar="DELIVERY|WEBHOOK")
-@on_desk
-async def redeliver(desk: Desk, screen: Screen, delivery: str) -> int:
+@on_client
+async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
     """Send an event again (WEBHOOK:RUN:SEQ), or all that were given up for a webhook: the same bytes and webhook-id."""
-    count = await desk.webhooks.redeliver(delivery)
+    count = await client.webhooks.redeliver(delivery)
     if not screen.data({"redelivered": delivery, "events": count}):
         screen.line(f"{count} event{'' if count == 1 else 's'} will be sent again")
     return OK
@@ -207,10 +207,10 @@ async def redeliver(desk: Desk, screen: Screen, delivery: str) -> int:
 @click.option(
     "--keep", type=duration, default=None, metavar="DURATION", help="How long the old secret signs too [24h]."
 )
-@on_desk
-async def rotate(desk: Desk, screen: Screen, webhook: str, keep: int | None) -> int:
+@on_client
+async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None) -> int:
     """Give it a new secret, shown this once; meanwhile both sign, so that the receiver can change over."""
-    view = await desk.webhooks.rotate(webhook, keep=ago(keep))
+    view = await client.webhooks.rotate(webhook, keep=ago(keep))
     if not screen.data(view):
         _secret(screen, view, "shown this once")
         if view["former_until_real"]:
@@ -221,10 +221,10 @@ async def rotate(desk: Desk, screen: Screen, webhook: str, keep: int | None) -> 
 @webhooks.command("disable")
 @click.argument("webhook")
 @click.option("--reason", required=True, help="People will read it.")
-@on_desk
-async def disable(desk: Desk, screen: Screen, webhook: str, reason: str) -> int:
+@on_client
+async def disable(client: Client, screen: Screen, webhook: str, reason: str) -> int:
     """Tell it nothing until it is enabled again; then it goes on where it was."""
-    view = await desk.webhooks.disable(webhook, reason=reason)
+    view = await client.webhooks.disable(webhook, reason=reason)
     if not screen.data(view):
         screen.line(f"{webhook} is told nothing → outlast webhooks enable {webhook}")
     return OK
@@ -232,10 +232,10 @@ async def disable(desk: Desk, screen: Screen, webhook: str, reason: str) -> int:
 
 @webhooks.command("enable")
 @click.argument("webhook")
-@on_desk
-async def enable(desk: Desk, screen: Screen, webhook: str) -> int:
+@on_client
+async def enable(client: Client, screen: Screen, webhook: str) -> int:
     """Go on where it was: what happened meanwhile is told too."""
-    view = await desk.webhooks.enable(webhook)
+    view = await client.webhooks.enable(webhook)
     if not screen.data(view):
         screen.line(f"{webhook} goes on where it was")
     return OK
@@ -243,10 +243,10 @@ async def enable(desk: Desk, screen: Screen, webhook: str) -> int:
 
 @webhooks.command("rm")
 @click.argument("webhook")
-@on_desk
-async def rm(desk: Desk, screen: Screen, webhook: str) -> int:
+@on_client
+async def rm(client: Client, screen: Screen, webhook: str) -> int:
     """End a webhook for ever; its secret is forgotten."""
-    view = await desk.webhooks.remove(webhook)
+    view = await client.webhooks.remove(webhook)
     if not screen.data(view):
         screen.line(f"{webhook} is removed")
     return OK

@@ -1,5 +1,6 @@
 """`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
 
+import asyncio
 import logging
 import sys
 from collections.abc import Sequence
@@ -8,16 +9,22 @@ from typing import Any
 
 import click
 
-from outlast.cli.failure import CONFLICT, OK
-from outlast.cli.liveness import liveness_of, liveness_options
-from outlast.cli.loop import run
-from outlast.cli.metrics_port import metrics_at, metrics_option
+from outlast.cli.exit_codes import CONFLICT, OK
 from outlast.cli.modules import load_workflows
-from outlast.cli.notify import counted_text, notifier_of
 from outlast.cli.screen import Screen
+from outlast.cli.serving import (
+    at_ctrl_c,
+    counted_text,
+    liveness_of,
+    liveness_options,
+    metrics_at,
+    metrics_option,
+    notifier_of,
+    run,
+    stopped,
+)
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import Command, Settings
-from outlast.cli.stopping import at_ctrl_c, stopped
 from outlast.cli.text import inert
 from outlast.core.budget import Liveness
 from outlast.engine.alerts import Notifier
@@ -26,8 +33,9 @@ from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow
 from outlast.runtime.lag import nobody_sends
 from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
-from outlast.runtime.settings import ASTRAY, unknown
+from outlast.runtime.settings import ASTRAY, load, unknown
 from outlast.runtime.spans import span
+from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure
 
@@ -143,3 +151,33 @@ def log_to_stderr(*, first: bool = True) -> None:
     configure(sys.stderr, lambda text: inert(text, lines=True))
     for name in unknown() if first else ():
         log.warning(ASTRAY, name)
+
+
+@click.command(cls=Command)
+@metrics_option
+def dispatcher(metrics_port: int | None) -> None:
+    """Tell the webhooks of every tenant what happens, until stopped.
+
+    `outlast serve` has one within, `outlast worker` has none. Several may serve one store. Ctrl-C ends what is under
+    way and stops; what is left is sent by the next one.
+    """
+    settings = settings_now()
+    log_to_stderr()
+    click.get_current_context().exit(asyncio.run(_dispatch(settings, metrics_port)))
+
+
+async def _dispatch(settings: Settings, metrics_port: int | None) -> int:
+    load_sender()  # first, because a missing extra must not leave a new store behind
+    async with operations(settings, make=True) as bound:
+        process = new_dispatcher(bound.store, reach=reach_of(load()))
+        at_ctrl_c(process.drain)
+        screen = Screen(settings)
+        async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:
+            if not screen.data({"dispatcher": process.name, "store": bound.store.url, "metrics": metrics}):
+                screen.line(f"dispatcher {process.name} tells webhooks what happens · store {bound.store.url}")
+                if metrics:
+                    screen.line(f"  metrics  {metrics}")
+            sys.stdout.flush()
+            await process.run()
+        click.echo("Stopped. What is left is sent by the next one: outlast dispatcher", err=True)
+    return OK

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import reads_desk
+from outlast.cli.session import reads_client
 from outlast.cli.settings import Group
 from outlast.core.budget import SECOND
 from outlast.runtime.spans import span
@@ -23,10 +23,10 @@ def workers() -> None:
 
 @workers.command("ls")
 @click.option("--all", "every", is_flag=True, help="Those that have gone too.")
-@reads_desk
-async def ls(desk: Desk, screen: Screen, every: bool) -> int:
+@reads_client
+async def ls(client: Client, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
-    views = [view for view in await desk.workers() if every or view["serving"]]
+    views = [view for view in await client.workers() if every or view["serving"]]
     if screen.listing("workers", views):
         return OK
     if not views:

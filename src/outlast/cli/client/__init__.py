@@ -1,4 +1,4 @@
-"""What a command may ask for: views as they are printed, never rows, so that one rendering serves both ways."""
+"""What commands speak to: the same words whether the store is here or a service stands in front of it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -44,7 +44,7 @@ class AnsweredPage(NamedTuple):
     cursor: str
 
 
-class WebhookDesk(Protocol):
+class WebhookClient(Protocol):
     """Who is told of what happens, asked for and changed in one caller's name."""
 
     async def all(self) -> list[View]:
@@ -92,7 +92,7 @@ class WebhookDesk(Protocol):
         """It ends for ever."""
 
 
-class Desk(Protocol):
+class Client(Protocol):
     """Reads and acts for one caller of one tenant. Every method raises members of the tree of errors.py."""
 
     me: str
@@ -101,7 +101,7 @@ class Desk(Protocol):
     """Can code that is loaded here check what is said? Else the other side does."""
 
     @property
-    def webhooks(self) -> WebhookDesk:
+    def webhooks(self) -> WebhookClient:
         """Who is told of what happens."""
 
     async def caller(self) -> str:

@@ -4,10 +4,10 @@ from typing import get_args
 
 import click
 
-from outlast.cli.desk.port import Desk
-from outlast.cli.failure import OK
+from outlast.cli.client import Client
+from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_desk, reads_desk
+from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Command
 from outlast.engine.pauses import What
 
@@ -23,14 +23,14 @@ def _check(what: str, name: str) -> None:
 @click.argument("what", type=KINDS)
 @click.argument("name", default="")
 @click.option("--reason", required=True, help="People will read it while they wait.")
-@on_desk
-async def hold(desk: Desk, screen: Screen, what: What, name: str, reason: str) -> int:
+@on_client
+async def hold(client: Client, screen: Screen, what: What, name: str, reason: str) -> int:
     """Stop new calls of an activity, of a provider or of a workflow, or everything of the tenant, until it is released.
 
     Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so.
     """
     _check(what, name)
-    view = await desk.hold(what, name, reason=reason)
+    view = await client.hold(what, name, reason=reason)
     if not screen.data(view):
         screen.line(f"{view['held']} is held, says {view['by']}: {reason}")
         screen.advice(f"→ outlast release {what} {name}".rstrip())
@@ -40,11 +40,11 @@ async def hold(desk: Desk, screen: Screen, what: What, name: str, reason: str) -
 @click.command("release", cls=Command)
 @click.argument("what", type=KINDS)
 @click.argument("name", default="")
-@on_desk
-async def release(desk: Desk, screen: Screen, what: What, name: str) -> int:
+@on_client
+async def release(client: Client, screen: Screen, what: What, name: str) -> int:
     """Take a hold or a circuit breaker down, and make due every run that waited for it."""
     _check(what, name)
-    view = await desk.release(what, name)
+    view = await client.release(what, name)
     if not screen.data(view):
         woken = view["runs"]
         runs = f"{woken} run{'' if woken == 1 else 's'} that waited for it go{'es' if woken == 1 else ''} on"
@@ -53,10 +53,10 @@ async def release(desk: Desk, screen: Screen, what: What, name: str) -> int:
 
 
 @click.command("holds", cls=Command)
-@reads_desk
-async def holds(desk: Desk, screen: Screen) -> int:
+@reads_client
+async def holds(client: Client, screen: Screen) -> int:
     """List the holds and circuit breakers that are up, and how many runs wait for each."""
-    views = await desk.holds()
+    views = await client.holds()
     if screen.listing("holds", views):
         return OK
     if not views:

@@ -40,7 +40,7 @@ def is_here(base: str) -> bool:
     return urlsplit(base).hostname in LOOPBACK
 
 
-class Wire:
+class ServiceConnection:
     """Requests to one service. The token is sent to it and to nobody else: redirects are not followed."""
 
     def __init__(self, base: str, token: str) -> None:

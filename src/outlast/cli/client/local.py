@@ -1,0 +1,412 @@
+"""The store is here: what commands ask is read from its rows."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from outlast.cli.client import AnsweredPage, ResultPage, RunPage, Verb, View
+from outlast.core.events import iso
+from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
+from outlast.core.overlay import attention_of
+from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
+from outlast.engine.pauses import What
+from outlast.flow.people import Rule
+from outlast.flow.workflow import Workflow
+from outlast.runtime import inbox, watch
+from outlast.runtime import versions as of_store
+from outlast.runtime.answering import answer_entry, entry_of
+from outlast.runtime.answers import away_view, entry_view
+from outlast.runtime.inbox import listed_approval, whole_approval
+from outlast.runtime.lag import unsent
+from outlast.runtime.operations import Operations
+from outlast.runtime.settings import load
+from outlast.runtime.views import caller_view, effect_view, event_view, hold_view, worker_view
+from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
+from outlast.runtime.webhooks import KEPT, reach_of
+from outlast.runtime.whole import listed_runs, page_of_results, run_views, whole_run
+
+
+class LocalWebhooks:
+    """The part of a desk that is about webhooks; they may lead where the settings allow. Raises InvalidInput."""
+
+    def __init__(self, ops: Operations) -> None:
+        self._ops = ops
+        self._webhooks = ops.webhooks
+        self._webhooks.reach = reach_of(load())
+
+    async def all(self) -> list[View]:
+        """Each counted."""
+        return [await self._whole(row.subscription) for row in await self._webhooks.list()]
+
+    async def get(self, webhook: str) -> View:
+        """Counted."""
+        return await self._whole(webhook)
+
+    async def _whole(self, webhook: str) -> View:
+        return whole_webhook_view(await self._webhooks.get(webhook), await self._webhooks.standing(webhook))
+
+    async def unsent(self) -> int:
+        """By its rows."""
+        return await unsent(self._ops.store, self._ops.tenant)
+
+    async def add(
+        self,
+        url: str,
+        *,
+        name: str,
+        types: Sequence[str],
+        workflows: Sequence[str],
+        headers: Mapping[str, str],
+        from_start: bool,
+    ) -> View:
+        """Its address is checked here."""
+        made = await self._webhooks.add(
+            url, name=name, types=types, workflows=workflows, headers=headers, from_start=from_start
+        )
+        return made_view(made)
+
+    async def test(self, webhook: str) -> View:
+        """Sent from here."""
+        return attempt_view(webhook, await self._webhooks.test(webhook))
+
+    async def deliveries(
+        self, webhook: str, *, status: DeliveryStatus | None, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
+        """From the rows."""
+        rows, further = await self._webhooks.deliveries(webhook, status=status, cursor=cursor, limit=limit)
+        business = self._ops.store.mapping().business
+        return [delivery_view(row, business) for row in rows], further
+
+    async def redeliver(self, delivery: str) -> int:
+        """By the dispatcher."""
+        if ":" not in delivery:
+            return await self._webhooks.redeliver_dead(delivery)
+        await self._webhooks.redeliver(delivery)
+        return 1
+
+    async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
+        """Shown once."""
+        return made_view(await self._webhooks.rotate(webhook, keep=KEPT if keep is None else keep))
+
+    async def disable(self, webhook: str, *, reason: str) -> View:
+        """By a row."""
+        return webhook_view(await self._webhooks.disable(webhook, reason=reason))
+
+    async def enable(self, webhook: str) -> View:
+        """Its address is checked again."""
+        return webhook_view(await self._webhooks.enable(webhook))
+
+    async def remove(self, webhook: str) -> View:
+        """Its secret is forgotten."""
+        return webhook_view(await self._webhooks.remove(webhook))
+
+
+T = TypeVar("T")
+PAGE = 200
+
+
+class LocalRuns:
+    """The part of a desk that is about runs."""
+
+    codes = True
+
+    def __init__(self, ops: Operations, workflows: Mapping[str, Workflow[Any]] | None = None) -> None:
+        self.ops = ops
+        self.me = ops.actor.name
+        self._workflows = workflows or {}
+
+    async def caller(self) -> str:
+        """The user of this machine."""
+        return self.ops.actor.name
+
+    async def now_real(self) -> int:
+        """The store's clock."""
+        return (await self.ops.store.now()).real
+
+    async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
+        """By the store's wakes, and by looking again."""
+        return await watch.until(self.ops.store, look, within_s=within_s)
+
+    async def runs(
+        self,
+        *,
+        status: str,
+        workflow: str,
+        attention: bool,
+        waiting_for: str,
+        since: timedelta | None,
+        cursor: str,
+        limit: int,
+    ) -> RunPage:
+        """One page, counted."""
+        rows, further = await self.ops.runs(
+            status=status,
+            workflow=workflow,
+            attention=attention,
+            waiting_for=waiting_for,
+            since=since,
+            cursor=cursor,
+            limit=limit,
+        )
+        counts, now = await self.ops.counts(), await self.now_real()
+        return RunPage(
+            await listed_runs(self.ops, rows, await self.ops.serving()),
+            further,
+            frozenset(row.run for row in rows if not row.owner and is_due(row, now)),
+            sum(counts[RUN.name].values()),
+            counts[APPROVAL.name].get(ApprovalStatus.PENDING, 0),
+        )
+
+    async def run(self, run: str) -> View:
+        """All of it, from rows."""
+        return (await whole_run(self.ops, run))[0]
+
+    async def glance(self, run: str) -> View:
+        """Its row."""
+        return (await run_views(self.ops, [await self.ops.run(run)], await self.ops.serving()))[0]
+
+    async def input(self, run: str) -> Any:
+        """From its first event."""
+        return await self.ops.input(run)
+
+    async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
+        """From its rows."""
+        return ResultPage(*await page_of_results(self.ops, run, after=after, limit=limit))
+
+    async def last_event(self, run: str) -> int:
+        """As its row says."""
+        return (await self.ops.run(run)).seq
+
+    async def effects(self, run: str) -> list[View]:
+        """With the late answers of replaced workers."""
+        now, rows, known = await self.ops.store.now(), await self.ops.effects(run), await self.ops.evidence(run)
+        held = await self.ops.held_runs(rows)
+        return [
+            effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in rows
+        ]
+
+    async def ledger(
+        self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
+        """From the rows."""
+        rows, further = await self.ops.ledger(
+            status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+        )
+        now = await self.ops.store.now()
+        held = await self.ops.held_runs(rows)
+        return [effect_view(row, now, held=held) for row in rows], further
+
+    async def effect(self, run: str, key: str, *, visit: int | None) -> View:
+        """With its evidence."""
+        found = await self.ops.effect(run, key, visit=visit)
+        held = await self.ops.held_runs([found.effect])
+        return effect_view(found.effect, await self.ops.store.now(), found.evidence, held=held)
+
+    async def events(self, run: str, *, after: int = 0) -> list[View]:
+        """From the rows."""
+        found: list[View] = []
+        while page := await self.ops.history(run, after=after):
+            found += [event_view(event) for event in page]
+            after = page[-1].seq
+        return found
+
+    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+        """By the store's wakes."""
+
+        async def look() -> tuple[Sequence[Event], Run] | None:
+            row = await self.ops.run(run)  # read before the events: what ended it is among them then
+            events = await self.ops.history(run, after=after, limit=PAGE)
+            return (events, row) if events or is_over(row) else None
+
+        while True:
+            found = await watch.until(self.ops.store, look)
+            assert found is not None
+            if not found[0]:
+                return
+            for event in found[0]:
+                after = event.seq
+                yield event.body.decode()
+
+    async def topology(self, view: View) -> View | None:
+        """As a worker of that version wrote it down."""
+        row = await self.ops.store.load(TOPOLOGY, (STORE, str(view["lane"])))
+        found: View | None = json.loads(row.body) if isinstance(row, Topology) else None
+        return found
+
+    async def explain(self, run: str) -> View:
+        """In one sentence."""
+        return (await self.ops.explain(run)).view()
+
+    async def input_schema(self, workflow: str) -> View:
+        """Of the code that is loaded."""
+        found = self._workflows.get(workflow)
+        return found.input_schema() if found is not None else {}
+
+    async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
+        """With the code that is loaded."""
+        started = await self.ops.start(workflow, given, run_id=run, idempotency_key=key)
+        return await self.glance(started.run), started.created
+
+    async def signal(self, run: str, name: str, payload: View, *, signal_id: str) -> bool:
+        """Into the mailbox."""
+        return await self.ops.signal(run, name, payload, signal_id=signal_id)
+
+    async def to_undo(self, run: str) -> list[str]:
+        """Named."""
+        return await self.ops.to_undo(run)
+
+    async def standing(self, run: str) -> list[str]:
+        """Named."""
+        return await self.ops.standing(run)
+
+    async def cancel(self, run: str, *, reason: str) -> None:
+        """By a note."""
+        await self.ops.cancel(run, reason=reason)
+
+    async def go_on(self, run: str, *, reason: str) -> None:
+        """By a note."""
+        await self.ops.go_on(run, reason=reason)
+
+    async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
+        """By a note."""
+        await self.ops.extend(run, by=by, reason=reason)
+
+
+class LocalClient(LocalRuns):
+    """A desk over `Operations`."""
+
+    # --- approvals -----------------------------------------------------------------------------
+    async def approvals(
+        self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
+    ) -> tuple[list[View], str]:
+        """One page."""
+        only = ApprovalStatus(status) if status else None
+        rows, further = await inbox.approvals(
+            self.ops, status=only, mine=mine, overdue=overdue, cursor=cursor, limit=limit
+        )
+        return [listed_approval(self.ops, row) for row in rows], further
+
+    async def approvals_of(self, run: str) -> list[View]:
+        """From the rows."""
+        return [listed_approval(self.ops, row) for row in await self.ops.approvals_of(run)]
+
+    async def approval(self, approval: str) -> View:
+        """With whether this actor may decide."""
+        return await self._whole(await self.ops.approval(approval))
+
+    async def approve(self, approval: str, *, reason: str, alternative: int, changes: Mapping[str, Any] | None) -> View:
+        """With the code that is loaded, where values change."""
+        return await self._whole(
+            await self.ops.approve(approval, reason=reason, alternative=alternative, changes=changes)
+        )
+
+    async def reject(self, approval: str, *, reason: str, again: bool) -> View:
+        """The call is not made."""
+        return await self._whole(await self.ops.reject(approval, reason=reason, again=again))
+
+    async def claim_approval(self, approval: str) -> View:
+        """It binds nobody."""
+        return await self._whole(await self.ops.claim_approval(approval))
+
+    async def reassign(self, approval: str, who: str, *, reason: str) -> View:
+        """Raises InvalidInput for a rule that cannot be read."""
+        return await self._whole(await self.ops.reassign(approval, Rule.parse(who), reason=reason))
+
+    async def _whole(self, row: Approval) -> View:
+        return await whole_approval(self.ops, row, await self.ops.run(row.run))
+
+    # --- attention, effects --------------------------------------------------------------------
+    async def attention(
+        self, *, reason: Reason | None, workflow: str, cursor: str, first: bool
+    ) -> tuple[list[View], str]:
+        """Of one page of runs; breakers on the first."""
+        rows, further = await self.ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
+        views = [v for v in await self._items(rows) if reason in (None, v["reason"])]
+        away = [away_view(hold, n) for hold, n in await self.ops.breakers()] if first and reason is None else []
+        if first and reason in (None, Reason.WEBHOOK_DEAD):
+            away += await self.ops.webhooks.attention()
+        return [*away, *views], further
+
+    async def attention_of(self, run: str) -> list[View]:
+        """Every reason."""
+        return await self._items([await self.ops.run(run)])
+
+    async def _items(self, rows: Sequence[Run]) -> list[View]:
+        doubts = await self.ops.doubts(rows)
+        now = await self.ops.store.now()
+        return [
+            entry_view(row, entry, doubts.get((row.run, entry.visit, entry.key)), now)
+            for row in rows
+            for entry in attention_of(row)
+        ]
+
+    async def reason_of(self, run: str, choice: Choice, reason: Reason | None, key: str) -> Reason:
+        """Raises Conflict, InvalidInput where it is not clear."""
+        return entry_of(await self.ops.run(run), choice, reason, key).reason
+
+    async def answer(
+        self, run: str, choice: Choice, *, reason: Reason | None, key: str, text: str, by: timedelta | None
+    ) -> None:
+        """Of exactly this reason."""
+        row = await self.ops.run(run)
+        await answer_entry(self.ops, row, entry_of(row, choice, reason, key), choice, text, by)
+
+    async def answer_all(
+        self, reason: Reason, choice: Choice, *, text: str, workflow: str, by: timedelta | None, cursor: str
+    ) -> AnsweredPage:
+        """Each once."""
+        page = await self.ops.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
+        return AnsweredPage(page.done, page.failed, page.cursor)
+
+    async def resolve_effect(
+        self, run: str, key: str, verb: Verb, *, reason: str, external_id: str, response: Any
+    ) -> None:
+        """Checked against the activity where its code is loaded."""
+        await self.ops.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
+
+    # --- the store -----------------------------------------------------------------------------
+    @property
+    def webhooks(self) -> LocalWebhooks:
+        """They may lead where the settings allow."""
+        return LocalWebhooks(self.ops)
+
+    async def whoami(self) -> View:
+        """The user of this machine."""
+        return caller_view(self.ops.actor, self.ops.tenant)
+
+    async def workers(self) -> list[View]:
+        """With what each holds."""
+        now = await self.ops.store.now()
+        return [worker_view(row, now, await self.ops.held(row.id)) for row in await self.ops.workers()]
+
+    async def versions(self) -> list[View]:
+        """With instants as text."""
+        found = await of_store.versions(self.ops)
+        return [{**v._asdict(), "since": iso(v.since) if v.since else None} for v in found]
+
+    async def of_lane(self, workflow: str, lane: str) -> list[str]:
+        """From the rows."""
+        rows = await of_store.unfinished(self.ops.store, self.ops.tenant, workflow)
+        return [row.run for row in rows if row.lane == lane]
+
+    async def adopt(
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
+    ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
+        """Each by a note."""
+        return await of_store.adopt(self.ops, workflow, version, runs, node=node, reason=reason)
+
+    async def holds(self) -> list[View]:
+        """With how many runs wait for each."""
+        waiting, business = await self.ops.held_up(), self.ops.store.mapping().business
+        return [hold_view(each, waiting.get(each.key, 0), business) for each in await self.ops.holds()]
+
+    async def hold(self, what: What, name: str, *, reason: str) -> View:
+        """By a row."""
+        await self.ops.hold(what, name, reason=reason)
+        return {"held": f"{what} {name}".strip(), "by": await self.caller(), "reason": reason}
+
+    async def release(self, what: What, name: str) -> View:
+        """And wake who waited."""
+        woken = await self.ops.release(what, name)
+        return {"released": f"{what} {name}".strip(), "by": await self.caller(), "runs": woken}
