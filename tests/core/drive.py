@@ -76,7 +76,7 @@ class Drive:
         now, inbox_seq = at(self.t), self.run.inbox_seq
         if verb in ("park", "retry", "quiet"):
             commit = verbs.park(
-                self.run, verb, inbox_seq=inbox_seq, waiting=WAITING, clocks=(), now=now, mapping=MAPPING
+                self.run, verb, inbox_seq=inbox_seq, waiting=WAITING, timers=(), now=now, mapping=MAPPING
             )
         elif verb == "flag":
             commit = attention.flag(

@@ -13,7 +13,7 @@ from outlast.core.events import EventType, chain_hash, event, iso
 from tests.core.drive import Drive
 
 RUN = Drive().start().claim().run._replace(
-    tenant="acme", run="neg-1", workflow="negotiation", version=7, epoch=3, seq=5, head="abc", node="award", visit=2,
+    tenant="acme", run="neg-1", workflow="negotiation", version=7, epoch=3, seq=5, event_hash="abc", node="award", visit=2,
     correlation_id="c-9", trace_id="",
 )  # fmt: skip
 AT = 1_767_225_600_123

@@ -11,12 +11,12 @@ from outlast.core.overlay import (
     WaitingFor,
     attention_for_people,
     attention_of,
-    clocks_of,
     due_of,
     dump_attention,
-    dump_clocks,
+    dump_timers,
     dump_waiting,
     rearmed,
+    timers_of,
     waiting_of,
 )
 from tests.core.drive import Drive
@@ -51,7 +51,7 @@ def test_attention_round_trips(items: list[Attention]) -> None:
 
 @given(st.lists(ARMED, max_size=3))
 def test_clocks_round_trip(items: list[Armed]) -> None:
-    assert clocks_of(RUN._replace(clocks=dump_clocks(items))) == tuple(items)
+    assert timers_of(RUN._replace(timers=dump_timers(items))) == tuple(items)
 
 
 @given(st.lists(ARMED, max_size=4), MAPPINGS)
@@ -66,7 +66,7 @@ def test_a_run_is_due_at_its_earliest_clock_and_not_before(clocks: list[Armed], 
 
 @given(st.lists(ARMED, max_size=3), MAPPINGS, INSTANT)
 def test_a_new_mapping_moves_business_clocks_only(clocks: list[Armed], mapping: Mapping, due_at: int) -> None:
-    run = RUN._replace(clocks=dump_clocks(clocks), due_at=due_at)
+    run = RUN._replace(timers=dump_timers(clocks), due_at=due_at)
     assert rearmed(run, mapping) == (due_of(clocks, mapping) if clocks else due_at)
     real = [c for c in clocks if c.real]
     if real and len(real) == len(clocks):

@@ -31,7 +31,7 @@ def deaths_until_poisoned(n: int) -> int:
                 held.append(i)
         for i in held:
             deaths_, group_max = after_death(runs[i], len(held))
-            runs[i] = runs[i]._replace(deaths=deaths_, group_max=group_max)
+            runs[i] = runs[i]._replace(crash_count=deaths_, group_max=group_max)
         deaths += 1
     return deaths
 
@@ -45,7 +45,7 @@ def test_a_killer_among_n_runs_is_found_after_log2_n_deaths(n: int) -> None:
 
 @pytest.mark.req("REC-1")
 def test_a_worker_that_stopped_as_it_was_told_changes_nothing() -> None:
-    run = RUN._replace(deaths=1, group_max=0)
+    run = RUN._replace(crash_count=1, group_max=0)
     assert after_death(run, 0) == (1, 0)
 
 
@@ -55,7 +55,7 @@ def test_only_deaths_alone_lead_to_a_person() -> None:
     run = RUN
     for _ in range(50):
         run = run._replace(**after_death(run, 100)._asdict()) if run.group_max != ALONE else run
-    assert (run.group_max, run.deaths, is_poisoned(run)) == (ALONE, 0, False)
+    assert (run.group_max, run.crash_count, is_poisoned(run)) == (ALONE, 0, False)
 
 
 @given(most=st.integers(1, 20), groups=st.lists(st.integers(0, 10), max_size=40))
@@ -75,7 +75,7 @@ def test_no_worker_holds_more_runs_than_any_of_them_allows(most: int, groups: li
 
 def test_a_poisoned_run_needs_no_room() -> None:
     """It is not executed: any worker may take it and call a person."""
-    assert group_of(RUN._replace(group_max=ALONE, deaths=DEATHS_ALONE_MAX)) == 0
+    assert group_of(RUN._replace(group_max=ALONE, crash_count=DEATHS_ALONE_MAX)) == 0
 
 
 @given(workers=st.sets(st.text("abc", min_size=1), min_size=1, max_size=8))

@@ -97,7 +97,7 @@ def give(drive: Drive, verb: str) -> "verbs.Commit":
         return admission.queue(run, (), now=now, mapping=MAPPING)
     if verb == "hand_back":
         return verbs.hand_back(run, inbox_seq=inbox_seq, now=now, mapping=MAPPING, why="")
-    return verbs.park(run, verb, inbox_seq=inbox_seq, waiting=WAITING, clocks=(), now=now, mapping=MAPPING)
+    return verbs.park(run, verb, inbox_seq=inbox_seq, waiting=WAITING, timers=(), now=now, mapping=MAPPING)
 
 
 @pytest.mark.req("RUN-3", "FAIL-6")

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.budget import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.commit import Mapping
-from outlast.core.overlay import Attention, attention_of, clocks_of, rearmed
+from outlast.core.overlay import Attention, attention_of, rearmed, timers_of
 from outlast.core.rows import Run
 from outlast.engine.alerts import Alerts
 from outlast.errors import Conflict, InvalidInput
@@ -279,7 +279,7 @@ async def test_a_run_that_waits_for_a_slot_is_flagged_too_and_starts_when_one_is
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
     await world.start(flow, "r2")
-    assert (world.status("r2"), [c.what for c in clocks_of(world.run("r2"))]) == ("queued", ["ceiling"])
+    assert (world.status("r2"), [c.what for c in timers_of(world.run("r2"))]) == ("queued", ["ceiling"])
     await world.nights(flow, until=start + 2 * HOUR + SECOND)
     assert (world.status("r2"), world.reasons("r2"), world.reasons()) == (
         "queued",

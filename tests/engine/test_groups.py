@@ -63,7 +63,7 @@ async def lives(world: World, killer: Killer, n: int, *more: Workflow[State]) ->
 
 def suspicion(world: World, run: str = "r1") -> tuple[int, int]:
     """Deaths counted at this stage, and the group."""
-    return world.run(run).deaths, world.run(run).group_max
+    return world.run(run).crash_count, world.run(run).group_max
 
 
 def owned(world: World, process: Process, prefix: str, n: int) -> list[int]:

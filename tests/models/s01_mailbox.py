@@ -178,7 +178,7 @@ def give(kind: str, view: Run, inbox_seq: int) -> Commit:
     """The verb that gives the run back so."""
     if kind == "park":
         waiting = [WaitingFor("signal", "n")]
-        return verbs.park(view, "park", inbox_seq=inbox_seq, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING)
+        return verbs.park(view, "park", inbox_seq=inbox_seq, waiting=waiting, timers=(), now=NOW, mapping=MAPPING)
     if kind == "flag":
         return attention.flag(view, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=NOW, mapping=MAPPING)
     if kind == "hand_back":  # due at once, so it need not name the mail

@@ -183,7 +183,7 @@ class Leases:
         if s.parks and effect is None:
             waiting = [WaitingFor("signal", "n")]
             commit = verbs.park(
-                view, "park", inbox_seq=view.inbox_seq, waiting=waiting, clocks=(), now=NOW, mapping=MAPPING
+                view, "park", inbox_seq=view.inbox_seq, waiting=waiting, timers=(), now=NOW, mapping=MAPPING
             )
             commit = commit if self.raises_epoch else _same_epoch(commit, view)
             then = w._replace(view=None, left=view)

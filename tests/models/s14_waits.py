@@ -209,7 +209,7 @@ class Waits:
         clocks = [Armed("a", self._wait(s, "a").deadline)] if "a" in open_ else []
         waiting = [WaitingFor("signal", key) for key in open_]
         commit = verbs.park(
-            view, "park", inbox_seq=s.snap, waiting=waiting, clocks=clocks, now=at(s.t), mapping=MAPPING
+            view, "park", inbox_seq=s.snap, waiting=waiting, timers=clocks, now=at(s.t), mapping=MAPPING
         )
         left = land(s.rows, commit, s.t)
         if left.refused:

@@ -255,7 +255,7 @@ class Approvals:
             yield from self._speak(
                 s,
                 verbs.park(
-                    view, "park", inbox_seq=s.snap, waiting=waiting, clocks=clocks, now=at(s.t), mapping=MAPPING
+                    view, "park", inbox_seq=s.snap, waiting=waiting, timers=clocks, now=at(s.t), mapping=MAPPING
                 ),
                 "park",
             )

@@ -125,14 +125,14 @@ def _moved(before: Run, after: Run) -> str:
 
 
 def _chained(before: Run | None, after: Run, events: list[Row]) -> str:
-    head, seq = (before.head, before.seq) if before else ("", 0)
+    head, seq = (before.event_hash, before.seq) if before else ("", 0)
     for event in events:
         assert isinstance(event, Event)
         seq += 1
         head = chain_hash(head, event.body)
         if (event.seq, event.hash) != (seq, head):
             return "events are not numbered and chained"
-    if (after.seq, after.head) != (seq, head):
+    if (after.seq, after.event_hash) != (seq, head):
         return "the run row does not name its last event"
     if before is not None and (after.version != before.version) != bool(events):
         return "a version without an event, or an event without a version"
@@ -146,10 +146,10 @@ def renumbered(run: Run) -> Run:
         version=NEW,
         epoch=NEW,
         seq=1,
-        head="",
+        event_hash="",
         due_at=SLICE_END if owned and run.due_at and run.due_at > SLICE_END // 2 else run.due_at,
         waiting_for="something" if run.waiting_for else "",
-        clocks="",
+        timers="",
         ended_at=min(run.ended_at, 1),
     )
 

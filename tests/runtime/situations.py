@@ -22,8 +22,8 @@ T = 1_767_225_600_000
 NOW = Instant(T, T, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="refund@1", queue="",
-    status=RunStatus.WAITING, workflow="refund", node="pay", label="", visit=2, entered_at=T - HOUR, seq=3, head="",
-    attention="", waiting_for="", clocks="", visits='{"look": 1, "pay": 1}', deaths=0, slots="", ceiling_at=0,
+    status=RunStatus.WAITING, workflow="refund", node="pay", label="", visit=2, entered_at=T - HOUR, seq=3, event_hash="",
+    attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0, slots="", ceiling_at=0,
     created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
@@ -197,7 +197,7 @@ SITUATIONS: dict[str, Seen] = {
         Seen(flagged(Reason.POISONED, f"{DIED}, while each held this run and no other"), NOW)
     ),
     "of a dead worker, in a group": (Seen(waits("worker", "", due_at=T, group_max=40), NOW, **SERVED)),
-    "of a dead worker, alone": (Seen(waits("worker", "", due_at=T, group_max=1, deaths=2), NOW, **SERVED)),
+    "of a dead worker, alone": (Seen(waits("worker", "", due_at=T, group_max=1, crash_count=2), NOW, **SERVED)),
     "stranded, without a worker": (Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)),
     "stranded, and served again": (
         Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW, **SERVED)

@@ -117,7 +117,7 @@ def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str |
     (1, 2, "executed alone until it advances, because workers that held it died; 2 of 3 deaths alone"),
 ])  # fmt: skip
 def test_a_run_of_a_group_says_why(size: int, deaths: int, said: str) -> None:
-    facts = dict(explain(Seen(RUN._replace(due_at=T, group_max=size, deaths=deaths), NOW)).facts)
+    facts = dict(explain(Seen(RUN._replace(due_at=T, group_max=size, crash_count=deaths), NOW)).facts)
     assert facts["group"] == said
 
 

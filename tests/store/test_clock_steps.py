@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outlast.core.budget import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.commit import Commit, Mapping, Put
-from outlast.core.overlay import Armed, dump_clocks, rearmed
+from outlast.core.overlay import Armed, dump_timers, rearmed
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
 from outlast.engine.worker import ClockStep
 from outlast.errors import Rejected
@@ -100,7 +100,7 @@ async def due(store: SqliteStore) -> list[str]:
 
 def asleep(run: str, ms: int) -> Run:
     """A run with an armed business clock."""
-    return run_row(run, due_at=T0 + ms, clocks=dump_clocks([Armed("timer", T0 + ms)]))
+    return run_row(run, due_at=T0 + ms, timers=dump_timers([Armed("timer", T0 + ms)]))
 
 
 @pytest.mark.req("REC-6")

@@ -37,7 +37,7 @@ from outlast.store.sqlite import open_without_sync
 from tests.engine.world import Go, Receiver, State, World, one_node, write
 
 NEW_SINCE_1 = {
-    ("run", "deaths"),
+    ("run", "crash_count"),
     ("run", "ending"),
     ("run", "restored"),
     ("run", "group_max"),
@@ -105,7 +105,7 @@ def written_by_schema_1(path: Path, world: World, monkeypatch: pytest.MonkeyPatc
 
 
 def _as_schema_1(kind: Kind, row: Row, name: str) -> Any:
-    if kind is RUN and name == "clocks" and '"ceiling"' in row.clocks:  # type: ignore[union-attr]
+    if kind is RUN and name == "timers" and '"ceiling"' in row.timers:  # type: ignore[union-attr]
         return ""
     if kind is RUN and name == "due_at" and "approval" not in row.waiting_for:  # type: ignore[union-attr]
         return None
@@ -151,7 +151,7 @@ def test_schema_1_to_2_with_live_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(runs) == 4
     for run, row in runs.items():
         before = old.world.run(run)
-        assert row == before._replace(deaths=0, due_at=0, clocks=row.clocks)
+        assert row == before._replace(crash_count=0, due_at=0, timers=row.timers)
 
 
 @pytest.mark.req("GATE-4")
@@ -162,7 +162,7 @@ def test_a_run_that_slept_through_the_update_is_flagged_in_time(old: Old, run: s
     world = old.world
 
     async def live() -> None:
-        world.core.shelf.put(RUN, ("t", run), world.run(run)._replace(clocks="", due_at=0))
+        world.core.shelf.put(RUN, ("t", run), world.run(run)._replace(timers="", due_at=0))
         created = world.run(run).created_at
         world.worker(old.asking, old.listening)
         await world.settle()

@@ -9,7 +9,7 @@ from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
 from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
 from outlast.core.moves import Told, fence, give
-from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_clock
+from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
 from outlast.core.route import Answer
 from outlast.core.rows import Run
 
@@ -48,7 +48,7 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
     row = run._replace(
         attention=dump_attention([*left, *kept]),
         ceiling_at=now.business + extended if extended else run.ceiling_at,
-        deaths=0 if poisoned else run.deaths,
+        crash_count=0 if poisoned else run.crash_count,
     )
     return row, told
 
@@ -64,7 +64,7 @@ def flag(
     freed: Sequence[SlotChange] = (),
     doubted: Sequence[Commit] = (),
     waiting: Sequence[WaitingFor] = (),
-    clocks: Sequence[Armed] = (),
+    timers: Sequence[Armed] = (),
 ) -> Commit:
     """Call a person and give the run back; status, node and visit stay (RUN-2). `freed`: see `park`.
 
@@ -81,7 +81,7 @@ def flag(
         now,
         data,
         waiting,
-        [*(c for c in stale_clock(left) if c.at > now.business), *clocks],  # one that has struck is acted upon already
+        [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # one that has struck is acted upon already
         mapping,
         told=told,
         attention=dump_attention(left),

@@ -121,7 +121,7 @@ def compensate(
         told=told,
         ending=json.dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}),
         attention=dump_attention(a for a in attention_of(run) if a.reason in OVERLAY_ONLY),
-        deaths=0,
+        crash_count=0,
         group_max=0,
     )
     withdrawn = tuple(w for a in approvals if (w := people.withdraw(a, now)) is not None)

@@ -91,7 +91,7 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
         node=run.node,
         visit=run.visit,
         body=body,
-        hash=chain_hash(run.head, body),
+        hash=chain_hash(run.event_hash, body),
         snapshot=snapshot,
     )
 

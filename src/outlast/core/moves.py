@@ -6,7 +6,7 @@ from typing import NamedTuple
 from outlast.core.commit import Fence, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import run_target
-from outlast.core.overlay import Armed, WaitingFor, due_of, dump_clocks, dump_waiting
+from outlast.core.overlay import Armed, WaitingFor, due_of, dump_timers, dump_waiting
 from outlast.core.rows import EVENT, MEMO, RUN, Memo, Run, check_run
 
 
@@ -41,7 +41,7 @@ def move(
     for word in told:
         before = before._replace(seq=before.seq + 1)
         row = event(before, word.type, now.business, {"key": word.key, "text": word.text, **word.data})
-        before = before._replace(head=row.hash)
+        before = before._replace(event_hash=row.hash)
         memo = Memo(run.tenant, run.run, run.visit, told_key(word.key), "", "", None, "", now.business)
         puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
     after = before._replace(
@@ -51,7 +51,7 @@ def move(
         **changes,  # type: ignore[arg-type]
     )
     row = event(after, type_, now.business, data, snapshot)
-    after = after._replace(head=row.hash)
+    after = after._replace(event_hash=row.hash)
     check_run(after)
     return (Put(RUN, after, run.version), *puts, Put(EVENT, row, 0))
 
@@ -68,7 +68,7 @@ def give(
     now: Instant,
     data: dict[str, object],
     waiting: Sequence[WaitingFor],
-    clocks: Sequence[Armed],
+    timers: Sequence[Armed],
     mapping: Mapping,
     *,
     told: Sequence[Told] = (),
@@ -82,7 +82,7 @@ def give(
     The ceiling counts while nobody owns the run, as long as it is armed (S-3).
     """
     if run.ceiling_at:
-        clocks = [*clocks, Armed("ceiling", run.ceiling_at)]
+        timers = [*timers, Armed("ceiling", run.ceiling_at)]
     return move(
         run,
         verb,
@@ -92,9 +92,9 @@ def give(
         told=told,
         epoch=run.epoch + 1,
         owner="",
-        due_at=now.real if due_now else due_of(clocks, mapping),
+        due_at=now.real if due_now else due_of(timers, mapping),
         waiting_for=dump_waiting(waiting),
-        clocks=dump_clocks(clocks),
+        timers=dump_timers(timers),
         attention=run.attention if attention is None else attention,
         slots=run.slots if slots is None else slots,
         queue=run.queue if queue is None else queue,

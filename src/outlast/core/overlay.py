@@ -63,26 +63,26 @@ def waiting_of(run: Run) -> tuple[WaitingFor, ...]:
     return tuple(WaitingFor(**item) for item in loads(run.waiting_for)) if run.waiting_for else ()
 
 
-def dump_clocks(clocks: Iterable[Armed]) -> str:
+def dump_timers(timers: Iterable[Armed]) -> str:
     """The column `clocks`; '' for none."""
-    items = [[c.what, c.at, int(c.real)] for c in clocks]
+    items = [[c.what, c.at, int(c.real)] for c in timers]
     return _encode(items) if items else ""
 
 
-def clocks_of(run: Run) -> tuple[Armed, ...]:
+def timers_of(run: Run) -> tuple[Armed, ...]:
     """The clocks armed for the run."""
-    return tuple(Armed(what, at, bool(real)) for what, at, real in loads(run.clocks)) if run.clocks else ()
+    return tuple(Armed(what, at, bool(real)) for what, at, real in loads(run.timers)) if run.timers else ()
 
 
-def due_of(clocks: Iterable[Armed], mapping: Mapping) -> int | None:
+def due_of(timers: Iterable[Armed], mapping: Mapping) -> int | None:
     """The one pure function from armed clocks to `due_at` (S-3): the earliest of them, in real time."""
-    return min((c.at if c.real else mapping.real(c.at) for c in clocks), default=None)
+    return min((c.at if c.real else mapping.real(c.at) for c in timers), default=None)
 
 
 def rearmed(run: Run, mapping: Mapping) -> int | None:
     """The `due_at` of an unowned, unfinished run after the mapping of business time has changed (S-4)."""
-    clocks = clocks_of(run)
-    return due_of(clocks, mapping) if clocks else run.due_at
+    timers = timers_of(run)
+    return due_of(timers, mapping) if timers else run.due_at
 
 
 def dump_attention(items: Iterable[Attention]) -> str:
@@ -98,7 +98,7 @@ def attention_of(run: Run) -> tuple[Attention, ...]:
     return tuple(Attention(**{**item, "reason": Reason(item["reason"])}) for item in loads(run.attention))
 
 
-def stale_clock(reasons: Iterable[Attention]) -> tuple[Armed, ...]:
+def stale_timer(reasons: Iterable[Attention]) -> tuple[Armed, ...]:
     """The clock of an approval that nobody decided: seven days after its timeout the run is cancelled (S-21)."""
     timed_out = [a.since + APPROVAL_STALE_AFTER for a in reasons if a.reason is Reason.APPROVAL_TIMEOUT]
     return (Armed("approval_stale", min(timed_out)),) if timed_out else ()

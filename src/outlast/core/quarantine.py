@@ -19,24 +19,24 @@ Key = tuple[str, str]
 class Suspicion(NamedTuple):
     """Two columns of a run row: deaths counted at this stage, and the size of its group (0: no limit)."""
 
-    deaths: int
+    crash_count: int
     group_max: int
 
 
 def after_death(run: Run, held: int) -> Suspicion:
     """Return the suspicion of a run whose worker died while it held `held` runs; 0: it did not die, nothing changes."""
     if not held:
-        return Suspicion(run.deaths, run.group_max)
-    deaths = run.deaths + 1
-    if run.group_max == ALONE or (not run.group_max and deaths < DEATHS_THEN_GROUPS):
-        return Suspicion(deaths, run.group_max)
+        return Suspicion(run.crash_count, run.group_max)
+    crash_count = run.crash_count + 1
+    if run.group_max == ALONE or (not run.group_max and crash_count < DEATHS_THEN_GROUPS):
+        return Suspicion(crash_count, run.group_max)
     largest = min(held, run.group_max) if run.group_max else held
     return Suspicion(0, (largest + 1) // 2)
 
 
 def is_poisoned(run: Run) -> bool:
     """True if so many workers died while they held this run alone that a person has to look."""
-    return run.group_max == ALONE and run.deaths >= DEATHS_ALONE_MAX
+    return run.group_max == ALONE and run.crash_count >= DEATHS_ALONE_MAX
 
 
 def group_of(run: Run) -> int:

@@ -15,7 +15,7 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
     """
     if newest is None:
         return f"the row says that its history ends with event {run.seq}, which is not there"
-    if newest.hash != run.head:
+    if newest.hash != run.event_hash:
         return f"event {run.seq}, the last of its history, is not the one its row was written with"
     version = json.loads(newest.body)["data"]["version"]
     if version != run.version:

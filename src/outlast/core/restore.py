@@ -10,7 +10,7 @@ from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.moves import give
-from outlast.core.overlay import Attention, WaitingFor, dump_attention, stale_clock
+from outlast.core.overlay import Attention, WaitingFor, dump_attention, stale_timer
 from outlast.core.people import REOPENED
 from outlast.core.rows import EFFECT, Effect, Run, check_effect, is_over
 
@@ -57,7 +57,7 @@ def cast_doubt(
         now,
         data,
         waiting,
-        [c for c in stale_clock(left) if c.at > now.business],
+        [c for c in stale_timer(left) if c.at > now.business],
         mapping,
         attention=dump_attention(left),
     )

@@ -43,10 +43,10 @@ class Run(NamedTuple):
     visit: int
     entered_at: int  # business; ctx.now() of this visit
     seq: int  # events written
-    head: str  # hash of the last event
+    event_hash: str  # hash of the last event
     attention: str  # JSON [{reason, since, detail, …}], '' when nothing is wrong
     waiting_for: str  # JSON {kind, what, who, since, until, then}, '' while walked
-    clocks: str  # JSON [{what, at, then}] armed business clocks, '' none
+    timers: str  # JSON [{what, at, then}] armed business clocks, '' none
     visits: str  # JSON {node: times entered}
     slots: str  # '' or 'tenant/i */j': the slot rows that name this run
     ceiling_at: int  # business; 0 = disarmed
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     requested_by: str
     correlation_id: str
     trace_id: str
-    deaths: int  # times its worker died since the last advance, or since `group_max` last became smaller
+    crash_count: int  # times its worker died since the last advance, or since `group_max` last became smaller
     ending: str = ""  # JSON {outcome, reason, by} once it is decided how the run ends and undo goes first; '' before
     restored: int = 0  # generation of the store at which a restore cast doubt on what its ledger lacks; 0 = never
     group_max: int = 0  # most runs that its worker may hold, this one included; 0 = no limit (S-5)

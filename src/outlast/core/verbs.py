@@ -66,12 +66,12 @@ def start(
         visit=1,
         entered_at=now.business,
         seq=1,
-        head="",
+        event_hash="",
         attention="",
         waiting_for=dump_waiting([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
-        clocks="",
+        timers="",
         visits=json.dumps({node: 1}),
-        deaths=0,
+        crash_count=0,
         slots="",
         ceiling_at=now.business + ceiling_ms,
         created_at=now.business,
@@ -81,7 +81,7 @@ def start(
         trace_id=trace_id,
     )
     born = event(row, EventType.STARTED, now.business, {"by": actor, "lane": lane}, state)
-    row = row._replace(head=born.hash)
+    row = row._replace(event_hash=born.hash)
     check_run(row)
     puts = (Put(RUN, row, 0), Put(EVENT, born, 0))
     return Commit((*puts, Put(TOKEN, token, 0)) if token else puts, label=f"{run} start")
@@ -119,8 +119,8 @@ def claim(
             owner=worker,
             due_at=now.real + budget_ms,
             waiting_for="",
-            clocks="",
-            deaths=suspicion.deaths,
+            timers="",
+            crash_count=suspicion.crash_count,
             group_max=suspicion.group_max,
         ),
         label=f"{run.run} claim",
@@ -142,7 +142,7 @@ def requeue(run: Run, *, now: Instant, closed: Facts[str, int]) -> Commit:
             owner="",
             due_at=now.real,
             waiting_for=dump_waiting(waiting),
-            deaths=suspicion.deaths,
+            crash_count=suspicion.crash_count,
             group_max=suspicion.group_max,
         ),
         label=f"{run.run} requeue",
@@ -186,7 +186,7 @@ def advance(
             entered_at=now.business,
             due_at=now.real + budget_ms,
             visits=compact(visits),
-            deaths=0,
+            crash_count=0,
             group_max=0,
             attention=run.attention
             and dump_attention(a for a in attention_of(run) if a.reason is not Reason.VISITS_EXHAUSTED),
@@ -203,7 +203,7 @@ def park(
     *,
     inbox_seq: int,
     waiting: Sequence[WaitingFor],
-    clocks: Sequence[Armed],
+    timers: Sequence[Armed],
     now: Instant,
     mapping: Mapping,
     told: Sequence[Told] = (),
@@ -223,7 +223,7 @@ def park(
         now,
         data,
         waiting,
-        clocks,
+        timers,
         mapping,
         told=told,
         slots="" if freed else None,
@@ -289,7 +289,7 @@ def finish(
         due_at=None,
         queue="",
         waiting_for="",
-        clocks="",
+        timers="",
         attention="",
         slots="",
         ended_at=max(now.business, 1),

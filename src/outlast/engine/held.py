@@ -13,7 +13,7 @@ from outlast.core.ledger import doubt, is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, Reason
 from outlast.core.moves import Told
-from outlast.core.overlay import Armed, Attention, stale_clock
+from outlast.core.overlay import Armed, Attention, stale_timer
 from outlast.core.recovery import without_attempts
 from outlast.core.route import Rest
 from outlast.core.rows import Effect
@@ -84,7 +84,7 @@ class RunMoves:
             freed=freed,
             doubted=[doubt(ledger.run, e, code, detail, now=ledger.now) for e, code, detail in doubts],
             waiting=[p.waiting for p in parked],
-            clocks=[p.armed for p in parked if p.armed is not None],
+            timers=[p.armed for p in parked if p.armed is not None],
         )
         await ledger.land(commit)
         self._called += reasons
@@ -113,14 +113,14 @@ class RunMoves:
         """Wait again, as before: what a person is asked is not answered. `parked`: what else is waited for."""
         ledger = self.ledger
         still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
-        clocks = [p.armed for p in parked if p.armed is not None]
+        timers = [p.armed for p in parked if p.armed is not None]
         await ledger.land(
             park(
                 ledger.run,
                 "park",
                 inbox_seq=ledger.inbox_read,
                 waiting=[*waiting_for(still), *(p.waiting for p in parked)],
-                clocks=[*stale_clock(still), *clocks],
+                timers=[*stale_timer(still), *timers],
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
                 told=self._told(()),
@@ -146,14 +146,14 @@ class RunMoves:
         ledger = self.ledger
         verbs = {p.verb for p in verdict.parked}
         verb = next(v for v in ("quiet", "retry", "park") if v in verbs)
-        clocks: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
+        timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
         await ledger.land(
             park(
                 ledger.run,
                 verb,
                 inbox_seq=ledger.inbox_read,
                 waiting=[p.waiting for p in verdict.parked],
-                clocks=clocks,
+                timers=timers,
                 now=ledger.now,
                 mapping=ledger.store.mapping(),
                 told=told,

@@ -227,7 +227,7 @@ class RunExecutor(RunMoves):
         ledger = self.ledger
         run = ledger.run
         if is_poisoned(run):
-            detail = f"{run.deaths} workers died, one after the other, while each held this run and no other"
+            detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
             return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
         if self._taken_over:
             newest = await ledger.store.load(EVENT, (run.tenant, run.run, run.seq))

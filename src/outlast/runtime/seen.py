@@ -134,7 +134,7 @@ def group_text(run: Run) -> str:
     if not run.group_max:
         return ""
     how = "alone" if run.group_max == ALONE else f"with at most {run.group_max - 1} other runs"
-    counted = f"; {run.deaths} of {DEATHS_ALONE_MAX} deaths alone" if run.group_max == ALONE else ""
+    counted = f"; {run.crash_count} of {DEATHS_ALONE_MAX} deaths alone" if run.group_max == ALONE else ""
     return f"executed {how} until it advances, because workers that held it died{counted}"
 
 

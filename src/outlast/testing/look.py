@@ -102,7 +102,7 @@ class Look:
             head = hashlib.sha256(head.encode() + event["body"]).hexdigest()
             if head != event["hash"]:
                 found.append(f"the chain breaks at event {event['seq']}")
-        if head != self.run["head"]:
+        if head != self.run["event_hash"]:
             found.append("the run's head is not its last event's hash")
         ordinals = [e["ordinal"] for e in self.effects]
         if len(set(ordinals)) != len(ordinals):

@@ -64,7 +64,7 @@ def history_numbers(one: OneRun) -> Broken:
 def history_head(one: OneRun) -> Broken:
     """The run's row names the hash of its last event (I37)."""
     last = one.history[-1] if one.history else None
-    if last is not None and last.seq == one.run.seq and last.hash != one.run.head:
+    if last is not None and last.seq == one.run.seq and last.hash != one.run.event_hash:
         yield broken(RUN, one.run, f"its head is not the hash of event {last.seq}")
 
 

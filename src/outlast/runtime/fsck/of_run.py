@@ -4,7 +4,7 @@ import json
 
 from outlast.core.ledger import bound_notes
 from outlast.core.machine import WaitStatus
-from outlast.core.overlay import attention_of, clocks_of, due_of, waiting_of
+from outlast.core.overlay import attention_of, due_of, timers_of, waiting_of
 from outlast.core.rows import EVIDENCE, MESSAGE, RUN, WAIT, check_run, is_over
 from outlast.errors import Corrupt
 from outlast.runtime.fsck.finding import Broken, OneRun, broken
@@ -20,7 +20,7 @@ def run_row(one: OneRun) -> Broken:
 
 def run_words(one: OneRun) -> Broken:
     """What the row says in words can be read: what it waits for, its clocks, its attention, its visits."""
-    for what, read in (("waiting_for", waiting_of), ("clocks", clocks_of), ("attention", attention_of)):
+    for what, read in (("waiting_for", waiting_of), ("timers", timers_of), ("attention", attention_of)):
         try:
             read(one.run)
         except (ValueError, TypeError, KeyError) as error:
@@ -48,15 +48,15 @@ def run_clocks(one: OneRun) -> Broken:
     if is_over(run) or run.owner:
         return
     try:
-        clocks = clocks_of(run)
+        timers = timers_of(run)
     except (ValueError, TypeError):
         return  # told by run_words
     asleep = run.due_at is None or run.due_at > one.rows.now.real
-    if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in clocks):
+    if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in timers):
         yield broken(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not armed")
     if not asleep or one.mapping is None or one.mapping.version != one.rows.now.mapping:
         return  # one that is due stays so, whatever a skip makes of its clocks
-    due = due_of(clocks, one.mapping)
+    due = due_of(timers, one.mapping)
     if due is not None and (run.due_at is None or run.due_at > due):
         yield broken(RUN, run, f"a clock is armed for {due}, but it is not due before {run.due_at}")
 

@@ -7,7 +7,7 @@ holder finds nothing new, and arms it as it gives the run back.
 from typing import Final
 
 STATEMENTS: Final = (
-    "ALTER TABLE run ADD COLUMN deaths {integer} NOT NULL DEFAULT 0",
+    "ALTER TABLE run ADD COLUMN crash_count {integer} NOT NULL DEFAULT 0",
     "ALTER TABLE effect ADD COLUMN interrupted {integer} NOT NULL DEFAULT 0",
     "ALTER TABLE approval ADD COLUMN again {integer} NOT NULL DEFAULT 0",
     """
