@@ -16,7 +16,8 @@ from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Effect, Event, Usage
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, of_store, violations
+from outlast.runtime.fsck import of_store
+from outlast.runtime.fsck.checks import OF_A_RUN, OF_HISTORY, OF_THE_STORE, violations
 from outlast.runtime.fsck.look import Fsck, Looked
 from outlast.runtime.fsck.of_store import settings_safe
 from outlast.runtime.watch import until

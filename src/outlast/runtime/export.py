@@ -34,7 +34,8 @@ from outlast.engine.restore import present_generation
 from outlast.engine.snapshots import values_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.runtime.discreet import discreet, discreet_states
-from outlast.runtime.fsck import Finding, violations
+from outlast.runtime.fsck.checks import violations
+from outlast.runtime.fsck.finding import Finding
 from outlast.runtime.operations import Operations
 from outlast.store.port import RunRows
 

@@ -1,6 +1,6 @@
 """Checks of what subscriptions were told of a run: every event is accepted, owed, or visibly dead (I23)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from outlast.core import deliveries
 from outlast.core.machine import SWEPT, DeliveryStatus
@@ -14,7 +14,7 @@ def event_told(
     history: Sequence[Event],
     subscription: Subscription,
     cursor: Cursor | None,
-    failed: Mapping[int, Delivery],
+    failed: dict[int, Delivery],
     untold: Collection[int],
 ) -> Broken:
     """Every event that a subscription asked for is behind its cursor, owed by it, or noted as untold."""

@@ -1,6 +1,6 @@
 """Checks of rows that belong to no single run: slots, workers, tokens, the store's settings."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from typing import Final
 
 from outlast.core.rows import EFFECT, RUN, SLOT, TOKEN, USAGE, WORKER, Effect, Run, Slot, Token, Usage, Worker, is_over
@@ -24,7 +24,7 @@ def slot_held(slot: Slot, holder: Run | None) -> Broken:
         yield broken(SLOT, slot, f"held by {slot.holder}, which has ended {holder.status}")
 
 
-def slot_named(run: Run, slots: Mapping[tuple[str, int], Slot]) -> Broken:
+def slot_named(run: Run, slots: dict[tuple[str, int], Slot]) -> Broken:
     """A run that was admitted holds exactly the slots that its row names (I32)."""
     for name in run.slots.split():
         tenant, _, i = name.rpartition("/")
@@ -47,7 +47,7 @@ def worker_lease(worker: Worker) -> Broken:
         yield broken(WORKER, worker, f"its lease ended at {worker.lease_until}, before its renewal {worker.renewed_at}")
 
 
-def settings_safe(facts: Mapping[str, str | int], schema: int) -> Iterator[str]:
+def settings_safe(facts: dict[str, str | int], schema: int) -> Iterator[str]:
     """The store keeps what it acknowledges, and has this version's schema (RUN-1)."""
     for name, good in SAFE.items():
         if name in facts and str(facts[name]) not in good:
