@@ -63,7 +63,7 @@ async def asked(operations: Operations) -> str:
 
 
 async def refund(runtime: InProcessRuntime, order_id: str, cents: int, answer: str = "") -> None:
-    """One run from its start to its end; `answer` is what the person says, if one is asked."""
+    """One run from its start to its end; `shared_answer` is what the person says, if one is asked."""
     print(f"{order_id}, {cents} cents")
     given = {"order_id": order_id, "cents": cents}
     run = await runtime.start(workflow_name="refund", input=given, idempotency_key=order_id, correlation_id=order_id)

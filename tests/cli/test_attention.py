@@ -76,7 +76,7 @@ def test_the_board_is_grouped_by_reason_with_commands_to_copy(raised: Terminal) 
 def test_one_run_in_full(raised: Terminal) -> None:
     page = raised("attention", "show", "r1").out
     assert page.startswith("r1 needs a person: node pay raised RuntimeError: the printer is on fire.")
-    assert "refunds.py" in page and "engine/walk.py" not in page
+    assert "refunds.py" in page and "engine/node_execution.py" not in page
     assert "ignored: stays as it is" in page
     assert "continue       → outlast attention resolve r1 continue --reason …" in page
     assert "outlast attention show r1" in raised("runs", "show", "r1").out

@@ -146,7 +146,7 @@ def test_an_exception_is_shown_with_user_frames_and_continued(
     assert "r1 refund REQUIRES_ATTENTION you: exception" in outlast("runs", "ls", "--attention").row("r1")
     page = outlast("runs", "show", "r1").out
     assert "RuntimeError: the printer is on fire" in page and "refunds.py" in page
-    assert "engine/walk.py" not in page
+    assert "engine/node_execution.py" not in page
     assert "choices: continue, fail, cancel · ignored: stays as it is" in page
     assert "→ outlast runs continue r1 --reason …" in page
     monkeypatch.delenv("REFUND_FAULT")

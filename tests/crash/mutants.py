@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from outlast.core.commit import Commit, Done, Put
 from outlast.core.rows import APPROVAL, Kind, Row, version_of
+from outlast.engine import effect_executor as writes
 from outlast.engine import permission
-from outlast.engine import write as writes
-from outlast.engine.ledger import RunSession
+from outlast.engine.run_session import RunSession
 from outlast.store.batch import Batch
 from tests.failures import removed
 

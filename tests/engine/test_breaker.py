@@ -9,7 +9,7 @@ from outlast.core.budget import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX,
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import HOLD, Hold
 from outlast.engine import breaker, pauses
-from outlast.engine.outcome import Answered, Maybe, No, Unsent
+from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, repeat
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
 

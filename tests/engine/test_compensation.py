@@ -8,7 +8,7 @@ import pytest
 from outlast.core.machine import RunStatus
 from outlast.core.rows import RUN
 from outlast.engine import compensation as engine
-from outlast.engine import holder
+from outlast.engine import run_executor
 from outlast.errors import Conflict
 from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, repeat, role
 from outlast.flow.registry import ACTIVITIES
@@ -417,7 +417,7 @@ async def test_without_a_durable_decision_the_next_walk_goes_on_instead(
 ) -> None:
     """Half undone, and the forward work is called done by a walk that takes another way."""
     if not guarded:
-        monkeypatch.setattr(holder, "must_undo", lambda run, effects: False)
+        monkeypatch.setattr(run_executor, "must_undo", lambda run, effects: False)
     shop, walks = Receiver(), []
     order = write(shop, undo=True, undo_terms={"on_doubt": repeat(window=after(hours=1))})
 

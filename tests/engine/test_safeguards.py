@@ -10,9 +10,9 @@ import pytest
 from outlast.core import ledger as moves
 from outlast.core import people
 from outlast.core.commit import Commit
-from outlast.engine import commands, lease, permission, waits, walk
-from outlast.engine import write as writes
-from outlast.engine.ledger import RunSession
+from outlast.engine import commands, lease, node_execution, permission, waits
+from outlast.engine import effect_executor as writes
+from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Perhaps, repeat, role
 from outlast.store import batch
 from tests.engine.world import (
@@ -296,14 +296,14 @@ async def test_without_the_verdict_from_the_context_a_swallowed_wait_is_walked_p
 ) -> None:
     """The body goes on after the cancellation, returns, and the node ends although nothing was received."""
     if not guarded:
-        plain = walk.NodeExecution._verdict
+        plain = node_execution.NodeExecution._verdict
 
-        def from_the_body(self: walk.NodeExecution, task: Any) -> Any:
+        def from_the_body(self: node_execution.NodeExecution, task: Any) -> Any:
             if task.done() and not task.cancelled() and task.exception() is None:
                 self._parked.clear()
             return plain(self, task)
 
-        monkeypatch.setattr(walk.NodeExecution, "_verdict", from_the_body)
+        monkeypatch.setattr(node_execution.NodeExecution, "_verdict", from_the_body)
 
     async def body(ctx: Ctx) -> None:
         try:

@@ -14,7 +14,7 @@ from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_
 from outlast.core.machine import Choice
 from outlast.core.rows import VALUE, Value
 from outlast.engine import commands
-from outlast.engine.ledger import RunSession
+from outlast.engine.run_session import RunSession
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
 from outlast.flow import Context, Workflow

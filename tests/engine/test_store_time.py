@@ -8,7 +8,7 @@ import pytest
 
 from outlast.core.budget import Liveness
 from outlast.core.commit import Instant
-from outlast.engine.ledger import RunSession
+from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import _clock

@@ -107,7 +107,7 @@ async def test_another_run_waits_by_name_and_goes_on_when_it_is_settled(world: W
 async def test_a_run_that_was_not_told_looks_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(*_: object) -> None: ...
 
-    monkeypatch.setattr("outlast.engine.ledger.tell_waiting", deaf)
+    monkeypatch.setattr("outlast.engine.run_session.tell_waiting", deaf)
     slow = Slow()
     flow = ordering(shared(Receiver(slow)), "a")
     world.worker(flow)

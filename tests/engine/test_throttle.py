@@ -9,7 +9,7 @@ from outlast.core.overlay import waiting_of
 from outlast.core.rows import META, Meta
 from outlast.core.throttle import Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
-from outlast.engine.throttle import Throttle, _LimitQueue
+from outlast.engine.rate_limit import Throttle, _LimitQueue
 from outlast.errors import DefinitionError
 from outlast.flow import NoUndo, RateLimit, activity, lookup
 from tests.engine.world import SECOND, World, ordering

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from outlast.core.ledger import is_unsent
-from outlast.engine.ledger import RunSession
+from outlast.engine.run_session import RunSession
 from outlast.flow import NotSent, Perhaps, Retry, repeat
 from outlast.runtime.board import seen
 from outlast.runtime.explain import explain

@@ -5,7 +5,7 @@ from typing import Any
 from outlast.core.commit import Fence
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import RUN, Effect
-from outlast.engine import context, effects, lease, write
+from outlast.engine import activity_calls, context, effect_executor, lease
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
 
@@ -41,13 +41,13 @@ def last_check() -> None:
 
 def ledger_hit() -> None:
     """A done write is made again by every walk that comes by."""
-    kept = effects.perform
+    kept = activity_calls.perform
 
     async def perform(walk: Any, activity: Any, call: Any) -> Any:
         visit = walk.ledger.run.visit if activity.scope == "visit" else 0
         effect = walk.ledger.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
-            attempt = write.attempt_of(walk, activity, call.args, call.kwargs, effect)
+            attempt = effect_executor.attempt_of(walk, activity, call.args, call.kwargs, effect)
             answered: Any = await walk.share((visit, call.key), lambda: walk.around.caller.attempt(attempt))
             return answered.value
         return await kept(walk, activity, call)

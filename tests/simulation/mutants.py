@@ -7,8 +7,18 @@ from outlast.core import compensation, ledger, moves, people, verbs
 from outlast.core.commit import Done
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, Run, version_of
-from outlast.engine import approvals, capacity, commands, effects, holder, permission, waits, worker, write
-from outlast.engine.ledger import RunSession
+from outlast.engine import (
+    activity_calls,
+    approvals,
+    capacity,
+    commands,
+    effect_executor,
+    permission,
+    run_executor,
+    waits,
+    worker,
+)
+from outlast.engine.run_session import RunSession
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
 from tests.failures import removed
@@ -23,8 +33,8 @@ def mutant(fn: Callable[[], None]) -> Callable[[], None]:
 
 def _everywhere(kept: Callable[..., Any], instead: Callable[..., Any]) -> None:
     """Put `instead` wherever a module of the engine or the core holds `kept`."""
-    for module in (compensation, ledger, moves, people, verbs, approvals, commands, effects, holder, permission, waits,
-                   worker, write):  # fmt: skip
+    for module in (compensation, ledger, moves, people, verbs, approvals, commands, activity_calls, run_executor, permission, waits,
+                   worker, effect_executor):  # fmt: skip
         for name, value in list(vars(module).items()):
             if value is kept:
                 setattr(module, name, instead)
@@ -117,8 +127,8 @@ def same_epoch() -> None:
 @mutant
 def no_window() -> None:
     """A call is repeated only while the receiver remembers the first one."""
-    write.EffectExecutor._window_open = lambda self, effect: True  # type: ignore[method-assign]
-    write.EffectExecutor._within_the_window = lambda self, previous, allowed, now: allowed  # type: ignore[method-assign]
+    effect_executor.EffectExecutor._window_open = lambda self, effect: True  # type: ignore[method-assign]
+    effect_executor.EffectExecutor._within_the_window = lambda self, previous, allowed, now: allowed  # type: ignore[method-assign]
 
 
 @mutant
@@ -192,9 +202,9 @@ def blind_retry() -> None:
     """A call of a predecessor whose outcome is open is not simply made again."""
 
     async def settle_open(self: Any, effect: Any) -> Any:
-        return write.Next.CALL
+        return effect_executor.Next.CALL
 
-    write.EffectExecutor.settle_open = settle_open  # type: ignore[method-assign]
+    effect_executor.EffectExecutor.settle_open = settle_open  # type: ignore[method-assign]
 
 
 @mutant
@@ -226,13 +236,13 @@ def deaf_to_cancel() -> None:
     async def heed(self: Any, effect: Any) -> None:
         return
 
-    write.EffectExecutor._heed_cancel = heed  # type: ignore[method-assign]
+    effect_executor.EffectExecutor._heed_cancel = heed  # type: ignore[method-assign]
 
 
 @mutant
 def forgets_perhaps() -> None:
     """An attempt that was not sent proves nothing of an earlier one."""
-    kept = write.EffectExecutor._try_again
+    kept = effect_executor.EffectExecutor._try_again
 
     async def again(self: Any, *rest: Any, happened: bool) -> Any:
         self._perhaps_done = False
@@ -242,9 +252,9 @@ def forgets_perhaps() -> None:
         self._perhaps_done = False
         return await plain(self, effect, outcome)
 
-    plain = write.EffectExecutor._after
-    write.EffectExecutor._try_again = again  # type: ignore[method-assign]
-    write.EffectExecutor._after = after  # type: ignore[method-assign]
+    plain = effect_executor.EffectExecutor._after
+    effect_executor.EffectExecutor._try_again = again  # type: ignore[method-assign]
+    effect_executor.EffectExecutor._after = after  # type: ignore[method-assign]
 
 
 @mutant

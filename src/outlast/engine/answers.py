@@ -23,7 +23,7 @@ from outlast.engine.commands import (
     over,
     withdraw_late,
 )
-from outlast.engine.telling import tell_waiting
+from outlast.engine.run_session import tell_waiting
 from outlast.errors import Conflict, Ended, InvalidInput, NotFound, Stale
 from outlast.store.port import Store
 

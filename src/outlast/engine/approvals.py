@@ -11,8 +11,8 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import CHANGED_BY, REOPENED, altered_plan
 from outlast.core.rows import Approval
-from outlast.engine.verdict import Parked
-from outlast.engine.walk import NodeExecution
+from outlast.engine.node_execution import NodeExecution
+from outlast.engine.node_result import Parked
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.plan import Plan
 

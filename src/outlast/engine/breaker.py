@@ -9,9 +9,9 @@ from outlast.core.commit import Commit, Mapping, Put, When
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import HOLD, Hold
-from outlast.engine.outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.call_outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.node_result import Parked
 from outlast.engine.pauses import BREAKER, PauseCache, wake_all
-from outlast.engine.verdict import Parked
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
 

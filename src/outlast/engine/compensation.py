@@ -22,12 +22,12 @@ from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
 from outlast.core.verbs import finish
 from outlast.engine import admission
-from outlast.engine.ledger import EffectKey, RunSession
+from outlast.engine.activity_calls import TransactionalExecutor, executor_for
+from outlast.engine.effect_executor import CANCELLED, EffectExecutor, Next
+from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.permission import Permission, covered
 from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
-from outlast.engine.transactions import TransactionalExecutor, write_of
-from outlast.engine.walk import LeftOpen, NodeExecution, Unresolved
-from outlast.engine.write import CANCELLED, EffectExecutor, Next
+from outlast.engine.run_session import EffectKey, RunSession
 from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 from outlast.flow.undo import UndoTerms
@@ -87,7 +87,9 @@ async def _find_outcome(walk: NodeExecution, effect: Effect, ending: bool) -> An
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
         make = (
-            partial(_SettlingExecutor, walk, activity, call, ident) if ending else write_of(walk, activity, call, ident)
+            partial(_SettlingExecutor, walk, activity, call, ident)
+            if ending
+            else executor_for(walk, activity, call, ident)
         )
         return await make().drive()
     walk.call_person(uncertain(walk, ledger.effects[ident]))

@@ -6,9 +6,9 @@ from typing import Any
 from outlast.core.machine import Reason
 from outlast.core.overlay import Attention
 from outlast.core.rows import Effect, Memo
-from outlast.engine.ledger import EffectKey
+from outlast.engine.node_execution import NodeExecution
 from outlast.engine.reasons import attention
-from outlast.engine.walk import NodeExecution
+from outlast.engine.run_session import EffectKey
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
 

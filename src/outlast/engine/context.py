@@ -19,13 +19,12 @@ from outlast.core.limits import TEXT_CHARS_MAX, TOLD_BYTES_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.moves import Told
 from outlast.core.people import votes_of
+from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request
-from outlast.engine.effects import perform
-from outlast.engine.lookups import look_up
+from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
 from outlast.engine.waits import NamedWait
-from outlast.engine.walk import NodeExecution
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.context import Context

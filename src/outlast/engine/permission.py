@@ -9,8 +9,8 @@ from outlast.core.overlay import Attention
 from outlast.core.people import altered_plan, votes_of
 from outlast.core.rows import Approval, Effect
 from outlast.engine.approvals import Question, request
+from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
-from outlast.engine.walk import NodeExecution
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import ActivityFailed, Refusal
 from outlast.flow.people import Rule

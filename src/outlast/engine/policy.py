@@ -17,8 +17,8 @@ from outlast.core.events import EventType
 from outlast.core.moves import Told
 from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run
+from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception
-from outlast.engine.walk import NodeExecution
 from outlast.flow.activity import Activity
 from outlast.flow.people import Rule
 from outlast.flow.plan import Plan

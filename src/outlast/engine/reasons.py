@@ -7,10 +7,10 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention
 from outlast.core.people import REOPENED
 from outlast.core.rows import Effect, Hold
-from outlast.engine.ledger import EffectKey
+from outlast.engine.node_execution import NodeExecution
+from outlast.engine.node_result import Parked
 from outlast.engine.pauses import waiting_for
-from outlast.engine.verdict import Parked
-from outlast.engine.walk import NodeExecution
+from outlast.engine.run_session import EffectKey
 from outlast.flow.outcomes import ActivityFailed, Refusal
 
 

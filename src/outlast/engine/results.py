@@ -17,7 +17,7 @@ from outlast.core.limits import KEY_BYTES_MAX, NAME, RESULT_BYTES_MAX, RESULTS_P
 from outlast.core.machine import EffectStatus
 from outlast.core.results import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.core.rows import RESULT, Memo, Result
-from outlast.engine.ledger import EffectKey, RunSession
+from outlast.engine.run_session import EffectKey, RunSession
 from outlast.errors import InvalidInput, LimitExceeded
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from outlast.engine.throttle import CallSlot, at_the_limit
-from outlast.engine.walk import NodeExecution, Unresolved
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.rate_limit import CallSlot, at_the_limit
 from outlast.flow.callee import Callee
 
 

@@ -12,8 +12,8 @@ from outlast.core.keys import check_name
 from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Message, Wait
-from outlast.engine.verdict import Parked
-from outlast.engine.walk import NodeExecution, Unresolved
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.node_result import Parked
 from outlast.errors import InvalidInput
 
 WaitKind = Literal["sleep", "receive", "collect"]

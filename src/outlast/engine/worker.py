@@ -28,24 +28,22 @@ from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import META, Row, Run
 from outlast.core.verbs import hand_back
 from outlast.engine import admission, unserved_versions
+from outlast.engine.activity_calls import check_served
 from outlast.engine.alerts import Alerts, Notifier
+from outlast.engine.attempts import ActivityCaller, DaemonPool, SendWindow
 from outlast.engine.breaker import Breakers
-from outlast.engine.calls import ActivityCaller
 from outlast.engine.capacity import NO_OWNERS, Capacity, Owners, Taker, Taking
 from outlast.engine.dead_workers import DeadWorkers
-from outlast.engine.holder import RunExecutor
-from outlast.engine.inquiry import millis
 from outlast.engine.lease import Heartbeat, Lease
-from outlast.engine.ledger import EffectKey, RunLost, RunSession
+from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.pauses import PauseCache
-from outlast.engine.pool import DaemonPool
+from outlast.engine.rate_limit import Throttle
 from outlast.engine.reasons import attention, uncertain
+from outlast.engine.reconcile import millis
 from outlast.engine.retention import Retention
-from outlast.engine.send_window import SendWindow
-from outlast.engine.throttle import Throttle
-from outlast.engine.transactions import check_served
+from outlast.engine.run_executor import RunExecutor
+from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.unserved_versions import UnservedVersions, wake_stranded
-from outlast.engine.walk import NodeExecution, WorkerServices
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import AnchoredClock, OnFile, Store

@@ -53,7 +53,7 @@ def whole_webhook_view(row: Subscription, standing: Standing) -> dict[str, Any]:
 
 
 def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, Any]:
-    """An event that was not accepted at once; `answer` is a stranger's text, veiled before it was stored.
+    """An event that was not accepted at once; `shared_answer` is a stranger's text, veiled before it was stored.
 
     `business`: of a real instant, ours.
     """
@@ -78,5 +78,5 @@ def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, An
 
 
 def attempt_view(webhook: str, attempt: Attempt) -> dict[str, Any]:
-    """What came back of one attempt; `answer` is a stranger's text."""
+    """What came back of one attempt; `shared_answer` is a stranger's text."""
     return {"webhook": webhook, "accepted": not attempt.error, **attempt._asdict()}

@@ -70,7 +70,7 @@ class Readers:
         self._closed = False
 
     async def do(self, read: Callable[[sqlite3.Connection], T], *, long: bool = False) -> T:
-        """Run `read` in a reader's thread, together with what else this loop asks for in this turn; where it may take
+        """Run `classify` in a reader's thread, together with what else this loop asks for in this turn; where it may take
         `long`, by itself. Raises Unavailable when the file cannot be read."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()

@@ -16,8 +16,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.points import point
 from outlast.core.rows import Wait, is_over
-from outlast.engine.calls import ActivityCaller, CallAttempt
-from outlast.engine.pool import DaemonPool
+from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context

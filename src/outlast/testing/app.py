@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
-from outlast.engine.calls import ActivityCaller
+from outlast.engine.attempts import ActivityCaller
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow

@@ -1,22 +1,26 @@
 """One attempt of a call: the last-instant check, the author's function under its timeout, and how it ended."""
 
 import asyncio
+import contextvars
 import inspect
+import queue
+import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
 from outlast.core.clock import Clock
 from outlast.core.ledger import TOO_LATE
+from outlast.core.limits import UNSENT_MAX
 from outlast.core.points import point
+from outlast.engine.call_outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.lease import Permit
-from outlast.engine.outcome import Answered, Maybe, Outcome, Unsent, judge
-from outlast.engine.pool import DaemonPool
-from outlast.engine.send_window import Sending
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.callee import Callee
@@ -24,6 +28,145 @@ from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.outcomes import NotSent
 from outlast.telemetry.redact import redact, secrets_in
 from outlast.telemetry.traces import Traces
+
+UNSENT_MIN: Final = 4
+GRACE_S: Final = 0.05
+TURNS: Final = 8  # of the loop, which a client needs to write its request; long ones if the loop is busy
+SLOW_S: Final = 0.1
+
+
+class SendWindow:
+    """Bound of the unsent intents of one worker."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._most: float = UNSENT_MIN
+        self._halved_at = 0.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self) -> "Sending":
+        """Wait for a place, in the order of the calls of this method."""
+        if self._inside < self._most and not self._waiting:
+            self._inside += 1
+            return Sending(self)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._let_in(-1)
+            raise
+        return Sending(self)
+
+    def left(self, landed_at: float, *, ended: bool) -> None:
+        """Free the place of an intent that was durable at `landed_at`, 0: never. `ended`: its call has ended.
+
+        Intents that were durable before the window was halved do not halve it again.
+        """
+        now = asyncio.get_running_loop().time()
+        if landed_at and now - landed_at <= SLOW_S:
+            self._most = min(self._most + (1 if ended else 1 / self._most), UNSENT_MAX)
+        elif landed_at > self._halved_at:
+            self._most, self._halved_at = max(self._most / 2, UNSENT_MIN), now
+        self._let_in(-1)
+
+    def _let_in(self, change: int) -> None:
+        self._inside += change
+        while self._waiting and self._inside < self._most:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._inside += 1
+                turn.set_result(None)
+
+
+class Sending:
+    """Place of one intent in the window, until it is left."""
+
+    __slots__ = ("_landed_at", "_timer", "_turns", "_window")
+
+    def __init__(self, window: SendWindow) -> None:
+        self._window: SendWindow | None = window
+        self._landed_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._turns = TURNS
+
+    def landed(self) -> None:
+        """Note that the intent is durable now."""
+        self._landed_at = asyncio.get_running_loop().time()
+
+    def begun(self) -> None:
+        """Leave GRACE_S from now, because the activity's function begins."""
+        if self._window is not None:
+            self._timer = asyncio.get_running_loop().call_later(GRACE_S, self._turn)
+
+    def _turn(self) -> None:
+        self._turns -= 1
+        if self._turns > 0 and self._window is not None:
+            asyncio.get_running_loop().call_soon(self._turn)
+        else:
+            self.leave(ended=False)
+
+    def leave(self, *, ended: bool = True) -> None:
+        """Free the place. A second time changes nothing."""
+        window, self._window = self._window, None
+        if window is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        window.left(self._landed_at, ended=ended)
+
+
+class DaemonPool:
+    """Runs functions in daemon threads: a call that hangs is abandoned, never waited for at exit (S-4)."""
+
+    def __init__(self, size: int) -> None:
+        self.seats = asyncio.Semaphore(size)
+        self._size = size
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._idle = 0  # threads that wait for work, less the work that waits for a thread
+        self._threads = 0
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[[], Any]) -> "Future[Any]":
+        """Run `fn` in a thread, in the caller's context. Cancelling the future succeeds only until it begins."""
+        future: Future[Any] = Future()
+        context = contextvars.copy_context()
+        with self._lock:
+            self._idle -= 1
+            self._start()
+        self._work.put((future, lambda: context.run(fn)))
+        return future
+
+    def abandon(self) -> None:
+        """A thread outlived its call's timeout: it is given up, and another takes its place if one is needed."""
+        with self._lock:
+            self._size += 1
+            self._start()
+
+    def _start(self) -> None:
+        if self._idle < 0 and self._threads < self._size:
+            self._threads += 1
+            self._idle += 1
+            threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for _ in range(self._threads):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, fn = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn())
+                except StopIteration as error:  # which no asyncio future can carry
+                    future.set_exception(RuntimeError(f"StopIteration: {error}"))
+                except BaseException as error:  # it belongs to the caller, who awaits the future
+                    future.set_exception(error)
+            with self._lock:
+                self._idle += 1
 
 
 class CallAttempt(NamedTuple):

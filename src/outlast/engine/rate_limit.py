@@ -18,7 +18,7 @@ from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import META, STORE, WORKER, Meta, Worker
 from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
-from outlast.engine.verdict import Parked
+from outlast.engine.node_result import Parked
 from outlast.errors import Stale, StoreError
 from outlast.flow.declared import RateLimit
 from outlast.store.port import Store

@@ -5,6 +5,7 @@ write them (S-2). Commits nobody awaits are kept here until the walk's verdict, 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -14,10 +15,13 @@ from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
 from outlast.core.moves import Told, fence, told_key
+from outlast.core.overlay import waiting_of
+from outlast.core.people import settled_elsewhere
 from outlast.core.rows import (
     EFFECT,
     MESSAGE,
     RUN,
+    USAGE,
     Approval,
     Effect,
     Event,
@@ -28,15 +32,47 @@ from outlast.core.rows import (
     Usage,
     Value,
     Wait,
+    is_over,
     key_of,
 )
 from outlast.core.sharing import settled_shared
 from outlast.engine.snapshots import SnapshotStore, in_groups
-from outlast.engine.telling import tell_waiting
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import RunRows, Store, Transaction
 from outlast.telemetry.watch import Watch
+
+log = logging.getLogger("outlast.engine")
+USERS_PER_READ: Final = 1_000
+
+
+async def tell_waiting(store: Store, effect: Effect) -> None:
+    """A message to every run that waits for this effect, or may be about to: it is settled. Never raises: a run that
+    misses it looks again by itself."""
+    cursor = ""
+    try:
+        while True:
+            page = await store.page(USAGE, effect.tenant, {"key": effect.key}, cursor=cursor, limit=USERS_PER_READ)
+            runs = [row.run for row in page.rows if isinstance(row, Usage) and row.run != effect.by_run]
+            await asyncio.gather(*(_tell(store, effect, run) for run in runs))
+            cursor = page.cursor
+            if not cursor:
+                return
+    except StoreError as error:
+        log.warning("runs that wait for %s could not be told: %s", effect.key, error)
+
+
+async def _tell(store: Store, effect: Effect, run: str) -> None:
+    row = await store.load(RUN, (effect.tenant, run))
+    if not isinstance(row, Run) or is_over(row):
+        return
+    if not row.owner and not any(w.kind == "effect" and w.what.endswith(f" {effect.key}") for w in waiting_of(row)):
+        return  # it has used it long ago
+    try:
+        await store.commit(settled_elsewhere(effect, run))
+    except StoreError:
+        pass  # it has ended meanwhile, or looks again by itself
+
 
 EffectKey = tuple[int, str]
 

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from outlast.core.budget import SECOND
 from outlast.core.keys import idempotency_key
 from outlast.core.rows import EVIDENCE, Effect, Evidence
-from outlast.engine.calls import CallAttempt
+from outlast.engine.attempts import CallAttempt
+from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception, text_of
-from outlast.engine.walk import NodeExecution
 from outlast.flow.callee import Callee
 from outlast.flow.calls import LateAnswer
 from outlast.flow.outcomes import DidNotHappen, Happened, Unknown

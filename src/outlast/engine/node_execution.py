@@ -18,14 +18,13 @@ from outlast.core.moves import Told
 from outlast.core.overlay import Attention
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
+from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.breaker import Breakers
-from outlast.engine.calls import ActivityCaller
 from outlast.engine.lease import Lease
-from outlast.engine.ledger import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
-from outlast.engine.send_window import SendWindow
-from outlast.engine.throttle import Throttle
+from outlast.engine.node_result import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
+from outlast.engine.rate_limit import Throttle
+from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
-from outlast.engine.verdict import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import walking
 from outlast.flow.source import place

@@ -1,0 +1,393 @@
+"""Writes of a walk: answered from the ledger if they were made before, else made now (S-17)."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from outlast.core import ledger as moves
+from outlast.core import sharing
+from outlast.core.backoff import wait_before
+from outlast.core.budget import SHARED_LOOK_AGAIN
+from outlast.core.commit import Commit, Instant, Put, When
+from outlast.core.ledger import Intent
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.machine import EffectStatus
+from outlast.core.overlay import Armed, WaitingFor
+from outlast.core.route import cancel_of
+from outlast.core.rows import EFFECT, USED, Effect, Memo
+from outlast.engine.attempts import CallAttempt
+from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent, asked_to_wait, is_transient, judge
+from outlast.engine.conflict import contradiction, recorded_call, under_way, uses_recorded
+from outlast.engine.effect_executor import EXHAUSTED, EffectExecutor, Next
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.node_result import Parked
+from outlast.engine.permission import Permission
+from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of, uncertain
+from outlast.engine.reconcile import attempt_of, durations, millis
+from outlast.engine.room import room
+from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
+from outlast.engine.user_code import as_exception
+from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.outcomes import ActivityFailed, Declared, Refusal, Refused
+from outlast.flow.workflow import Workflow
+from outlast.store.batch import INBOX_SEQ
+from outlast.store.port import EndedByItself, Store, Transaction, Transactions
+from outlast.telemetry.redact import redact
+
+
+class SharedExecutor(EffectExecutor):
+    """A write of scope `tenant`: this run's to make and to settle, and every run's to use."""
+
+    def _previous(self) -> Effect | None:
+        return self.ledger.effects.get(self.ident) or self.ledger.others.get(self.call.key)
+
+    async def _allowed(self, previous: Effect | None) -> Permission | None:
+        """What was approved for another run's attempt, or for work that was undone, covers nothing here."""
+        return await super()._allowed(sharing.goes_on(previous, self.ledger.run))
+
+    def _intended(
+        self, what: Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
+    ) -> Commit:
+        assert isinstance(self.callee, Activity)
+        keep, noted = self.callee.keep, self.call.key in self.ledger.noted
+        what = what._replace(shared=True, keep_ms=millis(keep) if keep else 0, noted=noted)
+        if previous is not None and sharing.goes_on(previous, self.ledger.run) is None:
+            ordinal = self.ledger.next_ordinal()
+        return super()._intended(what, previous, allowed, ordinal, now)
+
+
+async def shared_answer(
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], EffectExecutor]
+) -> Any:
+    """The answer of a shared write that this run has not made itself: another run's, or made now by `make`.
+
+    Raises ActivityFailed for a recorded no, Unresolved where this walk gives no answer.
+    """
+    ledger = walk.ledger
+    effect = ledger.others.get(call.key)
+    if effect is None or effect.shared != USED or call.key not in ledger.noted:  # else it was used by this run before
+        effect = await _load_shared(walk, call.key)
+    if effect is None or effect.status is EffectStatus.UNDONE:
+        return await make().drive()
+    if effect.digest != call.digest and (
+        effect.activity != activity.name or not uses_recorded(walk, (0, call.key), call.digest)
+    ):
+        walk.call_person(contradiction(walk, activity, call, effect))
+        raise Unresolved
+    if is_reopened(effect):
+        return await make().drive()
+    if effect.status is EffectStatus.REFUSED:
+        raise EffectRefused(refusal_of(effect), (0, call.key))
+    if not sharing.is_usable(effect):
+        await _wait_for_shared(walk, effect)
+    if effect.shared != USED or call.key not in ledger.noted:
+        if not walk.may_begin():
+            raise Unresolved
+        await ledger.land(sharing.use(ledger.run, effect, noted=call.key in ledger.noted, now=ledger.now))
+    return activity.response_codec.load(effect.response or b"null")
+
+
+async def _load_shared(walk: NodeExecution, key: str) -> Effect | None:
+    """The row as it stands now; None where nobody has made this call yet."""
+    ledger = walk.ledger
+    row = await ledger.store.load(EFFECT, (ledger.run.tenant, "", 0, key))
+    if not isinstance(row, Effect):
+        return None
+    assert row.by_run != ledger.run.run or row.status is EffectStatus.UNDONE, "a run knows its own from the claim on"
+    ledger.others[key] = row
+    return row
+
+
+async def _wait_for_shared(walk: NodeExecution, effect: Effect) -> None:
+    """Another run has it under way, or is undoing it, and alone settles it: park until it has."""
+    ledger = walk.ledger
+    if effect.key not in ledger.noted:
+        if not walk.may_begin():
+            raise Unresolved
+        await ledger.land(sharing.wait_for(ledger.run, effect, ledger.now))
+    then = "goes on with its answer"
+    what = f"{effect.activity} {effect.key}"
+    waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=ledger.now.business, then=then)
+    walk.park(Parked("park", waiting, Armed(what, ledger.now.real + SHARED_LOOK_AGAIN, real=True)))
+    raise Unresolved
+
+
+ENDED_ITSELF: Final = "ended_transaction"
+
+
+def executor_for(
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
+) -> Callable[[], EffectExecutor]:
+    """What makes this write, in this walk. Raises DefinitionError where the store cannot."""
+    shared = activity.scope == "tenant"
+    if not activity.transaction:
+        plain = SharedExecutor if shared else EffectExecutor
+        return lambda: plain(walk, activity, call, ident)
+    if not isinstance(walk.ledger.store, Transactions):
+        raise _cannot(activity, walk.ledger.store)
+    inside = _SharedTransactional if shared else TransactionalExecutor
+    return lambda: inside(walk, activity, call, ident)
+
+
+def check_served(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
+    """Raises DefinitionError where an activity of these workflows needs what the store cannot do."""
+    for workflow in workflows:
+        for activity in workflow.activities.values():
+            undo = activity.undoing is not None and activity.undoing.transaction
+            if (activity.transaction or undo) and not isinstance(store, Transactions):
+                raise _cannot(activity, store)
+
+
+def _cannot(activity: Activity[Any, Any], store: Store) -> DefinitionError:
+    return DefinitionError(
+        f"{activity.title} is declared with transaction=True",
+        f"its own rows and its effect commit together; the store {store.url} cannot do that",
+        "open the PostgreSQL store in the database of those rows, or take transaction=True away",
+        where=activity.where,
+    )
+
+
+class TransactionalExecutor(EffectExecutor):
+    """A write whose body is given the open transaction that lands its effect.
+
+    Nothing is intended before the call: a process that dies leaves all of it or nothing. An attempt that came to
+    nothing is kept as an open effect that is known to have done nothing, so that attempts and waits are counted.
+    """
+
+    _begun: Commit | None = None
+    """The intent, which lands together with the record."""
+
+    def _may_be_lost(self, effect: Effect | None) -> bool:
+        """What a restore has lost of it, the author's rows have lost too."""
+        return False
+
+    async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
+        commit = self._prepared(previous, allowed)
+        put = commit.writes[0]
+        assert isinstance(put, Put)
+        row = moves.intended(commit)._replace(quiet_until=0)
+        covered = (When(row.covered_until, False, "business", "lapsed"),) if row.covered_until else ()
+        self._begun = commit._replace(writes=(Put(EFFECT, row, put.replaces), *commit.writes[1:]), whens=covered)
+        return row
+
+    async def settle_open(self, effect: Effect) -> Any:
+        """It is open, so it did nothing, whoever attempted it."""
+        await self._wait_for_next(effect)
+        if self._approval_lapsed(effect):
+            return self._lapse(effect)
+        return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
+
+    async def _make(self, effect: Effect) -> Outcome:
+        store, serializable = self.ledger.store, self.callee.transaction == "serializable"
+        assert isinstance(store, Transactions)
+        try:
+            async with store.transaction(self.times.timeout, serializable=serializable) as transaction:
+                return await self._made(effect, transaction)
+        except StoreError as error:
+            raise self.ledger.why(error) from error
+
+    async def _made(self, effect: Effect, transaction: Transaction) -> Outcome:
+        """The body, and its effect: both, or an outcome that says why neither."""
+        attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+        try:
+            answer = await self.walk.around.caller.inside(attempt._replace(connection=transaction.connection))
+            response = self.callee.response_codec.dump(answer.value)
+            await self._land(effect._replace(external_id=answer.external_id), response, transaction)
+        except (NotStorable, LimitExceeded) as error:
+            return No(EXHAUSTED, f"its answer cannot be stored, so it was rolled back: {error.what}: {error.why}")
+        except EndedByItself as error:
+            return Maybe(ENDED_ITSELF, str(error)) if error.stands else No(EXHAUSTED, str(error))
+        except (Unresolved, RunLost, ConditionFailed, StoreAway, StoreError):
+            raise
+        except BaseException as error:  # whatever the author's function or the database raised is judged, not raised
+            return self._rolled_back(as_exception(error), transaction)
+        return Answered(response)
+
+    def _rolled_back(self, error: Exception, transaction: Transaction) -> Outcome:
+        """Nothing happened. What a further attempt may mend is attempted again; a mistake needs a person."""
+        judged = judge(error, self.walk.around.clock.wall())
+        if isinstance(error, Declared) and not isinstance(judged, Maybe):
+            return judged
+        if isinstance(judged, Unsent) or transaction.is_passing(error) or is_transient(error):
+            return Unsent("rolled_back", judged.detail, judged.after_ms if not isinstance(judged, No) else 0)
+        return No(EXHAUSTED, f"rolled back, and not tried again: {judged.detail}")
+
+    async def _land(self, effect: Effect, response: bytes, transaction: Transaction) -> None:
+        """COMMIT with the effect, unless a cancel was accepted before it (S-1)."""
+        ledger = self.ledger
+        assert self._begun is not None
+        commits = (self._begun, self._recorded(effect, response))
+        inbox_seq = None if ledger.run.ending else ledger.inbox_read  # a run that ends already heeds no further cancel
+        while True:
+            named = [c._replace(fence=c.fence._replace(inbox_seq=inbox_seq)) for c in commits if c.fence is not None]
+            try:
+                return await ledger.land_within(transaction, named)
+            except ConditionFailed as moved:
+                if moved.reason != INBOX_SEQ or inbox_seq is None:
+                    raise
+            messages = await ledger.new_notes()  # the run's row is locked: no further one comes
+            if (cancel := cancel_of(messages)) is not None:
+                self.walk.cancelled(cancel)
+                raise Unresolved
+            inbox_seq = max(n.n for n in messages)
+
+    async def _after(self, effect: Effect, outcome: Outcome) -> Any:
+        if isinstance(outcome, Answered):
+            return self.callee.response_codec.load(outcome.value)
+        assert self._begun is not None
+        self.ledger.submit(self._begun)
+        return await super()._after(effect, outcome)
+
+
+class _SharedTransactional(TransactionalExecutor, SharedExecutor):
+    """The same of scope `tenant`: of two runs that make it at once, the second finds the effect and rolls back."""
+
+
+async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
+    """The answer of a write in this walk: recorded, or made now. Raises ActivityFailed for a recorded no."""
+    walk.stir()
+    if walk.closing:
+        await walk.hang()
+    visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+    ident = (visit, call.key)
+    effect = walk.ledger.effects.get(ident)
+    if effect is not None and effect.digest != call.digest:
+        if effect.activity != activity.name or not uses_recorded(walk, ident, call.digest):
+            walk.call_person(contradiction(walk, activity, call, effect))
+            await walk.hang()
+        call = recorded_call(activity, effect)
+    first = walk.begun.setdefault(ident, call.digest)
+    if first != call.digest and not (ident in walk.flights and uses_recorded(walk, ident, call.digest)):
+        walk.call_person(under_way(walk, activity, call, ident))
+        await walk.hang()
+    make = executor_for(walk, activity, call, ident)
+    if activity.scope == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
+        return await walk.share(ident, lambda: shared_answer(walk, activity, call, make))
+    if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
+        return await walk.share(ident, lambda: make().drive())
+    if effect.status is EffectStatus.DONE:
+        return activity.response_codec.load(effect.response or b"null")
+    if effect.status is EffectStatus.UNCERTAIN:
+        walk.call_person(uncertain(walk, effect))
+        await walk.hang()
+    raise EffectRefused(refusal_of(effect), ident)
+
+
+async def look_up(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
+    """The value of a lookup: the recorded one, or the function's, recorded. Raises what it raised for good."""
+    walk.stir()
+    if walk.closing:
+        await walk.hang()
+    visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+    memo = walk.ledger.memos.get((visit, call.key))
+    if memo is None:
+        # A lookup and a write never share a flight: a lookup's key carries its activity's name.
+        flight = (visit, f"{activity.name}?{call.key}")
+        return await walk.share(flight, lambda: _make_lookup(walk, activity, call, (visit, call.key)))
+    if memo.digest != call.digest and not uses_recorded(walk, (visit, memo.key), call.digest):
+        walk.call_person(contradiction(walk, activity, call, memo))
+        await walk.hang()
+    return _value(activity, memo)
+
+
+def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
+    if memo.error:
+        error = json.loads(memo.error)
+        raise ActivityFailed(Refusal(error["code"], error["detail"]))
+    return activity.response_codec.load(memo.response or b"null")
+
+
+async def _make_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> Any:
+    run = walk.ledger.run
+    response: bytes | None = None
+    error = ""
+    await walk.ledger.entered()
+    try:
+        response = activity.response_codec.dump(await _call_lookup(walk, activity, call))
+    except Refused as refused:
+        error = _error_json(refused.code, refused.detail)
+    except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
+        raise
+    except Exception as raised:  # raised into the author's code, which may catch it; the next walk asks again
+        _keep_trace(walk, activity, call, ident, raised)
+        raise
+    if walk.left_behind and walk.is_left_behind():
+        raise Unresolved
+    memo = _memo(walk, activity, call, ident, response, error)
+    commit = moves.remember(run, memo)
+    if activity.paid:
+        await walk.ledger.land(commit)
+    else:
+        walk.ledger.submit(commit)
+    return _value(activity, memo)
+
+
+def _memo(
+    walk: NodeExecution,
+    activity: Activity[Any, Any],
+    call: BoundCall,
+    ident: EffectKey,
+    response: bytes | None,
+    error: str,
+) -> Memo:
+    return Memo(
+        tenant=walk.ledger.run.tenant,
+        run=walk.ledger.run.run,
+        visit=ident[0],
+        key=ident[1],
+        activity=activity.name,
+        digest=call.digest,
+        response=response,
+        error=error,
+        at=walk.ledger.now.business,
+    )
+
+
+def _keep_trace(
+    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
+) -> None:
+    """Keep one row of a lookup that failed for good, if its workflow counts failures at its end (OUT-4)."""
+    visit, key = ident
+    if walk.workflow.no_results == "complete" or (visit, moves.UNANSWERED + key) in walk.ledger.memos:
+        return
+    error = _error_json(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
+    walk.ledger.submit(moves.unanswered(walk.ledger.run, _memo(walk, activity, call, ident, None, error)))
+
+
+def _error_json(code: str, detail: str) -> str:
+    return json.dumps({"code": code, "detail": redact(detail)})
+
+
+async def _call_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
+    """The function's answer; what changes nothing may be asked again, bugs may not."""
+    run, retry = walk.ledger.run, activity.retry
+    timeout = durations(walk, activity).timeout
+    for number in range(1, retry.attempts + 1):
+        attempt = CallAttempt(
+            callee=activity,
+            args=call.args,
+            kwargs=call.kwargs,
+            key=call.key,
+            idempotency_key="",
+            tenant=run.tenant,
+            run_id=run.run,
+            number=number,
+            timeout_ms=timeout,
+            permit=None,
+            label=f"{run.run} lookup {call.key}",
+        )
+        place = await room(walk, activity)
+        try:
+            return await walk.around.caller.look_up(attempt)
+        except BaseException as raised:  # raised again unless another attempt may help
+            error = as_exception(raised)
+            asked = asked_to_wait(error, walk.around.clock.wall())
+            if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
+                raise error  # noqa: B904 - it names its cause
+        finally:
+            if place is not None:
+                place.leave()
+        wait = wait_before(number + 1, walk.around.chance(), first_ms=millis(retry.first), factor=retry.factor)
+        await walk.around.clock.sleep(max(wait, asked))
+    raise AssertionError("the last attempt returns or raises")
