@@ -14,7 +14,7 @@ from outlast.core.generation import StoreFile
 from outlast.outbox.notify import notice
 from outlast.runtime.open import open_store
 from outlast.runtime.settings import load, said
-from outlast.service import shapes
+from outlast.service import admin_responses
 from outlast.service.app import asgi
 from outlast.store.database import copied
 from tests.docs.commands import NOT_RUN, typed
@@ -138,8 +138,8 @@ def test_the_columns_of_the_workers_are_those_of_the_command() -> None:
 
 def test_the_problem_of_the_page_has_the_members_of_problems() -> None:
     (shown,) = [json.loads(block.body) for block in TEXTS if "OUT-402#decided" in block.body]
-    assert set(shown) == {name for name, field in shapes.Problem.model_fields.items() if field.is_required()}
-    shapes.Problem.model_validate(shown)
+    assert set(shown) == {name for name, field in admin_responses.Problem.model_fields.items() if field.is_required()}
+    admin_responses.Problem.model_validate(shown)
 
 
 def test_the_notice_of_the_page_has_the_members_of_notices() -> None:

@@ -27,8 +27,8 @@ from tests.service.conftest import Running, Service
 TARGET: Final = Path(openapi.__file__).with_name("examples.json")
 JSON: Final = "application/json"
 MADE_UP: Final = {  # bodies of what takes a run of months to be asked for
-    "Extend": {"by": "P7D", "reason": "the supplier is on holiday"},
-    "Adopt": {"workflow": "refund", "version": 2, "node": "review", "reason": "version 1 is gone"},
+    "ExtendRun": {"by": "P7D", "reason": "the supplier is on holiday"},
+    "MoveRun": {"workflow": "refund", "version": 2, "node": "review", "reason": "version 1 is gone"},
 }
 WHOLE: Final = frozenset({"schema", "input_schema", "graph"})
 ID: Final = re.compile(r"\b(refu_|call_|wish_|sear_|ap_|wh_|w-|evt_|req_)[0-9A-Za-z+/=-]{8,}")

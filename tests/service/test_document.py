@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 
 from outlast.runtime import views
-from outlast.service import shapes
+from outlast.service import admin_responses, responses
 from outlast.service.identity import permissions
 from tests.service.conftest import Service
 
@@ -131,9 +131,9 @@ def test_no_field_of_a_view_is_left_out(service: Service) -> None:
     (effect,) = service.call(ops.effects(run))
     (worker, *_) = service.call(ops.workers())
     decided = views.approval_view(service.call(ops.approval(approval)))
-    assert set(views.run_view(service.call(ops.run(run)), (), 0)) == set(shapes.Run.model_fields)
-    assert set(views.effect_view(effect, now)) | {"id"} == set(shapes.Effect.model_fields)
-    assert set(decided) | {"you_may_decide"} == set(shapes.Approval.model_fields)
-    assert set(decided["plans"][0]) == set(shapes.Plan.model_fields)
-    assert set(decided["votes"][0]) == set(shapes.Vote.model_fields)
-    assert set(views.worker_view(worker, now, 0)) == set(shapes.Worker.model_fields)
+    assert set(views.run_view(service.call(ops.run(run)), (), 0)) == set(responses.RunSummary.model_fields)
+    assert set(views.effect_view(effect, now)) | {"id"} == set(responses.EffectRecord.model_fields)
+    assert set(decided) | {"you_may_decide"} == set(responses.ApprovalSummary.model_fields)
+    assert set(decided["plans"][0]) == set(responses.OfferedPlan.model_fields)
+    assert set(decided["votes"][0]) == set(responses.Vote.model_fields)
+    assert set(views.worker_view(worker, now, 0)) == set(admin_responses.WorkerStatus.model_fields)

@@ -87,8 +87,8 @@ def test_without_the_present_state_the_loser_does_not_see_who_won(
     """Told no, and not what is so now."""
     if not guarded:
 
-        async def bare(house: Any, ops: Any, row: Any, error: Any) -> problems.Refused:
-            return problems.Refused(error, more={}, headers={})
+        async def bare(house: Any, ops: Any, row: Any, error: Any) -> problems.ProblemResponse:
+            return problems.ProblemResponse(error, more={}, headers={})
 
         monkeypatch.setattr(approvals, "_with_state", bare)
     approval, tag = service.asked()

@@ -13,13 +13,17 @@ from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.service import problems
 from outlast.service.identity import Anonymous, Authenticator, SameOriginMiddleware
+from outlast.service.openapi import draw
 from outlast.service.request_limits import Bounds, RequestLimitsMiddleware
-from outlast.service.routes import approvals, health, history, holds, me, operators, runs, webhooks, workflows
-from outlast.service.routes import openapi_route as document_route
+from outlast.service.routes import approvals, history, operators, runs, service, webhooks
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 
 UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, and part of no run
+ROUTERS: Final = (
+    runs.router, history.router, approvals.router, operators.router, operators.pauses, runs.workflows, webhooks.router,
+    service.me, service.probes, service.document, service.metrics,
+)  # fmt: skip
 ABOUT = """Durable execution over HTTP: start runs, watch them, decide what waits for people, settle what is uncertain.
 
 Every error is `application/problem+json` with a stable `code`, what to do (`hint`), and a `refusal` where one code has
@@ -68,12 +72,11 @@ def create(house: ServiceState) -> FastAPI:
         },
     )  # fmt: skip
     app.state.house = house
-    for each in (runs, history, approvals, operators, holds, workflows, webhooks, me, health, document_route):
-        app.router.routes.extend(each.router.routes)  # an included router would be asked twice for each request
-    app.router.routes.extend(health.metrics.routes)
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)  # because each request would try an included router a second time
     app.add_exception_handler(HTTPException, problems.on_http)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
-    app.add_exception_handler(problems.Refused, problems.on_refused)
+    app.add_exception_handler(problems.ProblemResponse, problems.on_refused)
     app.add_exception_handler(OutlastError, problems.on_error)
     secured = not isinstance(house.authenticator, Anonymous)
     app.add_middleware(SameOriginMiddleware, local_only=not secured)
@@ -84,7 +87,7 @@ def create(house: ServiceState) -> FastAPI:
 
     def openapi() -> dict[str, Any]:
         if not drawn:
-            drawn.append(openapi.draw(app, secured=secured))
+            drawn.append(draw(app, secured=secured))
         return drawn[0]
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to draw it otherwise

@@ -13,7 +13,7 @@ from outlast.core.rows import Run
 from outlast.errors import BadRequest, Conflict, Precondition
 from outlast.runtime.operations import Operations
 from outlast.runtime.whole import run_views
-from outlast.service.problems import Refused
+from outlast.service.problems import ProblemResponse
 from outlast.service.requests import IdempotencyKey, RunId
 from outlast.service.service_state import Ops
 
@@ -92,7 +92,7 @@ class RunAction:
                 raise
             row = await self.ops.run(self.run)
             now = {"current": await self._shown(row)}
-            raise Refused(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
+            raise ProblemResponse(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
 
     async def _shown(self, row: Run) -> dict[str, Any]:
         return (await run_views(self.ops, [row], await self.ops.serving()))[0]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from outlast.service.shapes import Problem
+from outlast.service.admin_responses import Problem
 
 # Which problems an operation can answer beyond those that every one can.
 EVERYWHERE: Final = {

@@ -223,7 +223,7 @@ async def on_validation(request: Request, error: Exception) -> Response:
     return answer(of_validation(error), request_id(request))
 
 
-class Refused(Exception):
+class ProblemResponse(Exception):
     """An error of the tree with more to say, as the present state of what was to be changed; or with a header."""
 
     def __init__(self, error: errors.OutlastError, *, more: Mapping[str, Any], headers: Mapping[str, str]) -> None:
@@ -235,7 +235,7 @@ class Refused(Exception):
 
 async def on_refused(request: Request, error: Exception) -> Response:
     """The handler of refusals with more to say."""
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProblemResponse)
     return answer(error.error, request_id(request), more=error.more, headers=error.headers, scope=request.scope)
 
 

@@ -15,7 +15,7 @@ from outlast.core.limits import KIB
 from outlast.errors import BadRequest, OutlastError
 from outlast.runtime.clocks import new_id
 from outlast.service import problems
-from outlast.service.problems import Refused
+from outlast.service.problems import ProblemResponse
 from outlast.service.strict_json import check_shape, read_json
 
 CLOSE: Final = {"Connection": "close"}
@@ -37,12 +37,12 @@ class Bounds:
 async def read_body(request: Request, bounds: Bounds) -> int:
     """Read it within its limits; `body()` of the request answers it from here on. Answers how many bytes it has.
 
-    Raises BadRequest, or Refused with one: nothing more can be read of this connection.
+    Raises BadRequest, or ProblemResponse with one: nothing more can be read of this connection.
     """
     try:
         body = await _whole(request, bounds)
     except BadRequest as error:
-        raise Refused(error, more={}, headers=CLOSE) from None
+        raise ProblemResponse(error, more={}, headers=CLOSE) from None
     request._body = body  # what Starlette keeps there itself once a body was read
     if body:
         _check_media_type(request.headers.get("content-type", ""))

@@ -26,12 +26,12 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
 Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
-Given = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
+SignalId = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
 EXTENSION_MAX = timedelta(days=3_650)
 SINCE_MAX = timedelta(days=36_500)
 RunId = Annotated[str, Path(pattern=_NAME, description="The run's id.", examples=["refu_0c9k2m4x7q1z"])]
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="The approval's id.", examples=["ap_91c2f03b7d"])]
-NamePart = Annotated[str, Path(pattern=_NAME, description="The name in the code.", examples=["refund"])]
+PathName = Annotated[str, Path(pattern=_NAME, description="The name in the code.", examples=["refund"])]
 WebhookId = Annotated[str, Path(pattern=_NAME, description="The webhook's id.", examples=["wh_catfh4b9q1da"])]
 EffectId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_=-]{1,2000}$", description="The id that GET …/effects shows.")]
 Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of the page before.")]
@@ -49,16 +49,16 @@ IdempotencyKey = Annotated[
         examples=["7b0c1f4e-6d0b-4a53-9d3e-1f2a3b4c5d6e"],
     ),
 ]
-Held = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
+PauseName = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 
 
-class Ask(BaseModel):
+class RequestBody(BaseModel):
     """A body."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Start(Ask):
+class StartRun(RequestBody):
     """Start a run."""
 
     model_config = ConfigDict(
@@ -71,23 +71,23 @@ class Start(Ask):
     trace_id: Word = ""
 
 
-class Because(Ask):
+class ReasonBody(RequestBody):
     """A reason, for the history; people will read it."""
 
     reason: Text = Field(examples=["the customer called"])
 
 
-class Cancel(Because):
+class CancelRun(ReasonBody):
     """End a run; what it did is undone, the latest first."""
 
 
-class Continue(Ask):
+class ContinueRun(RequestBody):
     """Answer a run's attention with «continue»."""
 
     reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["the supplier is back"])
 
 
-class Extend(Because):
+class ExtendRun(ReasonBody):
     """Give a run that has passed its ceiling more time."""
 
     by: timedelta = Field(
@@ -95,7 +95,7 @@ class Extend(Because):
     )
 
 
-class Adopt(Ask):
+class MoveRun(RequestBody):
     """Let a run go on in another version of its workflow."""
 
     workflow: Word = Field(examples=["refund"], description="Its own: said again so that no other is meant.")
@@ -104,28 +104,28 @@ class Adopt(Ask):
     reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["version 3 is gone"])
 
 
-class Hold(Because):
+class CreatePause(ReasonBody):
     """Stop new calls of an activity, of a provider or of a workflow, or everything of the tenant."""
 
     what: What = Field(examples=["activity"])
-    name: Held = Field("", examples=["erp.reserve"], description="Of the activity, provider or workflow.")
+    name: PauseName = Field("", examples=["erp.reserve"], description="Of the activity, provider or workflow.")
 
 
-class Release(Ask):
+class EndPause(RequestBody):
     """Take a hold or a circuit breaker down."""
 
     what: What = Field(examples=["activity"])
-    name: Held = Field("", examples=["erp.reserve"])
+    name: PauseName = Field("", examples=["erp.reserve"])
 
 
-class Signal(Ask):
+class SendSignal(RequestBody):
     """Leave a signal in a run's mailbox."""
 
     payload: dict[str, Any] = Field(default_factory=dict, examples=[{"bid": 184200}])
-    signal_id: Given = Field("", description="The same id arrives once; the Idempotency-Key where it is left out.")
+    signal_id: SignalId = Field("", description="The same id arrives once; the Idempotency-Key where it is left out.")
 
 
-class Decide(Ask):
+class DecideApproval(RequestBody):
     """Decide an approval. Who decides is told by the credential, never by the body (S5)."""
 
     model_config = ConfigDict(
@@ -138,13 +138,13 @@ class Decide(Ask):
     changes: dict[str, Any] | None = Field(None, description="Arguments with other values, where they may be changed.")
 
 
-class Reassign(Because):
+class ReassignApproval(ReasonBody):
     """Let others decide."""
 
     to: Annotated[str, StringConstraints(min_length=1, max_length=2_000)] = Field(examples=["lead", "finance & senior"])
 
 
-class Resolve(Because):
+class ResolveAttention(ReasonBody):
     """Answer one reason of a run's attention."""
 
     choice: Choice
@@ -153,7 +153,7 @@ class Resolve(Because):
     by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="With `extend`: by how much.")
 
 
-class ResolveEffect(Because):
+class ResolveEffect(ReasonBody):
     """Say what became of an uncertain effect."""
 
     outcome: Literal["happened", "did_not_happen", "give_up"]

@@ -41,7 +41,7 @@ def _told(error: BaseException) -> tuple[int, str]:
     """As the handlers of problems.py answer it."""
     if isinstance(error, asyncio.CancelledError):
         error = problems.cut_off()
-    elif isinstance(error, problems.Refused):
+    elif isinstance(error, problems.ProblemResponse):
         error = error.error
     elif isinstance(error, HTTPException):
         error = problems.of_http(error)

@@ -13,19 +13,21 @@ from outlast.flow.people import Rule
 from outlast.runtime import inbox
 from outlast.runtime.operations import Operations
 from outlast.runtime.whole import run_views
-from outlast.service import shapes
+from outlast.service import responses
 from outlast.service.conditional import IfMatch, etag, named, seen, stale
-from outlast.service.problems import Refused
-from outlast.service.requests import ApprovalId, Decide, IdempotencyKey, Reassign
+from outlast.service.problems import ProblemResponse
+from outlast.service.requests import ApprovalId, DecideApproval, IdempotencyKey, ReassignApproval
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import In, Ops, Pages, ServiceState
 
 router = APIRouter(prefix="/v1", tags=["approvals"], route_class=SecuredRoute)
-DECISION: Final = Decide.model_json_schema()
+DECISION: Final = DecideApproval.model_json_schema()
 """Of any decision: drawn once, since drawing it costs more than the decision."""
 
 
-@router.get("/approvals", operation_id="list_approvals", response_model=shapes.Approvals, summary="List approvals")
+@router.get(
+    "/approvals", operation_id="list_approvals", response_model=responses.ApprovalList, summary="List approvals"
+)
 async def list_approvals(
     ops: Ops,
     pages: Pages,
@@ -50,7 +52,7 @@ async def list_approvals(
 
 
 @router.get(
-    "/approvals/{approval}", operation_id="get_approval", response_model=shapes.WholeApproval, summary="Look at one"
+    "/approvals/{approval}", operation_id="get_approval", response_model=responses.ApprovalDetail, summary="Look at one"
 )
 async def get_approval(house: In, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
     """The exact calls, who may decide, what has changed since it was asked, and the schema of the decision."""
@@ -60,13 +62,16 @@ async def get_approval(house: In, ops: Ops, approval: ApprovalId, response: Resp
 
 
 @router.post(
-    "/approvals/{approval}/decision", operation_id="decide_approval", response_model=shapes.Decided, summary="Decide"
+    "/approvals/{approval}/decision",
+    operation_id="decide_approval",
+    response_model=responses.DecisionRecorded,
+    summary="Decide",
 )
 async def decide_approval(
     house: In,
     ops: Ops,
     approval: ApprovalId,
-    ask: Decide,
+    ask: DecideApproval,
     response: Response,
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
@@ -90,7 +95,10 @@ async def decide_approval(
 
 
 @router.post(
-    "/approvals/{approval}/claim", operation_id="claim_approval", response_model=shapes.WholeApproval, summary="Claim"
+    "/approvals/{approval}/claim",
+    operation_id="claim_approval",
+    response_model=responses.ApprovalDetail,
+    summary="Claim",
 )
 async def claim_approval(
     house: In, ops: Ops, approval: ApprovalId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
@@ -103,11 +111,11 @@ async def claim_approval(
 
 
 @router.post(
-    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=shapes.WholeApproval,
+    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=responses.ApprovalDetail,
     summary="Let others decide",
 )  # fmt: skip
 async def reassign_approval(
-    house: In, ops: Ops, approval: ApprovalId, ask: Reassign, response: Response, if_match: IfMatch = None,
+    house: In, ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:  # fmt: skip
     """For whoever may decide, and for the role admin."""
@@ -148,5 +156,5 @@ async def _or_now(house: ServiceState, ops: Operations, approval: str, act: Call
         raise await _with_state(house, ops, now, refused) from None
 
 
-async def _with_state(house: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> Refused:
-    return Refused(error, more={"current": await whole(house, ops, row)}, headers={"ETag": etag(row.version)})
+async def _with_state(house: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> ProblemResponse:
+    return ProblemResponse(error, more={"current": await whole(house, ops, row)}, headers={"ETag": etag(row.version)})

@@ -16,7 +16,7 @@ from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticat
 from outlast.runtime.operations import Operations
 from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
 from outlast.runtime.whole import page_of_results
-from outlast.service import shapes
+from outlast.service import responses
 from outlast.service.cursors import link_to_next
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
 from outlast.service.identity import Principal, permit
@@ -64,7 +64,7 @@ PAGE = 500
 
 
 @router.get(
-    "/runs/{run}/events", operation_id="list_events", response_model=shapes.Events, responses=STREAM,
+    "/runs/{run}/events", operation_id="list_events", response_model=responses.EventList, responses=STREAM,
     summary="Events of a run",
 )  # fmt: skip
 async def list_events(
@@ -173,7 +173,7 @@ def _caller(request: Request) -> tuple[str, str]:
 
 
 @router.get(
-    "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=shapes.Checkpoints,
+    "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=responses.CheckpointList,
     summary="Checkpoints of a run",
 )  # fmt: skip
 async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
@@ -197,7 +197,7 @@ async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
 @router.get(
     "/runs/{run}/timeline",
     operation_id="get_timeline",
-    response_model=shapes.Timeline,
+    response_model=responses.Timeline,
     summary="The way it has gone",
 )
 async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
@@ -210,7 +210,7 @@ async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
     }
 
 
-@router.get("/runs/{run}/results", operation_id="list_results", response_model=shapes.Results, summary="Results")
+@router.get("/runs/{run}/results", operation_id="list_results", response_model=responses.ResultList, summary="Results")
 async def list_results(
     ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
 ) -> dict[str, Any]:
@@ -219,7 +219,9 @@ async def list_results(
     return {"results": views, "count": count, "next_cursor": _further(request, response, further)}
 
 
-@router.get("/runs/{run}/effects", operation_id="list_effects", response_model=shapes.Effects, summary="The ledger")
+@router.get(
+    "/runs/{run}/effects", operation_id="list_effects", response_model=responses.EffectList, summary="The ledger"
+)
 async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
     """What was done to the world, in the order of its intents, with late answers of replaced workers."""
     effects, evidence = await ops.effects(run), await ops.evidence(run)

@@ -1,4 +1,4 @@
-"""What operators look at and answer over HTTP: attention, uncertain effects, workers, versions."""
+"""Routes for operators: attention, effects, workers, versions, pauses."""
 
 from typing import Annotated, Any
 
@@ -16,15 +16,17 @@ from outlast.runtime.answers import away_view, entry_view
 from outlast.runtime.board import PAGE
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
-from outlast.runtime.views import effect_view, instant, worker_view
-from outlast.service import shapes
+from outlast.runtime.views import effect_view, hold_view, instant, worker_view
+from outlast.service import admin_responses, responses
 from outlast.service.conditional import IfMatch, On, etag, named, stale
-from outlast.service.problems import Refused
+from outlast.service.problems import ProblemResponse
 from outlast.service.requests import (
+    CreatePause,
     Cursor,
     EffectId,
+    EndPause,
     IdempotencyKey,
-    Resolve,
+    ResolveAttention,
     ResolveEffect,
     Since,
     parse_effect_id,
@@ -36,7 +38,9 @@ from outlast.service.service_state import In, Ops, Pages
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=SecuredRoute)
 
 
-@router.get("/attention", operation_id="list_attention", response_model=shapes.Board, summary="What needs a person")
+@router.get(
+    "/attention", operation_id="list_attention", response_model=responses.AttentionList, summary="What needs a person"
+)
 async def list_attention(
     house: In,
     ops: Ops,
@@ -67,9 +71,12 @@ async def list_attention(
 
 
 @router.post(
-    "/attention/{run}/resolve", operation_id="resolve_attention", response_model=shapes.Done, summary="Answer attention"
+    "/attention/{run}/resolve",
+    operation_id="resolve_attention",
+    response_model=responses.RequestRecorded,
+    summary="Answer attention",
 )
-async def resolve_attention(on: On, ask: Resolve) -> dict[str, Any]:
+async def resolve_attention(on: On, ask: ResolveAttention) -> dict[str, Any]:
     """One choice of those that the reason offers. What «happened» is said of the effect: POST /effects/{id}/resolve."""
     if ask.by is not None and ask.choice is not Choice.EXTEND:
         raise InvalidInput(f"`by` belongs to the choice {Choice.EXTEND.value}", "", "leave it out")
@@ -83,7 +90,7 @@ async def resolve_attention(on: On, ask: Resolve) -> dict[str, Any]:
     return await on.ask(answer)
 
 
-@router.get("/effects", operation_id="list_ledger", response_model=shapes.Effects, summary="Calls of all runs")
+@router.get("/effects", operation_id="list_ledger", response_model=responses.EffectList, summary="Calls of all runs")
 async def list_ledger(
     ops: Ops,
     pages: Pages,
@@ -101,7 +108,10 @@ async def list_ledger(
 
 
 @router.post(
-    "/effects/{effect}/resolve", operation_id="resolve_effect", response_model=shapes.Effect, summary="Settle a doubt"
+    "/effects/{effect}/resolve",
+    operation_id="resolve_effect",
+    response_model=responses.EffectRecord,
+    summary="Settle a doubt",
 )
 async def resolve_effect(
     ops: Ops,
@@ -140,10 +150,12 @@ async def resolve_effect(
     return with_id(effect_view(after, await ops.store.now()))
 
 
-async def _stale(ops: Operations, now: Effect) -> Refused:
+async def _stale(ops: Operations, now: Effect) -> ProblemResponse:
     """The effect has changed since it was seen: so it stands now."""
     view = with_id(effect_view(now, await ops.store.now()))
-    return Refused(stale(f"effect {now.key}", now.version), more={"current": view}, headers={"ETag": etag(now.version)})
+    return ProblemResponse(
+        stale(f"effect {now.key}", now.version), more={"current": view}, headers={"ETag": etag(now.version)}
+    )
 
 
 async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
@@ -154,7 +166,7 @@ async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
     return doubt.effect
 
 
-@router.get("/workers", operation_id="list_workers", response_model=shapes.Workers, summary="Who serves")
+@router.get("/workers", operation_id="list_workers", response_model=admin_responses.WorkerList, summary="Who serves")
 async def list_workers(
     ops: Ops, everybody: Annotated[bool, Query(alias="all", description="Those that have gone, too.")] = False
 ) -> dict[str, Any]:
@@ -164,8 +176,39 @@ async def list_workers(
     return {"workers": [v for v in views if everybody or v["lease_left_ms"]]}
 
 
-@router.get("/versions", operation_id="list_versions", response_model=shapes.Versions, summary="Versions of workflows")
+@router.get(
+    "/versions",
+    operation_id="list_versions",
+    response_model=admin_responses.VersionList,
+    summary="Versions of workflows",
+)
 async def list_versions(ops: Ops) -> dict[str, Any]:
     """Each version that is served or has unfinished runs."""
     found = [{**v._asdict(), "served_by": list(v.served_by), "since": instant(v.since)} for v in await versions(ops)]
     return {"versions": found}
+
+
+pauses = APIRouter(prefix="/v1", tags=["holds"], route_class=SecuredRoute)
+
+
+@pauses.get("/holds", operation_id="list_holds", response_model=admin_responses.PauseList, summary="What is held")
+async def list_holds(ops: Ops) -> dict[str, Any]:
+    """Holds and circuit breakers that are up, and how many runs wait for each."""
+    waiting, business = await ops.held_up(), ops.store.mapping().business
+    return {"holds": [hold_view(each, waiting.get(each.key, 0), business) for each in await ops.holds()]}
+
+
+@pauses.post(
+    "/holds", operation_id="hold", response_model=admin_responses.PauseCreated, status_code=201, summary="Hold"
+)
+async def hold(ops: Ops, ask: CreatePause, key: IdempotencyKey = None) -> dict[str, Any]:
+    """Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so."""
+    await ops.hold(ask.what, ask.name, reason=ask.reason)
+    return {"held": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "reason": ask.reason}
+
+
+@pauses.post("/holds/release", operation_id="release", response_model=admin_responses.PauseEnded, summary="Release")
+async def release(ops: Ops, ask: EndPause, key: IdempotencyKey = None) -> dict[str, Any]:
+    """Take a hold or a circuit breaker down, and make due every run that waited for it."""
+    woken = await ops.release(ask.what, ask.name)
+    return {"released": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "runs": woken}

@@ -13,9 +13,9 @@ from outlast.core.machine import DeliveryStatus
 from outlast.runtime.lag import unsent
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
-from outlast.service import shapes
+from outlast.service import admin_responses
 from outlast.service.idempotency import NO_STORE
-from outlast.service.requests import Ask, Because, IdempotencyKey, WebhookId, Word
+from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, Pages, Paging, root_of
 
@@ -26,7 +26,7 @@ KEEP_MAX = timedelta(days=30)
 AT_ONCE = 1_000  # events that one request has sent again
 
 
-class Add(Ask):
+class AddWebhook(RequestBody):
     """Tell an address of what happens."""
 
     url: Annotated[str, Field(min_length=1, max_length=2_000, examples=["https://example.com/hooks"])]
@@ -42,7 +42,7 @@ class Add(Ask):
     from_start: bool = Field(False, description="Also of everything that is there already.")
 
 
-class Rotate(Ask):
+class RotateSecret(RequestBody):
     """Give it a new secret."""
 
     keep: timedelta | None = Field(
@@ -50,7 +50,9 @@ class Rotate(Ask):
     )
 
 
-@router.get("/webhooks", operation_id="list_webhooks", response_model=shapes.Webhooks, summary="Who is told")
+@router.get(
+    "/webhooks", operation_id="list_webhooks", response_model=admin_responses.WebhookList, summary="Who is told"
+)
 async def list_webhooks(ops: Ops) -> dict[str, Any]:
     """Every webhook of the tenant, without its secret."""
     return {
@@ -60,10 +62,14 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
 
 
 @router.post(
-    "/webhooks", operation_id="add_webhook", response_model=shapes.NewWebhook, status_code=201, summary="Add a webhook"
+    "/webhooks",
+    operation_id="add_webhook",
+    response_model=admin_responses.WebhookWithSecret,
+    status_code=201,
+    summary="Add a webhook",
 )
 async def add_webhook(
-    ops: Ops, ask: Add, request: Request, response: Response, key: IdempotencyKey = None
+    ops: Ops, ask: AddWebhook, request: Request, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """The secret is in this answer and in no other, a replayed one neither. The address is checked now, and before each
     delivery."""
@@ -80,23 +86,36 @@ async def add_webhook(
     return made_view(made)
 
 
-@router.get("/webhooks/{webhook}", operation_id="get_webhook", response_model=shapes.WholeWebhook, summary="Look at it")
+@router.get(
+    "/webhooks/{webhook}",
+    operation_id="get_webhook",
+    response_model=admin_responses.WebhookDetail,
+    summary="Look at it",
+)
 async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     """How it fares, counted from its rows."""
     return whole_webhook_view(await ops.webhooks.get(webhook), await ops.webhooks.standing(webhook))
 
 
-@router.post("/webhooks/{webhook}/test", operation_id="test_webhook", response_model=shapes.Attempt, summary="Test it")
+@router.post(
+    "/webhooks/{webhook}/test",
+    operation_id="test_webhook",
+    response_model=admin_responses.WebhookAttempt,
+    summary="Test it",
+)
 async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
     """Send a signed event of no run now, and answer what came back."""
     return attempt_view(webhook, await ops.webhooks.test(webhook))
 
 
 @router.post(
-    "/webhooks/{webhook}/rotate", operation_id="rotate_webhook", response_model=shapes.NewWebhook, summary="New secret"
+    "/webhooks/{webhook}/rotate",
+    operation_id="rotate_webhook",
+    response_model=admin_responses.WebhookWithSecret,
+    summary="New secret",
 )
 async def rotate_webhook(
-    ops: Ops, webhook: WebhookId, ask: Rotate, response: Response, key: IdempotencyKey = None
+    ops: Ops, webhook: WebhookId, ask: RotateSecret, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """For a while both secrets sign, so that the receiver can follow. A replayed answer has no secret in it."""
     response.headers["Cache-Control"] = NO_STORE
@@ -105,29 +124,40 @@ async def rotate_webhook(
 
 
 @router.post(
-    "/webhooks/{webhook}/disable", operation_id="disable_webhook", response_model=shapes.Webhook, summary="Disable it"
+    "/webhooks/{webhook}/disable",
+    operation_id="disable_webhook",
+    response_model=admin_responses.WebhookSummary,
+    summary="Disable it",
 )
-async def disable_webhook(ops: Ops, webhook: WebhookId, ask: Because, key: IdempotencyKey = None) -> dict[str, Any]:
+async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: IdempotencyKey = None) -> dict[str, Any]:
     """Nothing is told until it is enabled."""
     return webhook_view(await ops.webhooks.disable(webhook, reason=ask.reason))
 
 
 @router.post(
-    "/webhooks/{webhook}/enable", operation_id="enable_webhook", response_model=shapes.Webhook, summary="Enable it"
+    "/webhooks/{webhook}/enable",
+    operation_id="enable_webhook",
+    response_model=admin_responses.WebhookSummary,
+    summary="Enable it",
 )
 async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
     """It goes on where it was."""
     return webhook_view(await ops.webhooks.enable(webhook))
 
 
-@router.delete("/webhooks/{webhook}", operation_id="remove_webhook", response_model=shapes.Webhook, summary="Remove it")
+@router.delete(
+    "/webhooks/{webhook}",
+    operation_id="remove_webhook",
+    response_model=admin_responses.WebhookSummary,
+    summary="Remove it",
+)
 async def remove_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     """It ends for ever."""
     return webhook_view(await ops.webhooks.remove(webhook))
 
 
 @router.get(
-    "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=shapes.Deliveries,
+    "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=admin_responses.DeliveryList,
     summary="What was not accepted at once",
 )  # fmt: skip
 async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Settled = None) -> dict[str, Any]:
@@ -136,7 +166,7 @@ async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Se
 
 
 @router.get(
-    "/deliveries", operation_id="list_all_deliveries", response_model=shapes.Deliveries,
+    "/deliveries", operation_id="list_all_deliveries", response_model=admin_responses.DeliveryList,
     summary="What no webhook accepted at once",
 )  # fmt: skip
 async def list_all_deliveries(ops: Ops, pages: Pages, status: Settled = None) -> dict[str, Any]:
@@ -151,7 +181,7 @@ async def _deliveries(ops: Operations, pages: Paging, webhook: str, status: Deli
 
 
 @router.post(
-    "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=shapes.Redelivered,
+    "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=admin_responses.RedeliveryRecorded,
     summary="Tell all again that was given up",
 )  # fmt: skip
 async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
@@ -163,7 +193,7 @@ async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
 @router.post(
     "/deliveries/{delivery}/redeliver",
     operation_id="redeliver",
-    response_model=shapes.Delivery,
+    response_model=admin_responses.WebhookDelivery,
     summary="Tell again",
 )
 async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> dict[str, Any]:

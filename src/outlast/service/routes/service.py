@@ -1,31 +1,44 @@
-"""Whether this process answers and can serve, for load balancers: unversioned, and open to everybody."""
+"""Routes about the service itself: the caller, probes, metrics, the OpenAPI document."""
 
 import asyncio
 from typing import Any, Final
 
 from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from outlast.errors import OutlastError
 from outlast.runtime.metrics import MEDIA_TYPE
-from outlast.service import shapes
+from outlast.runtime.views import caller_view
+from outlast.service import admin_responses
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import In
+from outlast.service.service_state import In, Ops
 
-router = APIRouter(tags=["health"])
+me = APIRouter(prefix="/v1", tags=["me"], route_class=SecuredRoute)
+
+
+@me.get("/me", operation_id="get_me", response_model=admin_responses.CallerInfo, summary="Who am I?")
+async def get_me(ops: Ops, request: Request) -> dict[str, Any]:
+    """The caller as the credential proves it."""
+    return caller_view(ops.actor, ops.tenant, request.state.principal.until_ms)
+
+
+probes = APIRouter(tags=["health"])
 metrics = APIRouter(tags=["health"], route_class=SecuredRoute)
 READY_WITHIN_S: Final = 2.0
 
 
-@router.get("/healthz", operation_id="healthz", response_model=shapes.Health, summary="Does this process answer?")
+@probes.get(
+    "/healthz", operation_id="healthz", response_model=admin_responses.Health, summary="Does this process answer?"
+)
 async def healthz() -> dict[str, Any]:
     """The process and its event loop; the store is not asked."""
     return {"status": "ok", "checks": {}}
 
 
-@router.get(
-    "/readyz", operation_id="readyz", response_model=shapes.Health, summary="Can it serve?",
-    responses={503: {"model": shapes.Health, "description": "Not now."}},
+@probes.get(
+    "/readyz", operation_id="readyz", response_model=admin_responses.Health, summary="Can it serve?",
+    responses={503: {"model": admin_responses.Health, "description": "Not now."}},
 )  # fmt: skip
 async def readyz(house: In, response: Response) -> dict[str, Any]:
     """The store answers within 2 s, and this process is not stopping."""
@@ -55,3 +68,15 @@ async def _store(house: In) -> str:
     except OutlastError:  # a stranger may ask: what is wrong with it stands in the log of who uses it
         return "cannot be used"
     return "ok"
+
+
+document = APIRouter(route_class=SecuredRoute)
+
+
+@document.get("/openapi.json", operation_id="get_openapi", include_in_schema=False)
+async def get_openapi(request: Request) -> JSONResponse:
+    """What this service takes and answers, as OpenAPI 3.1."""
+    found: dict[str, Any] = request.app.openapi()
+    if root := request.scope.get("root_path", ""):
+        found = {**found, "servers": [{"url": root}]}
+    return JSONResponse(found)
