@@ -33,7 +33,10 @@ ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/flow/people.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/flow/people.py", "rejected"): "in the type of a decision, as the author compares it",
     ("outlast/service/routes/history.py", "completed"): "a published field of the checkpoint event",
-    ("outlast/testing/look.py", "completed"): "a published field of the checkpoint event: the node that is done",
+    (
+        "outlast/testing/run_snapshot.py",
+        "completed",
+    ): "a published field of the checkpoint event: the node that is done",
 }
 
 # Modules that nobody imports because something outside the package starts there.

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from outlast.testing.receiver import Hangup, Receiver, Reply, Request
+from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply
 
 GO = "/go"
 REMEMBER = ("/repeat/", "/slow/")
@@ -33,7 +33,7 @@ class World:
         self._file = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._did: Counter[str] = Counter()
 
-    async def handle(self, request: Request) -> Reply | None:
+    async def handle(self, request: HttpRequest) -> Reply | None:
         """One request."""
         path = request.path
         if request.method == "GET":
@@ -49,28 +49,28 @@ class World:
         if chance < BUSY:
             return Reply(503, b"busy", (("Retry-After", "1"),))
         if chance < BUSY + DEAF:
-            raise Hangup
+            raise CutConnection
         await asyncio.sleep(self._dice.random() * self._longest_s)
         reply = self._act(request)
         if chance < BUSY + DEAF + MUTE:
-            raise Hangup
+            raise CutConnection
         return reply
 
-    def _act(self, request: Request) -> Reply:
+    def _act(self, request: HttpRequest) -> Reply:
         path = request.path
         if not (self._did[path] and path.startswith(REMEMBER)):
             self._did[path] += 1
             self._write("did", request)
         return Reply(200, path.encode())
 
-    def _write(self, what: str, request: Request) -> None:
+    def _write(self, what: str, request: HttpRequest) -> None:
         line = {"what": what, "path": request.path, "key": request.key, "at": time.time_ns() // 1_000_000}
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
 async def main(record: Path, seed: int, longest_s: float) -> None:
     """Serve until killed."""
-    receiver = Receiver(World(record, seed, longest_s).handle)
+    receiver = HttpReceiver(World(record, seed, longest_s).handle)
     await receiver.open()
     sys.stdout.write(receiver.url + "\n")
     sys.stdout.flush()

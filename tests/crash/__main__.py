@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from outlast.core.points import POINTS
-from outlast.testing.cells import Place, Tally, dice, pair, reference, single
-from outlast.testing.forker import forker
-from outlast.testing.story import Teller
+from outlast.testing.crash_runs import CrashCase, Tally, draw_one, run_case, run_pairs, run_reference
+from outlast.testing.driver import Driver
+from outlast.testing.fork_server import fork_server
 from tests.crash.bazaar import bazaar
 from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, refund_story, trip_story
 
@@ -75,7 +75,7 @@ def tell(part: Part) -> Tally:
 
 
 def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
-    forking = stack.enter_context(forker(CODE))
+    forking = stack.enter_context(fork_server(CODE))
     if part.story.startswith("refund"):
         workflow = refund_story()
     elif part.story.startswith("trip"):
@@ -84,20 +84,20 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         is_mute = part.story.endswith("mute")
         market = stack.enter_context(bazaar(mute() if is_mute else calm()))
         workflow = auction_story(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
-    teller = Teller(forking, workflow, alone=not part.story.endswith("batched"))
-    told = reference(teller, folder / "told")
+    teller = Driver(forking, workflow, alone=not part.story.endswith("batched"))
+    told = run_reference(teller, folder / "told")
     tally = Tally(listed=len(told.places))
     places = [place for place in told.places if part.only in place.name]
     if part.pairs == ALL:
         for n, place in enumerate(places[part.part :: part.parts]):
             if _may_go_on(part, tally):
-                pair(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
+                run_pairs(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
         return tally
     n = 0
     while tally.run < part.pairs and _may_go_on(part, tally):
         drawn = (part.seed, part.story, part.part, n)
-        (first,) = dice(*drawn, "first")(places)
-        pair(teller, first, told, folder / f"pair-{n}", tally, _some(drawn, part.pairs - tally.run))
+        (first,) = draw_one(*drawn, "first")(places)
+        run_pairs(teller, first, told, folder / f"pair-{n}", tally, _some(drawn, part.pairs - tally.run))
         n += 1
     if part.pairs:
         return tally
@@ -105,15 +105,15 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         places = [place for place in places if MUTE_SUPPLIER in place.cell.label]
     for n, place in enumerate(places[part.part :: part.parts]):
         if _may_go_on(part, tally):
-            single(teller, place, told, folder / f"cell-{n}", tally)
+            run_case(teller, place, told, folder / f"cell-{n}", tally)
     return tally
 
 
-def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[Place]], list[Place]]:
+def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[CrashCase]], list[CrashCase]]:
     """Some second places for one first: finding them costs as much as a pair."""
 
-    def choose(places: list[Place]) -> list[Place]:
-        found = [dice(*drawn, m)(places) for m in range(min(most, SECONDS_EACH))]
+    def choose(places: list[CrashCase]) -> list[CrashCase]:
+        found = [draw_one(*drawn, m)(places) for m in range(min(most, SECONDS_EACH))]
         return list({place.name: place for some in found for place in some}.values())
 
     return choose

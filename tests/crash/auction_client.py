@@ -6,13 +6,13 @@ import httpx2
 
 from examples.negotiation import suppliers
 from outlast import this_call
-from outlast.testing.trace import Trace
+from outlast.testing.crash_points import CrashHook
 
 
 class _Watched(httpx2.AsyncHTTPTransport):
     """Tells the trace before a request leaves, and when its answer has come but nobody above has seen it."""
 
-    def __init__(self, trace: Trace, **given: Any) -> None:
+    def __init__(self, trace: CrashHook, **given: Any) -> None:
         super().__init__(**given)
         self._trace = trace
 
@@ -26,7 +26,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
         return response
 
 
-def watch_mail(trace: Trace) -> None:
+def watch_mail(trace: CrashHook) -> None:
     """Have the example's HTTP client report to the trace."""
 
     def client() -> httpx2.AsyncClient:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from outlast.testing.forker import Forker, forker
+from outlast.testing.fork_server import ForkServer, fork_server
 from tests.crash.stories import CODE
 
 
 @pytest.fixture(scope="session")
-def forking() -> Iterator[Forker]:
-    with forker(CODE) as one:
+def forking() -> Iterator[ForkServer]:
+    with fork_server(CODE) as one:
         yield one

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from outlast.testing.trace import Trace
+from outlast.testing.crash_points import CrashHook
 from tests.crash import mutants, world
 from tests.crash.agency import open_agency
 from tests.crash.auction_client import watch_mail
 
 
-def prepare(trace: Trace, ask: dict[str, Any]) -> None:
+def prepare(trace: CrashHook, ask: dict[str, Any]) -> None:
     """Called in the child."""
     world.places.reached = trace.reached
     watch_mail(trace)

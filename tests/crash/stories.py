@@ -12,15 +12,15 @@ from examples.negotiation.market.behaviour import Scenario, load
 from examples.negotiation.record import Arrived, Entry, Executed, Offered, read
 from examples.negotiation.samples import sample
 from examples.negotiation.suppliers import INBOX
-from outlast.testing.loading import Code
-from outlast.testing.look import Look
-from outlast.testing.places import State
-from outlast.testing.script import Answer, Asked, approve_all, choose
-from outlast.testing.story import Story
+from outlast.testing.answers import PendingQuestion, ScriptedAnswer, approve_all, choose
+from outlast.testing.crash_points import ScenarioState
+from outlast.testing.driver import CrashScenario
+from outlast.testing.loading import CodeUnderTest
+from outlast.testing.run_snapshot import RunSnapshot
 from tests.crash import refund, world
 from tests.crash.bazaar import Bazaar
 
-CODE = Code(
+CODE = CodeUnderTest(
     modules=(
         ("tests.crash.refund", refund.__file__),
         ("examples.trip", trip.__file__),
@@ -32,9 +32,9 @@ CODE = Code(
 MUTE = ("refund/", "book/")  # the keys of receivers that neither dedupe nor can be asked
 
 
-def refund_story() -> Story:
+def refund_story() -> CrashScenario:
     """The refund: every mode of doubt, a timer, a signal without an end, an approval."""
-    return Story(
+    return CrashScenario(
         name="refund",
         input={"order_id": "o-7"},
         slots=1,
@@ -47,29 +47,29 @@ def refund_story() -> Story:
     )
 
 
-def _comment(seen: Look, state: State) -> list[tuple[str, dict[str, Any], str]]:
+def _comment(seen: RunSnapshot, state: ScenarioState) -> list[tuple[str, dict[str, Any], str]]:
     waits = any(w["what"] == "comment" for w in seen.waiting)
     return [("comment", {"text": "it was broken"}, "c-1")] if waits else []
 
 
-def _refund_answer(state: State, effect: dict[str, Any]) -> Any:
+def _refund_answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
     visit = effect["visit"]
     said = world.answer_of(state.world, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
     return (said,) if said else None
 
 
-def trip_story(ends: str = "failed") -> Story:
+def trip_story(ends: str = "failed") -> CrashScenario:
     """The trip. One that is called off is undone, the latest first; undo calls are acts of their own."""
-    here: list[State] = []
+    here: list[ScenarioState] = []
 
-    def decide(asked: Asked) -> Answer | None:
+    def decide(asked: PendingQuestion) -> ScriptedAnswer | None:
         """An undo in doubt: what the hotel's record says of it."""
         if (asked.kind, asked.name) != ("attention", "undo_failed"):
             return None
         done = any(key.endswith("undo/hotel/ana") for key in world.executed(here[-1].world))
         return choose("done_by_hand" if done else "retry")
 
-    return Story(
+    return CrashScenario(
         name="trip",
         input={"traveller": "ana", "ends": ends},
         decide=decide,
@@ -98,11 +98,11 @@ def mute() -> Scenario:
     return scenario.model_copy(update={"suppliers": {**scenario.suppliers, MUTE_SUPPLIER: quiet}})
 
 
-def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -> Story:
+def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -> CrashScenario:
     """The auction against a market: `doubtful` is part of the keys that may be uncertain."""
     purchase = sample("leverage", market=bazaar.url)
     purchase["governance"] = {**purchase.get("governance", {}), "rounds": rounds}
-    return Story(
+    return CrashScenario(
         name="negotiation",
         input={"purchase": purchase},
         slots=1,
@@ -116,7 +116,7 @@ def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -
     )
 
 
-def _record(state: State) -> list[Entry]:
+def _record(state: ScenarioState) -> list[Entry]:
     return read(state.folder / "market.jsonl")
 
 
@@ -129,7 +129,7 @@ def _key(arrived: Arrived) -> str:
     return f"{arrived.supplier} {arrived.key}"
 
 
-def _bids(seen: Look, state: State) -> list[tuple[str, dict[str, Any], str]]:
+def _bids(seen: RunSnapshot, state: ScenarioState) -> list[tuple[str, dict[str, Any], str]]:
     """What the suppliers have bid, once each that took an invitation has; it comes over real HTTP."""
     if not any(w["kind"] == "signal" for w in seen.waiting):
         return []
@@ -146,13 +146,13 @@ def _bids(seen: Look, state: State) -> list[tuple[str, dict[str, Any], str]]:
     return sorted(((name, bid, signal_id) for name, bid, signal_id in bids), key=lambda each: each[2])
 
 
-def _lines(state: State) -> list[str]:
+def _lines(state: ScenarioState) -> list[str]:
     path = state.folder / "bids.jsonl"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return text[: text.rfind("\n") + 1].splitlines()
 
 
-def _supplier_answer(state: State, effect: dict[str, Any]) -> Any:
+def _supplier_answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
     key = f"{effect['tenant']}:{effect['run']}:{effect['visit']}:{effect['key']}"
     for arrived, made in _acts(_record(state)):
         if arrived.key == key:

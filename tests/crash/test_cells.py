@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.testing.cells import Place, Reference, Tally, dice, pair, reference, single
-from outlast.testing.forker import Forker
-from outlast.testing.story import Teller
+from outlast.testing.crash_runs import CrashCase, Reference, Tally, draw_one, run_case, run_pairs, run_reference
+from outlast.testing.driver import Driver
+from outlast.testing.fork_server import ForkServer
 from tests.crash.bazaar import Bazaar, bazaar
 from tests.crash.stories import MUTE_SUPPLIER, auction_story, calm, mute, refund_story
 
@@ -18,9 +18,9 @@ CALLS = ("call:before", "call:flight", "call:inside", "call:after")
 
 
 @pytest.fixture(scope="module")
-def refund(forking: Forker, tmp_path_factory: pytest.TempPathFactory) -> tuple[Teller, Reference]:
-    teller = Teller(forking, refund_story())
-    return teller, reference(teller, tmp_path_factory.mktemp("refund"))
+def refund(forking: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Driver, Reference]:
+    teller = Driver(forking, refund_story())
+    return teller, run_reference(teller, tmp_path_factory.mktemp("refund"))
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +29,22 @@ def market() -> Iterator[Bazaar]:
         yield one
 
 
-def kill_each(teller: Teller, places: list[Place], told: Reference, folder: Path) -> Tally:
+def kill_each(teller: Driver, places: list[CrashCase], told: Reference, folder: Path) -> Tally:
     tally = Tally()
     for n, place in enumerate(places):
-        single(teller, place, told, folder / str(n), tally)
+        run_case(teller, place, told, folder / str(n), tally)
     assert not tally.failures, "\n".join(tally.failures)
     assert tally.run == tally.killed == tally.equal == len(places) > 0
     return tally
 
 
-def at(told: Reference, *labels: str) -> list[Place]:
+def at(told: Reference, *labels: str) -> list[CrashCase]:
     """The places whose label begins so."""
     return [place for place in told.places if place.cell.label.startswith(tuple(f"r1 {label}" for label in labels))]
 
 
 @pytest.mark.req("CKP-1")
-def test_every_kind_of_place_is_reached(refund: tuple[Teller, Reference]) -> None:
+def test_every_kind_of_place_is_reached(refund: tuple[Driver, Reference]) -> None:
     points = {place.cell.point for place in refund[1].places}
     batch = {f"store.batch:{side}" for side in ("before", "inside", "after")}
     assert points == {*batch, *CALLS, "store.checkpoint:before", "store.checkpoint:after", "store.migration:inside"}
@@ -57,7 +57,7 @@ def test_every_kind_of_place_is_reached(refund: tuple[Teller, Reference]) -> Non
 
 @pytest.mark.req("EFF-1", "EFF-2", "FAIL-3")
 def test_a_death_between_intent_and_answer_is_settled_as_declared(
-    refund: tuple[Teller, Reference], tmp_path: Path
+    refund: tuple[Driver, Reference], tmp_path: Path
 ) -> None:
     teller, told = refund
     tally = kill_each(teller, [p for p in at(told, "call ") if p.cell.point != "call:flight"], told, tmp_path)
@@ -65,55 +65,55 @@ def test_a_death_between_intent_and_answer_is_settled_as_declared(
 
 
 @pytest.mark.req("EFF-1", "FAIL-4", "FAIL-8", "CKP-2")
-def test_a_death_after_the_answer_repeats_nothing(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+def test_a_death_after_the_answer_repeats_nothing(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
     teller, told = refund
     some = [p for p in at(told, "record ", "advance ") if p.cell.point != "store.batch:before"]
     kill_each(teller, some, told, tmp_path)
 
 
-def test_a_death_before_a_run_is_admitted_strands_nothing(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+def test_a_death_before_a_run_is_admitted_strands_nothing(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
     teller, told = refund
     kill_each(teller, [p for p in at(told, "claim", "admit") if p.n == 1], told, tmp_path)
 
 
-def test_a_command_that_died_is_given_again_and_counts_once(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+def test_a_command_that_died_is_given_again_and_counts_once(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
     teller, told = refund
     kill_each(teller, at(told, "start", "post ", "decide "), told, tmp_path)
 
 
 @pytest.mark.parametrize(("threads", "alone"), [(False, True), (True, False)], ids=["one thread", "batched"])
-def test_the_other_ways_to_run_a_worker(forking: Forker, tmp_path: Path, threads: bool, alone: bool) -> None:
+def test_the_other_ways_to_run_a_worker(forking: ForkServer, tmp_path: Path, threads: bool, alone: bool) -> None:
     """The heartbeat in the loop; many commits in one transaction, as in production."""
-    teller = Teller(forking, refund_story(), threads=threads, alone=alone)
-    told = reference(teller, tmp_path / "told")
+    teller = Driver(forking, refund_story(), threads=threads, alone=alone)
+    told = run_reference(teller, tmp_path / "told")
     some = [p for p in at(told, "record ", "call ") if p.cell.point in ("store.batch:inside", "call:before")]
     kill_each(teller, some[::3], told, tmp_path)
 
 
 @pytest.mark.req("FAIL-11")
-def test_a_second_death_during_the_recovery(refund: tuple[Teller, Reference], tmp_path: Path) -> None:
+def test_a_second_death_during_the_recovery(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
     teller, told = refund
     tally = Tally()
     for n, place in enumerate(at(told, "call ")[::4]):
-        pair(teller, place, told, tmp_path / str(n), tally, dice(7, n))
+        run_pairs(teller, place, told, tmp_path / str(n), tally, draw_one(7, n))
     assert not tally.failures, "\n".join(tally.failures)
     assert tally.equal == tally.run > 0
 
 
 @pytest.mark.req("CKP-1", "CKP-2", "EFF-1")
-def test_an_auction_that_is_killed_is_awarded_all_the_same(forking: Forker, market: Bazaar, tmp_path: Path) -> None:
-    teller = Teller(forking, auction_story(market, rounds=2))
-    told = reference(teller, tmp_path / "told")
+def test_an_auction_that_is_killed_is_awarded_all_the_same(forking: ForkServer, market: Bazaar, tmp_path: Path) -> None:
+    teller = Driver(forking, auction_story(market, rounds=2))
+    told = run_reference(teller, tmp_path / "told")
     some = [p for p in at(told, "call ", "advance ") if p.cell.point in ("call:inside", "store.batch:inside")]
     kill_each(teller, some[::3], told, tmp_path)
     assert told.end["outcome"]["supplier_id"]
 
 
 @pytest.mark.req("EFF-2")
-def test_only_the_supplier_that_cannot_be_asked_leaves_a_doubt(forking: Forker, tmp_path: Path) -> None:
+def test_only_the_supplier_that_cannot_be_asked_leaves_a_doubt(forking: ForkServer, tmp_path: Path) -> None:
     with bazaar(mute()) as market:
-        teller = Teller(forking, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
-        told = reference(teller, tmp_path / "told")
+        teller = Driver(forking, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
+        told = run_reference(teller, tmp_path / "told")
         places = [p for p in at(told, "call invite/") if p.cell.point in ("call:before", "call:inside")]
         tally = kill_each(teller, places, told, tmp_path)
         assert set(tally.uncertain) == {f"invite/{MUTE_SUPPLIER}/1"}

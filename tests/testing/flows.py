@@ -6,9 +6,9 @@ import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, repeat, this_call
-from outlast.testing import World
+from outlast.testing import FakeReceivers
 
-shop = World(env="SHOP_URL")
+shop = FakeReceivers(env="SHOP_URL")
 
 
 class Order(BaseModel):

@@ -20,8 +20,8 @@ from outlast import (
     role,
 )
 from outlast.errors import Conflict, InvalidInput, Misplaced, NotFound
-from outlast.testing import Asked, approve, approve_all, node, reject
-from outlast.testing.app import Maker
+from outlast.testing import PendingQuestion, approve, approve_all, node, reject
+from outlast.testing.app import AppFactory
 
 
 class Claim(BaseModel):
@@ -149,7 +149,7 @@ async def lost(ctx: Context[Claim]) -> None:
     await ctx.do(pay, "o-1", 2)
 
 
-def test_misuse_is_refused_as_in_earnest(outlast_app: Maker) -> None:
+def test_misuse_is_refused_as_in_earnest(outlast_app: AppFactory) -> None:
     with pytest.raises(Conflict, match="asked for twice"):
         node(twice, claim())
     with pytest.raises(Misplaced, match="called directly"):
@@ -162,11 +162,11 @@ def test_misuse_is_refused_as_in_earnest(outlast_app: Maker) -> None:
     assert run.attention == ["exception"] and "asked for twice" in run.now.attention[0]["detail"]
 
 
-def approve_in_order(asked: Asked) -> Any:
+def approve_in_order(asked: PendingQuestion) -> Any:
     return approve("in order") if asked.kind == "approval" else Note(text="hm")
 
 
-def test_node_by_node_it_comes_to_what_a_real_run_comes_to(outlast_app: Maker) -> None:
+def test_node_by_node_it_comes_to_what_a_real_run_comes_to(outlast_app: AppFactory) -> None:
     """The claims, walked alone from node to node, against the real run of them: state, told, calls, end."""
     real_app = outlast_app(claims)
     run = real_app.start(claims, {"order": "o-1"})
@@ -182,7 +182,7 @@ def test_node_by_node_it_comes_to_what_a_real_run_comes_to(outlast_app: Maker) -
     assert (walked.status, called) == (run.status, ["price/o-1", "pay/o-1"])
 
 
-def test_the_example_comes_to_the_same_alone_and_run(outlast_app: Maker) -> None:
+def test_the_example_comes_to_the_same_alone_and_run(outlast_app: AppFactory) -> None:
     given = {"order_id": "A-2", "cents": 42_000}
     run = outlast_app(example.refunds).start(example.refunds, given)
     alone = node(example.review, example.Refund(**given))

@@ -9,9 +9,8 @@ from pydantic import BaseModel
 
 from outlast import Cancel, Context, NoUndo, RetryLater, Workflow, activity, role, this_call
 from outlast.errors import InvalidInput, NotFound
-from outlast.testing import World
-from outlast.testing.app import Maker
-from outlast.testing.clock import span
+from outlast.testing import FakeReceivers
+from outlast.testing.app import AppFactory, span
 
 
 class Order(BaseModel):
@@ -51,7 +50,7 @@ async def buy(ctx: Context[Order]) -> None:
 
 @pytest.mark.req("TEST-2")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_ninety_six_hours_pass_at_once(outlast_app: Maker, store: Literal["memory", "sqlite"]) -> None:
+def test_ninety_six_hours_pass_at_once(outlast_app: AppFactory, store: Literal["memory", "sqlite"]) -> None:
     app = outlast_app(orders, store=store)
     run = app.start(orders, {"supplier": "acme"})
     app.clock.skip("11h")
@@ -66,7 +65,7 @@ def test_ninety_six_hours_pass_at_once(outlast_app: Maker, store: Literal["memor
 
 
 @pytest.mark.req("TEST-2")
-def test_nobody_decides(outlast_app: Maker) -> None:
+def test_nobody_decides(outlast_app: AppFactory) -> None:
     app = outlast_app(orders)
     run = app.start(orders, Order(supplier="acme").model_dump(include={"supplier"}))
     app.clock.skip("12h")
@@ -78,7 +77,7 @@ def test_nobody_decides(outlast_app: Maker) -> None:
 
 
 @pytest.mark.req("TEST-2")
-def test_a_rejection_and_a_run_that_ends_itself(outlast_app: Maker) -> None:
+def test_a_rejection_and_a_run_that_ends_itself(outlast_app: AppFactory) -> None:
     app = outlast_app(orders)
     one, two = (app.start(orders, {"supplier": "acme"}) for _ in range(2))
     app.clock.skip(timedelta(hours=12))
@@ -91,7 +90,7 @@ def test_a_rejection_and_a_run_that_ends_itself(outlast_app: Maker) -> None:
 
 
 @pytest.mark.req("TEST-2")
-def test_real_time_passes_for_retries(outlast_app: Maker) -> None:
+def test_real_time_passes_for_retries(outlast_app: AppFactory) -> None:
     app = outlast_app(orders)
     run = app.start(orders, {"supplier": "busy"})
     app.clock.skip("12h")
@@ -108,7 +107,7 @@ calls = Workflow("calls-the-world", state=Order)
 
 @activity(key="call/{supplier}", undo=NoUndo("said is said"))
 def call(supplier: str) -> str:
-    with httpx2.Client(base_url=World().url) as http:
+    with httpx2.Client(base_url=FakeReceivers().url) as http:
         answer = http.post("/calls", headers={"Idempotency-Key": this_call().idempotency_key})
         return str(answer.raise_for_status().json()["id"])
 
@@ -118,7 +117,7 @@ async def only(ctx: Context[Order]) -> None:
     ctx.state.number = await ctx.do(call, ctx.state.supplier)
 
 
-def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: Maker, world: World) -> None:
+def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: AppFactory, world: FakeReceivers) -> None:
     run = outlast_app(calls).start(calls, {"supplier": "acme"})
     assert run.state["number"] == run.outcome["number"] != ""
     assert world.executed("call/acme") == 1

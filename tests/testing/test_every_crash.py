@@ -17,9 +17,9 @@ import httpx2
 from pydantic import BaseModel
 
 from outlast import Unknown, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, role, this_call
-from outlast.testing import World, approve_all, every_crash
+from outlast.testing import FakeReceivers, approve_all, every_crash
 
-bank = World(env="BANK_URL")
+bank = FakeReceivers(env="BANK_URL")
 DAY = timedelta(hours=24)
 
 
@@ -161,13 +161,13 @@ import httpx2
 
 client = httpx2.Client(base_url=os.environ["BANK_URL"])
 """
-STARTED = 'World(env="BANK_URL").start()\nfrom bank_client import client\n'
+STARTED = 'FakeReceivers(env="BANK_URL").start()\nfrom bank_client import client\n'
 
 
 @pytest.mark.req("TEST-1", "EFF-3")
 def test_a_client_made_at_import_reaches_the_world_which_is_asked_by_its_own_ids(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(bank_client=CLIENT)
-    text = OWN_IDS.replace("ASKED", BY_ID).replace('World(env="BANK_URL")\n', STARTED)
+    text = OWN_IDS.replace("ASKED", BY_ID).replace('FakeReceivers(env="BANK_URL")\n', STARTED)
     text = text.replace("await http.post(", "client.post(")
     said = run(pytester, text, "--crash-cell=r1 call charge/o-1 call:inside")
     told = summary(said)

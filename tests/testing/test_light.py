@@ -26,7 +26,7 @@ def test_every_name_is_there() -> None:
         _ = outlast.testing.nothing
 
 
-@pytest.mark.parametrize(("name", "package"), [("every_crash", "pytest"), ("World", "h11")])
+@pytest.mark.parametrize(("name", "package"), [("every_crash", "pytest"), ("FakeReceivers", "h11")])
 def test_without_the_extra_it_says_what_to_install(name: str, package: str) -> None:
     program = (
         f"import sys; sys.modules[{package!r}] = None\n"

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity, repeat
 from outlast.testing import every_crash
-from outlast.testing.crashes import End
+from outlast.testing.campaign import RunEnd
 
 pytestmark = pytest.mark.req("CKP-4", "CKP-5", "TEST-1")
 
@@ -49,5 +49,5 @@ async def close(ctx: Context[Harvest]) -> None:
 
 
 @every_crash(harvest, {"pages": 4})
-def test_no_death_loses_or_doubles_a_result(end: End) -> None:
+def test_no_death_loses_or_doubles_a_result(end: RunEnd) -> None:
     assert end.outcome["taken"] == 120

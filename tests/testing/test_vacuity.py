@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from outlast.testing.cells import Place, Reference, Tally, reference, single
-from outlast.testing.crashes import Crashes, _Campaign
+from outlast.testing.campaign import CrashOptions, _Campaign
+from outlast.testing.crash_runs import CrashCase, Reference, Tally, run_case, run_reference
+from outlast.testing.driver import OUTSIDE, Driver
+from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.loading import code_of
-from outlast.testing.story import OUTSIDE, Teller
-from outlast.testing.world import World
 from tests.testing.flows import orders, shop
 
 
 def campaign(folder: Path, prepare: str = "") -> _Campaign:
-    asked = Crashes(orders, {"order": "o-1"}, world=shop)
+    asked = CrashOptions(orders, {"order": "o-1"}, world=shop)
     code = replace(code_of(orders, "tests.testing.flows"), prepare=prepare)
     return _Campaign(asked, code, lambda end: None, folder)
 
@@ -24,11 +24,11 @@ def campaign(folder: Path, prepare: str = "") -> _Campaign:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     folder = tmp_path_factory.mktemp("told")
     with ExitStack() as stack:
-        return reference(campaign(folder)._teller(stack), folder / "told")
+        return run_reference(campaign(folder)._teller(stack), folder / "told")
 
 
-def errors(teller: Teller, places: list[Place], told: Reference, folder: Path) -> list[str]:
-    found = [single(teller, p, told, folder / str(n), Tally()).error for n, p in enumerate(places)]
+def errors(teller: Driver, places: list[CrashCase], told: Reference, folder: Path) -> list[str]:
+    found = [run_case(teller, p, told, folder / str(n), Tally()).error for n, p in enumerate(places)]
     return [error.splitlines()[0] if error else "" for error in found]
 
 
@@ -47,8 +47,8 @@ def test_a_call_that_was_not_cut_in_the_air_fails(
     told: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = [p for p in told.places if p.cell.point in OUTSIDE]
-    monkeypatch.setattr(World, "born", lambda self, pid: self._born.set())  # pid 0 would be this very group
-    monkeypatch.setattr("outlast.testing.world.os.kill", lambda pid, how: None)
+    monkeypatch.setattr(FakeReceivers, "born", lambda self, pid: self._born.set())  # pid 0 would be this very group
+    monkeypatch.setattr("outlast.testing.fake_receivers.os.kill", lambda pid, how: None)
     with ExitStack() as stack:
         said = errors(campaign(tmp_path)._teller(stack), outside, told, tmp_path / "cells")
     assert len(said) == 2 and all("did not fire" in each for each in said), said

@@ -10,11 +10,11 @@ import httpx2
 import pytest
 
 from outlast.errors import InvalidInput
-from outlast.testing import World, garbage, huge, ok, resets, slow, status, times_out, too_many
+from outlast.testing import FakeReceivers, garbage, huge, ok, resets, slow, status, times_out, too_many
 
 
 @pytest.fixture
-def http(world: World) -> Iterator[httpx2.Client]:
+def http(world: FakeReceivers) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=world.url, timeout=20) as one:
         yield one
 
@@ -23,7 +23,7 @@ def post(http: httpx2.Client, path: str, key: str = "k-1", body: bytes = b"{}") 
     return http.post(path, content=body, headers={"Idempotency-Key": key} if key else {})
 
 
-def test_it_dedupes_can_be_asked_and_writes_before_it_answers(world: World, http: httpx2.Client) -> None:
+def test_it_dedupes_can_be_asked_and_writes_before_it_answers(world: FakeReceivers, http: httpx2.Client) -> None:
     first, again = post(http, "/charges"), post(http, "/charges")
     assert first.json() == again.json() and (world.executed("k-1"), world.attempts("k-1")) == (1, 2)
     assert http.get("/charges/k-1").json() == first.json() == http.get("/charges", params={"key": "k-1"}).json()
@@ -37,7 +37,7 @@ def test_it_dedupes_can_be_asked_and_writes_before_it_answers(world: World, http
     world.assert_effects_once()
 
 
-def test_it_is_asked_by_ids_of_its_own(world: World, http: httpx2.Client) -> None:
+def test_it_is_asked_by_ids_of_its_own(world: FakeReceivers, http: httpx2.Client) -> None:
     world.route(
         "/charges",
         reply=lambda request: {"id": f"ch_{request.key}"},
@@ -50,7 +50,7 @@ def test_it_is_asked_by_ids_of_its_own(world: World, http: httpx2.Client) -> Non
     assert [e.status for e in world.record.of("asked")] == [200, 404]
 
 
-def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(world: World, http: httpx2.Client) -> None:
+def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(world: FakeReceivers, http: httpx2.Client) -> None:
     """The kit blamed repeat(), which the activity does not declare."""
     world.route("/", duplicates="act")
     for path, key in (("/charges", "t:r:1:charge/o-1"), ("/mails", "t:r:1:mail/o-1"), ("/slips", "t:r:1:slip/o-1")):
@@ -70,8 +70,10 @@ def test_a_started_world_has_its_address_in_the_environment_for_good(monkeypatch
     monkeypatch.delenv("SHOP_AT", raising=False)
     ended = list[Callable[[], None]]()
     monkeypatch.setattr("atexit.register", ended.append)
-    shop = World(env="SHOP_AT")
-    with pytest.raises(InvalidInput, match=r'World\(env="SHOP_AT"\)\.start\(\) before a module makes its client'):
+    shop = FakeReceivers(env="SHOP_AT")
+    with pytest.raises(
+        InvalidInput, match=r'FakeReceivers\(env="SHOP_AT"\)\.start\(\) before a module makes its client'
+    ):
         _ = shop.url
     assert shop.start() is shop and os.environ["SHOP_AT"] == shop.url == shop.start().url
     with shop, httpx2.Client(base_url=os.environ["SHOP_AT"]) as http:
@@ -83,16 +85,16 @@ def test_a_started_world_has_its_address_in_the_environment_for_good(monkeypatch
 
 
 def test_a_process_under_test_keeps_the_world_that_judges_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with World(env="SHOP_AT") as judge:
+    with FakeReceivers(env="SHOP_AT") as judge:
         for name, value in judge.told().items():
             monkeypatch.setenv(name, value)
-        assert World(env="SHOP_AT").start().url == judge.url
-        other = World(env="OTHER_AT")
+        assert FakeReceivers(env="SHOP_AT").start().url == judge.url
+        other = FakeReceivers(env="OTHER_AT")
         with other.start():
             assert other.url != judge.url, "another world of the same module is its own"
 
 
-def test_a_key_with_another_body_is_refused(world: World, http: httpx2.Client) -> None:
+def test_a_key_with_another_body_is_refused(world: FakeReceivers, http: httpx2.Client) -> None:
     post(http, "/charges")
     assert post(http, "/charges", body=b"[]").status_code == 422 and world.executed() == 1
 
@@ -108,7 +110,7 @@ def test_a_key_with_another_body_is_refused(world: World, http: httpx2.Client) -
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_it_acts_and_the_caller_does_not_hear_of_it(
-    world: World, http: httpx2.Client, behaviour: object, error: type[Exception], acted: int
+    world: FakeReceivers, http: httpx2.Client, behaviour: object, error: type[Exception], acted: int
 ) -> None:
     world.route("/charges", behaviour, ok)  # type: ignore[arg-type]
     http.timeout = httpx2.Timeout(20, read=1)
@@ -119,14 +121,14 @@ def test_it_acts_and_the_caller_does_not_hear_of_it(
     assert post(http, "/charges").status_code == 200 and world.executed("k-1") == 1
 
 
-def test_statuses(world: World, http: httpx2.Client) -> None:
+def test_statuses(world: FakeReceivers, http: httpx2.Client) -> None:
     world.route("/busy", too_many(timedelta(seconds=7)), status(503), status(500, acts=True))
     first, second, third, fourth = (post(http, "/busy") for _ in range(4))
     assert (first.status_code, first.headers["Retry-After"], second.status_code) == (429, "7", 503)
     assert (third.status_code, fourth.status_code, world.executed("k-1")) == (500, 200, 1)
 
 
-def test_answers_that_nobody_wants(world: World, http: httpx2.Client) -> None:
+def test_answers_that_nobody_wants(world: FakeReceivers, http: httpx2.Client) -> None:
     world.route("/garbage", garbage()).route("/huge", huge(2))
     with pytest.raises(ValueError, match=r"decode|Expecting"):
         post(http, "/garbage", "a").json()
@@ -134,7 +136,7 @@ def test_answers_that_nobody_wants(world: World, http: httpx2.Client) -> None:
     assert world.executed() == 2
 
 
-def test_receivers_that_do_not_dedupe_forget_or_conflict(world: World, http: httpx2.Client) -> None:
+def test_receivers_that_do_not_dedupe_forget_or_conflict(world: FakeReceivers, http: httpx2.Client) -> None:
     world.route("/act", duplicates="act").route("/conflict", duplicates="conflict", askable=False)
     world.route("/forgets", remembers=timedelta(0))
     for path in ("/act", "/act", "/forgets", "/forgets", "/conflict"):
@@ -145,7 +147,7 @@ def test_receivers_that_do_not_dedupe_forget_or_conflict(world: World, http: htt
         world.assert_effects_once()
 
 
-def test_calls_without_a_key_are_told_apart_by_their_bytes(world: World, http: httpx2.Client) -> None:
+def test_calls_without_a_key_are_told_apart_by_their_bytes(world: FakeReceivers, http: httpx2.Client) -> None:
     post(http, "/mail", "", b"a"), post(http, "/mail", "", b"b")
     world.assert_effects_once()
     post(http, "/mail", "", b"a")
@@ -153,7 +155,7 @@ def test_calls_without_a_key_are_told_apart_by_their_bytes(world: World, http: h
         world.assert_effects_once()
 
 
-def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(world: World, http: httpx2.Client) -> None:
+def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(world: FakeReceivers, http: httpx2.Client) -> None:
     world.route("/n", reply=lambda request: {"said": request.body.decode()}).route("/n", status(400), key="bad")
     assert post(http, "/n", body=b"7").json() == {"said": "7"}
     assert post(http, "/n", "is-bad").status_code == 400
@@ -161,4 +163,4 @@ def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(world: Worl
 
 def test_a_world_that_does_not_run_says_so() -> None:
     with pytest.raises(InvalidInput, match="does not run"):
-        _ = World(env="NOBODY_SET_THIS").url
+        _ = FakeReceivers(env="NOBODY_SET_THIS").url

@@ -4,15 +4,15 @@ import os
 import signal
 from typing import Any
 
-from outlast.testing.trace import Trace
+from outlast.testing.crash_points import CrashHook
 
 
-def unkilled(trace: Trace, ask: dict[str, Any]) -> None:
+def unkilled(trace: CrashHook, ask: dict[str, Any]) -> None:
     """Nothing dies: the cell is forgotten."""
     trace._cell = None
 
 
-def killed_elsewhere(trace: Trace, ask: dict[str, Any]) -> None:
+def killed_elsewhere(trace: CrashHook, ask: dict[str, Any]) -> None:
     """Something dies of the right signal, at the wrong place: whatever is reached first."""
     if trace._cell is None:
         return
@@ -23,7 +23,7 @@ def killed_elsewhere(trace: Trace, ask: dict[str, Any]) -> None:
     trace.reached = reached  # type: ignore[method-assign]
 
 
-def ends_politely(trace: Trace, ask: dict[str, Any]) -> None:
+def ends_politely(trace: CrashHook, ask: dict[str, Any]) -> None:
     """At the cell the process ends by itself, with its finally blocks and its flushes."""
     cell, trace._cell = trace._cell, None
     reached = trace.reached

@@ -11,7 +11,7 @@ POLL_S = 0.05  # ends of runs wake nobody: look again
 
 
 async def until(store: Store, look: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
-    """What `look` answers once it is not None; None when `within_s` real seconds have passed without."""
+    """What `read_run` answers once it is not None; None when `within_s` real seconds have passed without."""
     changed = asyncio.Event()
     unsubscribe = store.on_change(changed.set)
     try:

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from outlast.errors import InvalidInput, to_install
 
 if TYPE_CHECKING:
-    from outlast.testing.alone import Walked, node
-    from outlast.testing.app import App, Maker
-    from outlast.testing.behaviour import garbage, huge, ok, resets, slow, status, times_out, too_many
-    from outlast.testing.clock import skip
-    from outlast.testing.crashes import End
-    from outlast.testing.every import every_crash
-    from outlast.testing.faults import FaultKind, FaultyStore
-    from outlast.testing.script import (
-        Asked,
+    from outlast.testing.answers import (
+        PendingQuestion,
         approve,
         approve_all,
         choose,
@@ -26,31 +19,47 @@ if TYPE_CHECKING:
         reject,
         send,
     )
-    from outlast.testing.world import World
+    from outlast.testing.app import App, AppFactory, skip
+    from outlast.testing.campaign import RunEnd
+    from outlast.testing.decorator import every_crash
+    from outlast.testing.fake_receivers import (
+        FakeReceivers,
+        garbage,
+        huge,
+        ok,
+        resets,
+        slow,
+        status,
+        times_out,
+        too_many,
+    )
+    from outlast.testing.faults import FaultKind, FaultyStore
+    from outlast.testing.single_node import NodeResult, node
 
 _HOMES: Final = {
     "outlast.testing.faults": ("FaultKind", "FaultyStore"),
-    "outlast.testing.alone": ("Walked", "node"),
-    "outlast.testing.app": ("App", "Maker"),
-    "outlast.testing.behaviour": ("garbage", "huge", "ok", "resets", "slow", "status", "times_out", "too_many"),
-    "outlast.testing.clock": ("skip",),
-    "outlast.testing.crashes": ("End",),
-    "outlast.testing.every": ("every_crash",),
-    "outlast.testing.script": (
-        *("Asked", "approve", "approve_all", "choose", "did_not_happen", "happened", "reject", "send"),
+    "outlast.testing.single_node": ("NodeResult", "node"),
+    "outlast.testing.app": ("App", "AppFactory", "skip"),
+    "outlast.testing.fake_receivers": (
+        *("FakeReceivers", "garbage", "huge", "ok"),
+        *("resets", "slow", "status", "times_out", "too_many"),
     ),
-    "outlast.testing.world": ("World",),
+    "outlast.testing.campaign": ("RunEnd",),
+    "outlast.testing.decorator": ("every_crash",),
+    "outlast.testing.answers": (
+        *("PendingQuestion", "approve", "approve_all", "choose", "did_not_happen", "happened", "reject", "send"),
+    ),
 }
 
 __all__ = [
     "App",
-    "Asked",
-    "End",
+    "AppFactory",
+    "FakeReceivers",
     "FaultKind",
     "FaultyStore",
-    "Maker",
-    "Walked",
-    "World",
+    "NodeResult",
+    "PendingQuestion",
+    "RunEnd",
     "approve",
     "approve_all",
     "choose",

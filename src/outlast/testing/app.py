@@ -5,6 +5,7 @@ It is the real engine, with its worker in this process; the store is in memory, 
 
 import asyncio
 import json
+import re
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,20 +15,62 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from outlast.core import commit
+from outlast.core.budget import SECOND
 from outlast.core.machine import ApprovalStatus, Choice, Reason
+from outlast.core.overlay import rearmed
 from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.snapshots import state_of_rows
-from outlast.errors import NotFound
+from outlast.errors import InvalidInput, NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.open import open_store
 from outlast.runtime.port import WorkflowState
 from outlast.store.port import RunRows, Store
-from outlast.testing.clock import skip, span
-from outlast.testing.places import Broken
-from outlast.testing.script import plain
+from outlast.testing.answers import to_json
+from outlast.testing.crash_points import CheckFailed
+
+UNITS: Final = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
+
+
+def span(text: str | timedelta) -> timedelta:
+    """A duration as people write it: "96h", "7d", "1d12h", "90s". Raises InvalidInput."""
+    if isinstance(text, timedelta):
+        return text
+    parts = re.findall(r"(\d+)(ms|[wdhms])", text)
+    if not parts or "".join(n + unit for n, unit in parts) != text:
+        raise InvalidInput(f"{text!r} is no duration", "a duration is numbers with units", 'e.g. "96h", "7d", "1d12h"')
+    return sum((timedelta(**{UNITS[unit]: int(n)}) for n, unit in parts), timedelta())
+
+
+async def skip(
+    store: Store,
+    *,
+    weeks: float = 0,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    milliseconds: float = 0,
+) -> None:
+    """Let this much business time pass at once, for every run of the store; runs whose time has come fall due.
+
+    Real time does not move: no lease lapses and no call times out. A worker takes what fell due as soon as it looks.
+    Raises ValueError unless time passes forward.
+    """
+    span = timedelta(
+        weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+    ) / timedelta(milliseconds=1)
+    if span <= 0:
+        raise ValueError(f"business time only passes forward, not by {span / SECOND} s")
+    now = await store.now()
+    skipped = commit.Mapping(
+        0, now.real, now.business + round(span), store.mapping().rate
+    )  # the store gives the version
+    await store.set_mapping(skipped, rearmed)
+
 
 T = TypeVar("T")
 TURN_MS: Final = 20  # virtual time that passes while the loop has work to do
@@ -35,7 +78,7 @@ SETTLE_S: Final = 20.0
 REAL: Final = SystemClock()
 
 
-class Clock:
+class AppClock:
     """The virtual time of an app."""
 
     def __init__(self, app: "App") -> None:
@@ -54,7 +97,7 @@ class Clock:
         self._app.settle()
 
 
-class RunHere:
+class AppRun:
     """One run of an app."""
 
     def __init__(self, app: "App", run_id: str) -> None:
@@ -107,7 +150,7 @@ class RunHere:
 
     def signal(self, name: str, payload: BaseModel | Mapping[str, Any], *, signal_id: str = "") -> None:
         """A signal arrives."""
-        self._act(self._app.runtime.signal(self.id, name, plain(payload), signal_id or None))
+        self._act(self._app.runtime.signal(self.id, name, to_json(payload), signal_id or None))
 
     def cancel(self, reason: str = "changed my mind") -> None:
         """Somebody asks that it end."""
@@ -140,7 +183,7 @@ class App:
     def __init__(self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:") -> None:
         self._runner = asyncio.Runner()
         self.time: Final = VirtualClock()
-        self.clock: Final = Clock(self)
+        self.clock: Final = AppClock(self)
         self.store: Final[Store] = self.do(open_store(store, clock=self.time))
         self._workflows = workflows
         self.runtime: Final = self.do(self._open())
@@ -154,17 +197,17 @@ class App:
         """Run a coroutine of the runtime's, `app.runtime.operations` for example, to its end."""
         return self._runner.run(work)
 
-    def start(self, workflow: Workflow[Any], given: BaseModel | dict[str, Any], *, key: str = "") -> RunHere:
+    def start(self, workflow: Workflow[Any], given: BaseModel | dict[str, Any], *, key: str = "") -> AppRun:
         """Start a run; it goes as far as it can without time or anybody else."""
         self._started += 1
         name = key or f"start-{self._started}"
         handle = self.do(
             self.runtime.start(
-                workflow_name=workflow.name, input=plain(given), idempotency_key=name, correlation_id=name
+                workflow_name=workflow.name, input=to_json(given), idempotency_key=name, correlation_id=name
             )
         )
         self.settle()
-        return RunHere(self, handle.workflow_id)
+        return AppRun(self, handle.workflow_id)
 
     def settle(self) -> None:
         """Let everything run that can run now. Raises Broken when that does not come to an end within 20 s."""
@@ -178,7 +221,7 @@ class App:
             if not restless:
                 return
             if REAL.mono() > give_up:
-                raise Broken(f"{', '.join(restless)} did not come to rest within {SETTLE_S:g} s")
+                raise CheckFailed(f"{', '.join(restless)} did not come to rest within {SETTLE_S:g} s")
             await asyncio.sleep(0.001)
 
     async def _unfinished(self) -> list[Run]:
@@ -225,11 +268,11 @@ class App:
         await self.store.close()
 
 
-Maker = Callable[..., App]
+AppFactory = Callable[..., App]
 
 
 @contextmanager
-def making() -> Iterator[Maker]:
+def app_factory() -> Iterator[AppFactory]:
     """A function that makes apps, which are closed with the block."""
     with tempfile.TemporaryDirectory(prefix="outlast-app-") as folder:
         made: list[App] = []

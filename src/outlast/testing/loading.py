@@ -15,7 +15,7 @@ from outlast.flow.workflow import Workflow
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeUnderTest:
     """What to import, and what to find there."""
 
     modules: tuple[tuple[str, str], ...]
@@ -31,7 +31,7 @@ class Code:
         return asdict(self)
 
 
-def code_of(workflow: Workflow[Any], module: str) -> Code:
+def code_of(workflow: Workflow[Any], module: str) -> CodeUnderTest:
     """The code of a workflow that a test module names. Raises InvalidInput where no other process could find it."""
     names = [module, *dict.fromkeys(node.fn.__module__ for node in workflow.nodes.values())]
     known = [(name, getattr(sys.modules.get(name), "__file__", None) or "") for name in dict.fromkeys(names)]
@@ -41,10 +41,10 @@ def code_of(workflow: Workflow[Any], module: str) -> Code:
             f"{', '.join(name for name, file in known if not file)} has no file, and these processes import it anew",
             "declare the workflow in a module",
         )
-    return Code(tuple(known), ((workflow.name, workflow.version),))
+    return CodeUnderTest(tuple(known), ((workflow.name, workflow.version),))
 
 
-def load(code: Code) -> list[Workflow[Any]]:
+def load(code: CodeUnderTest) -> list[Workflow[Any]]:
     """Import the modules and answer the workflows. Raises InvalidInput, and whatever the author's modules raise."""
     sys.path[:] = [*code.path, *(entry for entry in sys.path if entry not in code.path)]
     modules = [_module(name, file) for name, file in code.modules]
@@ -88,7 +88,7 @@ def _workflow(name: str, version: int, modules: Sequence[ModuleType]) -> Workflo
     return found.validate()
 
 
-def function(spec: str) -> Any:
+def load_function(spec: str) -> Any:
     """The function named MODULE:FUNCTION."""
     module, _, name = spec.partition(":")
     return getattr(importlib.import_module(module), name)

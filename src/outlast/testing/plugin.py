@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from outlast.testing.app import Maker
-    from outlast.testing.world import World
+    from outlast.testing.app import AppFactory
+    from outlast.testing.fake_receivers import FakeReceivers
 
 
-class Told:
+class CrashReports:
     """Where a session keeps its reports."""
 
     key: Final = pytest.StashKey[list[tuple[str, Any]]]()
@@ -32,7 +32,7 @@ def option(config: pytest.Config, name: str) -> Any:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """A line for each test that crashes; with -v, or into --crash-report, one for each cell."""
-    told = config.stash.get(Told.key, [])
+    told = config.stash.get(CrashReports.key, [])
     if not told:
         return
     terminalreporter.section("crash cells")
@@ -48,18 +48,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture
-def world() -> "Iterator[World]":
-    """A hostile world that runs for this test: `outlast.testing.World`."""
-    from outlast.testing.world import World
+def world() -> "Iterator[FakeReceivers]":
+    """A hostile world that runs for this test: `outlast.testing.FakeReceivers`."""
+    from outlast.testing.fake_receivers import FakeReceivers
 
-    with World() as one:
+    with FakeReceivers() as one:
         yield one
 
 
 @pytest.fixture
-def outlast_app() -> "Iterator[Maker]":
+def outlast_app() -> "Iterator[AppFactory]":
     """Makes runtimes in virtual time: `app = outlast_app(workflow)`; see `outlast.testing.app.App`."""
-    from outlast.testing.app import making
+    from outlast.testing.app import app_factory
 
-    with making() as make:
+    with app_factory() as make:
         yield make

@@ -12,15 +12,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-Kind = Literal["attempt", "executed", "asked"]
+EntryKind = Literal["attempt", "executed", "asked"]
 MISSING: Final = 404
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordEntry:
     """One line: what happened at the receiver, when (ms), under which key, with which bytes."""
 
-    kind: Kind
+    kind: EntryKind
     n: int
     route: str
     """METHOD and path."""
@@ -47,14 +47,16 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.entries: list[Entry] = []
+        self.entries: list[RecordEntry] = []
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines()
-            self.entries = [Entry(**json.loads(line)) for line in lines]
+            self.entries = [RecordEntry(**json.loads(line)) for line in lines]
 
-    def add(self, kind: Kind, route: str, key: str, sha256: str, at: int, status: int = 0, answer: Any = None) -> Entry:
+    def add(
+        self, kind: EntryKind, route: str, key: str, sha256: str, at: int, status: int = 0, answer: Any = None
+    ) -> RecordEntry:
         """Write one line; it is in the file when this returns."""
-        entry = Entry(kind, len(self.entries) + 1, route, key, sha256, at, status, answer)
+        entry = RecordEntry(kind, len(self.entries) + 1, route, key, sha256, at, status, answer)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(handle, json.dumps(asdict(entry)).encode() + b"\n")
@@ -63,7 +65,7 @@ class Record:
         self.entries.append(entry)
         return entry
 
-    def of(self, kind: Kind, key: str = "", route: str = "") -> list[Entry]:
+    def of(self, kind: EntryKind, key: str = "", route: str = "") -> list[RecordEntry]:
         """The entries of a kind; `key`: of this Idempotency-Key, or of the activity's key within it; `route`: of a
         path, or METHOD and path."""
         return [
@@ -102,7 +104,7 @@ class Record:
                 found.append(f"{first.title} was executed {n} times. {why}")
         return found
 
-    def _of_reconcile(self, first: Entry, asks: Mapping[str, str]) -> str:
+    def _of_reconcile(self, first: RecordEntry, asks: Mapping[str, str]) -> str:
         """Return why the question for this act did not find it; '' if there was none, and no reconcile to ask it."""
         path = first.route.partition(" ")[2]
         for each in self.of("asked"):
@@ -143,7 +145,7 @@ def by_route(counts: Mapping[str, int]) -> Counter[str]:
     return found
 
 
-def _why(entry: Entry) -> str:
+def _why(entry: RecordEntry) -> str:
     if not entry.key:
         return (
             "It carried no Idempotency-Key, so the receiver could not know it again: send this_call().idempotency_key, "

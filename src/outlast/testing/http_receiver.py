@@ -17,7 +17,7 @@ BLOCK: Final = 65_536
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """What arrived, whole."""
 
     method: str
@@ -47,15 +47,15 @@ class Reply:
     padding: int = 0
 
 
-class Hangup(Exception):
+class CutConnection(Exception):
     """The caller gets no answer: the connection is cut."""
 
 
-Handle = Callable[[Request], Awaitable[Reply | None]]
+Handle = Callable[[HttpRequest], Awaitable[Reply | None]]
 """Answers a request; None: never answered, until the caller goes away. Raises Hangup to cut it off."""
 
 
-class Receiver:
+class HttpReceiver:
     """Listens from `open` to `close`; `quiet` tells when no request is under way."""
 
     def __init__(self, handle: Handle) -> None:
@@ -97,7 +97,7 @@ class Receiver:
         self._under_way.add(task)
         try:
             await self._serve(reader, writer)
-        except Hangup:
+        except CutConnection:
             writer.transport.abort()
         except (ConnectionError, h11.RemoteProtocolError):
             pass  # the caller is gone, or does not speak HTTP
@@ -123,7 +123,7 @@ class Receiver:
         writer.write(wire.send(h11.EndOfMessage()) or b"")
         await writer.drain()
 
-    async def _while_there(self, reader: asyncio.StreamReader, request: Request) -> Reply | None:
+    async def _while_there(self, reader: asyncio.StreamReader, request: HttpRequest) -> Reply | None:
         """The owner's reply, or None once the caller went away from one who says nothing."""
         reply = await self._handle(request)
         if reply is None:
@@ -131,7 +131,7 @@ class Receiver:
         return reply
 
 
-async def _read(wire: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
+async def _read(wire: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
     head: h11.Request | None = None
     body = b""
     while True:
@@ -148,7 +148,7 @@ async def _read(wire: h11.Connection, reader: asyncio.StreamReader, writer: asyn
         elif isinstance(event, h11.Data):
             body += bytes(event.data)
             if len(body) > BODY_BYTES_MAX:
-                raise Hangup
+                raise CutConnection
         elif isinstance(event, h11.EndOfMessage):
             assert head is not None
             return _request(head, body)
@@ -156,7 +156,7 @@ async def _read(wire: h11.Connection, reader: asyncio.StreamReader, writer: asyn
             return None
 
 
-def _request(head: h11.Request, body: bytes) -> Request:
+def _request(head: h11.Request, body: bytes) -> HttpRequest:
     parts = urlsplit(head.target.decode("ascii"))
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in head.headers}
-    return Request(head.method.decode("ascii"), unquote(parts.path), parse_qs(parts.query), headers, body)
+    return HttpRequest(head.method.decode("ascii"), unquote(parts.path), parse_qs(parts.query), headers, body)

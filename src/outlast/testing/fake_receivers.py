@@ -21,10 +21,63 @@ from typing import Any, Final, Literal, Self
 
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import SystemClock
-from outlast.testing.behaviour import Behaviour, ok
-from outlast.testing.places import RUN_ID, TENANT, Cell
-from outlast.testing.receiver import Hangup, Receiver, Reply, Request
-from outlast.testing.record import Entry, Record
+from outlast.testing.crash_points import RUN_ID, TENANT, CrashPoint
+from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply
+from outlast.testing.record import Record, RecordEntry
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One way to take a request. Made by the functions below."""
+
+    name: str
+    acts: bool = True
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    ending: Literal["answer", "silence", "reset", "garbage"] = "answer"
+    after_s: float = 0.0
+    padding: int = 0  # bytes added to the answer
+
+
+ok = Behaviour("ok")
+"""Acts, and answers."""
+
+
+def status(code: int, *, acts: bool = False, retry_after: timedelta | None = None) -> Behaviour:
+    """Answers this status; `acts`: and has acted nevertheless."""
+    headers = (("Retry-After", str(int(retry_after.total_seconds()))),) if retry_after is not None else ()
+    return Behaviour(f"status({code})", acts, code, headers)
+
+
+def times_out(*, acts: bool = True) -> Behaviour:
+    """Acts, then says nothing until the caller goes away: the caller's own timeout ends it."""
+    return Behaviour("times_out", acts, ending="silence")
+
+
+def resets(*, acts: bool = True) -> Behaviour:
+    """Acts, then cuts the connection."""
+    return Behaviour("resets", acts, ending="reset")
+
+
+def slow(seconds: float) -> Behaviour:
+    """Acts, and answers after so many real seconds."""
+    return Behaviour(f"slow({seconds})", after_s=seconds)
+
+
+def too_many(retry_after: timedelta = timedelta(seconds=1)) -> Behaviour:
+    """429 with Retry-After; nothing happened."""
+    return status(429, retry_after=retry_after)
+
+
+def huge(megabytes: int = 50) -> Behaviour:
+    """Acts, and answers far more than anybody wants."""
+    return Behaviour(f"huge({megabytes})", padding=megabytes * 1_000_000)
+
+
+def garbage() -> Behaviour:
+    """Acts, and answers 200 with bytes that are no JSON."""
+    return Behaviour("garbage", ending="garbage")
+
 
 WAIT_S: Final = 20
 JUDGED: Final = "OUTLAST_WORLD_JUDGED"  # in the environment of a process under test: the variable of its world
@@ -42,12 +95,12 @@ class Route:
     duplicates: Duplicates = "answer"
     remembers: timedelta | None = None
     askable: bool = True
-    reply: Callable[[Request], Any] | None = None
-    asked: Callable[[Request, Sequence[Any]], Any] | None = None
+    reply: Callable[[HttpRequest], Any] | None = None
+    asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None
 
 
-class World:
-    """Receivers at `url`. Use it as `with World() as bank:`, or give it to `every_crash`.
+class FakeReceivers:
+    """Receivers at `url`. Use it as `with FakeReceivers() as bank:`, or give it to `every_crash`.
 
     A module that makes its client when it is imported needs the address by then: call `start()` before the import.
 
@@ -61,15 +114,15 @@ class World:
         self.record = Record(Path(os.devnull))
         self._routes: list[Route] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._receiver: Receiver | None = None
+        self._receiver: HttpReceiver | None = None
         self._before: str | None = None
         self._kept = False  # it was started, and listens until the process ends
         self._thread: threading.Thread | None = None
         self._born = threading.Event()
         self._pid = 0
-        self._cell: Cell | None = None
+        self._cell: CrashPoint | None = None
         self._watching = False
-        self._seen: list[Cell] = []
+        self._seen: list[CrashPoint] = []
         self._counts: Counter[tuple[str, str]] = Counter()
         self._killed_at: tuple[str, str, int] | None = None
         self._recalling = False
@@ -84,9 +137,9 @@ class World:
         duplicates: Duplicates = "answer",
         remembers: timedelta | None = None,
         askable: bool = True,
-        reply: Callable[[Request], Any] | None = None,
-        asked: Callable[[Request, Sequence[Any]], Any] | None = None,
-    ) -> "World":
+        reply: Callable[[HttpRequest], Any] | None = None,
+        asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None,
+    ) -> "FakeReceivers":
         """The receiver at paths that begin so. The n-th attempt under one key is taken as the n-th of `script` says,
         later ones are answered. `key`: only for activity keys that end so.
 
@@ -111,7 +164,7 @@ class World:
             raise InvalidInput(
                 "this world does not run",
                 f"{self.env} is not set",
-                f'with World() as world: …, or World(env="{self.env}").start() before a module makes its client',
+                f'with FakeReceivers() as world: …, or FakeReceivers(env="{self.env}").start() before a module makes its client',
             )
         return here
 
@@ -158,7 +211,7 @@ class World:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-world", daemon=True)
         self._thread.start()
-        receiver = Receiver(self._handle)
+        receiver = HttpReceiver(self._handle)
         self._do(receiver.open())
         self._receiver = receiver
 
@@ -175,9 +228,9 @@ class World:
         """Return the environment of a process that it judges, from the first import on."""
         return {self.env: self.url, JUDGED: self.env}
 
-    def twin(self) -> "World":
+    def twin(self) -> "FakeReceivers":
         """Another world of the same kind, with a record of its own."""
-        other = World(env=self.env)
+        other = FakeReceivers(env=self.env)
         other._routes = list(self._routes)
         return other
 
@@ -201,7 +254,7 @@ class World:
         return len(self.record.of("attempt", key, route))
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RecordEntry]:
         """Every line of its record."""
         return list(self.record.entries)
 
@@ -210,7 +263,7 @@ class World:
         self.record.assert_effects_once()
 
     # --- watching a life (see story.Watch) ------------------------------------------------------------
-    def begin(self, cell: Cell | None, at: int) -> None:
+    def begin(self, cell: CrashPoint | None, at: int) -> None:
         """See Watch."""
         self._cell, self._seen, self._killed_at, self._watching = cell, [], None, True
         self._counts.clear()
@@ -223,7 +276,7 @@ class World:
         self._pid = pid
         self._born.set()
 
-    def end(self) -> tuple[list[Cell], tuple[str, str, int] | None]:
+    def end(self) -> tuple[list[CrashPoint], tuple[str, str, int] | None]:
         """See Watch. Returns once all that the process sent has come to its end."""
         assert self._receiver is not None
         self._do(self._receiver.quiet())
@@ -238,7 +291,7 @@ class World:
         if not self._watching:
             return
         self._counts[point, label] += 1
-        cell = Cell(point, label, self._counts[point, label])
+        cell = CrashPoint(point, label, self._counts[point, label])
         self._seen.append(cell)
         if self._cell is None or cell.where != self._cell.where:
             return
@@ -246,10 +299,10 @@ class World:
             raise AssertionError("nobody told whose request this is")
         os.kill(self._pid, signal.SIGKILL)
         self._killed_at = cell.where
-        raise Hangup
+        raise CutConnection
 
     # --- taking a request -----------------------------------------------------------------------------
-    async def _handle(self, request: Request) -> Reply | None:
+    async def _handle(self, request: HttpRequest) -> Reply | None:
         digest = hashlib.sha256(request.body).hexdigest()
         if self._recalling:
             return self._recalled(request, digest)
@@ -268,11 +321,11 @@ class World:
         if behaviour.ending == "silence":
             return None
         if behaviour.ending == "reset":
-            raise Hangup
+            raise CutConnection
         body = b"\xff{not json" if behaviour.ending == "garbage" else json.dumps(answer).encode()
         return Reply(status, body, behaviour.headers, behaviour.padding)
 
-    def _act(self, request: Request, digest: str, route: Route, behaviour: Behaviour) -> tuple[int, Any]:
+    def _act(self, request: HttpRequest, digest: str, route: Route, behaviour: Behaviour) -> tuple[int, Any]:
         known = self._known(request.key, request.route, route)
         if known is not None and known.sha256 != digest:
             return 422, {"error": "this key was used with another body"}
@@ -287,14 +340,14 @@ class World:
         self.record.add("executed", request.route, request.key, digest, self._clock(), behaviour.status, answer)
         return behaviour.status, answer
 
-    def _known(self, key: str, route: str, spec: Route) -> Entry | None:
+    def _known(self, key: str, route: str, spec: Route) -> RecordEntry | None:
         if not key:
             return None
         since = self._clock() - spec.remembers / timedelta(milliseconds=1) if spec.remembers is not None else 0
         done = [e for e in self.record.of("executed") if e.key == key and e.route == route and e.at >= since]
         return done[0] if done else None
 
-    def _ask(self, request: Request) -> Reply:
+    def _ask(self, request: HttpRequest) -> Reply:
         route = self._route(request.path, request.key)
         done = self.record.of("executed")
         named = request.key or next(iter(request.query.get("key", [])), "")
@@ -309,7 +362,7 @@ class World:
         self._reached("call:asked", _label(request))
         return Reply(status, json.dumps(found if status == 200 else {"error": "not found"}).encode())
 
-    def _recalled(self, request: Request, digest: str) -> Reply:
+    def _recalled(self, request: HttpRequest, digest: str) -> Reply:
         done = [e for e in self.record.of("executed") if e.route == request.route]
         found = next((e for e in done if _alike(e, request.key, digest)), None)
         if found is None:
@@ -317,18 +370,18 @@ class World:
         return Reply(200, json.dumps(found.answer).encode())
 
 
-def _alike(entry: Entry, key: str, digest: str) -> bool:
+def _alike(entry: RecordEntry, key: str, digest: str) -> bool:
     return entry.key == key if key else entry.key == "" and entry.sha256 == digest
 
 
-def _answer(request: Request, digest: str, times: int) -> dict[str, Any]:
+def _answer(request: HttpRequest, digest: str, times: int) -> dict[str, Any]:
     """An id made of what was asked, so that it depends neither on the order of requests nor on their keys."""
     what = request.path.strip("/").replace("/", "-") or "act"
     made = hashlib.sha256(f"{request.route} {digest} {times}".encode()).hexdigest()[:8]
     return {"id": f"{what}-{made}"}
 
 
-def _label(request: Request) -> str:
+def _label(request: HttpRequest) -> str:
     """The run, verb and key of the call, where its Idempotency-Key says so; else its route."""
     parts = request.key.split(":", 3)
     ours = len(parts) == 4 and parts[:2] == [TENANT, RUN_ID]

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from outlast.testing.look import Look, look
-from outlast.testing.places import Action, Broken, Cell, Life, State, Unreached
-from outlast.testing.story import Teller
+from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
+from outlast.testing.driver import Driver
+from outlast.testing.run_snapshot import RunSnapshot, read_run
 
 TRIES: Final = 4
 SECOND_LIVES: Final = 3  # a second death is looked for in so many lives of the recovery
 
 
-class Place(NamedTuple):
+class CrashCase(NamedTuple):
     """A cell, the state it is reached from, and what is done there. `n` numbers equal labels of the whole story."""
 
-    before: State
+    before: ScenarioState
     action: Action
-    cell: Cell
+    cell: CrashPoint
     n: int
     after: str = ""  # the place of an earlier death, of which this one cuts the recovery
 
@@ -37,15 +37,15 @@ class Place(NamedTuple):
 class Reference:
     """The uncrashed run: its cells, its end, and which effects it left uncertain."""
 
-    places: list[Place]
+    places: list[CrashCase]
     end: dict[str, Any]
     world: dict[str, int]
     doubts: list[str]
-    last: State
+    last: ScenarioState
 
 
 @dataclass
-class Cut:
+class CrashResult:
     """What came of one cell."""
 
     name: str
@@ -72,16 +72,16 @@ class Tally:
     reached: Counter[str] = field(default_factory=Counter)  # the points where a process was killed
     failures: list[str] = field(default_factory=list)
 
-    def count(self, cut: Cut) -> None:
+    def count(self, _run_once: CrashResult) -> None:
         """One more cell."""
         self.run += 1
-        self.killed += cut.killed
-        self.equal += cut.equal
-        self.twice += cut.twice
-        self.reached[cut.point] += cut.killed
-        self.uncertain.update(cut.doubts)
-        if cut.error:
-            self.failures.append(f"{cut.name}: {cut.error}")
+        self.killed += _run_once.killed
+        self.equal += _run_once.equal
+        self.twice += _run_once.twice
+        self.reached[_run_once.point] += _run_once.killed
+        self.uncertain.update(_run_once.doubts)
+        if _run_once.error:
+            self.failures.append(f"{_run_once.name}: {_run_once.error}")
 
     def add(self, other: "Tally") -> None:
         """Another process's share of the same story."""
@@ -96,28 +96,30 @@ class Tally:
         self.failures += other.failures
 
 
-Judge = Callable[[State, Look], None]
+Judge = Callable[[ScenarioState, RunSnapshot], None]
 """Told each end that is as it must be; raises AssertionError for what else is wrong with it."""
 
 
-def _content(state: State, seen: Look) -> None:
+def _content(state: ScenarioState, seen: RunSnapshot) -> None:
     """The judge who finds nothing more."""
 
 
-def reference(teller: Teller, folder: Path) -> Reference:
+def run_reference(teller: Driver, folder: Path) -> Reference:
     """Tell the story once without a crash, keeping a copy of it before each life. Raises Broken if it is not sound."""
-    state = State(folder / "now")
+    state = ScenarioState(folder / "now")
     state.folder.mkdir(parents=True)
     teller.resolved = []
     teller.story.enter(state)
     places = list(_walked(teller, state, folder))
-    left = look(state.db)
+    left = read_run(state.db)
     if wrong := left.wrong() + _against(teller, state, None):
-        raise Broken(f"the uncrashed run: {'; '.join(wrong)}")
+        raise CheckFailed(f"the uncrashed run: {'; '.join(wrong)}")
     return Reference(places, left.end(), dict(teller.story.executed(state)), list(teller.resolved), state)
 
 
-def _walked(teller: Teller, state: State, folder: Path, lives: int = 10**6, after: str = "") -> Iterator[Place]:
+def _walked(
+    teller: Driver, state: ScenarioState, folder: Path, lives: int = 10**6, after: str = ""
+) -> Iterator[CrashCase]:
     """The places of the next lives of a story, with copies of it before each."""
     names: Counter[tuple[str, str]] = Counter()
     for _ in range(lives):
@@ -127,10 +129,10 @@ def _walked(teller: Teller, state: State, folder: Path, lives: int = 10**6, afte
         before = state.copy(folder / f"before-{state.lives}")
         for cell in teller.live(state, action).seen:
             names[cell[:2]] += 1
-            yield Place(before, action, cell, names[cell[:2]], after)
+            yield CrashCase(before, action, cell, names[cell[:2]], after)
 
 
-def _against(teller: Teller, state: State, told: dict[str, int] | None) -> list[str]:
+def _against(teller: Driver, state: ScenarioState, told: dict[str, int] | None) -> list[str]:
     """What the world's record says against this end."""
     story = teller.story
     done = story.executed(state)
@@ -142,7 +144,7 @@ def _against(teller: Teller, state: State, told: dict[str, int] | None) -> list[
     return found
 
 
-def crash(teller: Teller, place: Place, folder: Path) -> State:
+def crash_at(teller: Driver, place: CrashCase, folder: Path) -> ScenarioState:
     """The state after a death at this place."""
     state = place.before.copy(folder)
     teller.story.enter(state)
@@ -151,10 +153,10 @@ def crash(teller: Teller, place: Place, folder: Path) -> State:
 
 
 def recover(
-    teller: Teller,
-    state: State,
+    teller: Driver,
+    state: ScenarioState,
     told: Reference,
-    each: Callable[[Life], None] = lambda life: None,
+    each: Callable[[ProcessResult], None] = lambda life: None,
     judge: Judge = _content,
 ) -> None:
     """Go on to the end and compare. Raises Broken with everything that is not as it must be."""
@@ -165,22 +167,22 @@ def recover(
     wrong = left.wrong() + _against(teller, state, told.world)
     wrong += [f"{part}: {end[part]} instead of {told.end[part]}" for part in end if end[part] != told.end[part]]
     if wrong:
-        raise Broken("\n".join(wrong))
+        raise CheckFailed("\n".join(wrong))
     judge(state, left)
 
 
-def cut(teller: Teller, place: Place, told: Reference, folder: Path, judge: Judge = _content) -> Cut:
+def _run_once(teller: Driver, place: CrashCase, told: Reference, folder: Path, judge: Judge = _content) -> CrashResult:
     """One cell: die there, recover, compare. Raises Unreached where the process did not come by this place."""
-    found = Cut(place.name, place.cell.point)
+    found = CrashResult(place.name, place.cell.point)
     teller.resolved = []
     try:
-        state = crash(teller, place, folder)
+        state = crash_at(teller, place, folder)
         found.killed = True
         recover(teller, state, told, judge=judge)
         _only_where_it_may(teller, told)
         found.equal = True
         found.doubts = list(teller.resolved)
-    except Unreached:
+    except PointNotReached:
         raise
     except AssertionError as broken:
         found.twice = "was executed" in str(broken) or " acted " in str(broken)
@@ -192,53 +194,55 @@ def cut(teller: Teller, place: Place, told: Reference, folder: Path, judge: Judg
     return found
 
 
-def single(teller: Teller, place: Place, told: Reference, folder: Path, tally: Tally, judge: Judge = _content) -> Cut:
+def run_case(
+    teller: Driver, place: CrashCase, told: Reference, folder: Path, tally: Tally, judge: Judge = _content
+) -> CrashResult:
     """One cell, into the tally. A place that several calls at once pass in any order may need a second try."""
     for n in range(TRIES):
         try:
-            found = cut(teller, place, told, folder / str(n), judge)
+            found = _run_once(teller, place, told, folder / str(n), judge)
             break
-        except Unreached as unreached:
-            found = Cut(place.name, place.cell.point, error=str(unreached))
+        except PointNotReached as unreached:
+            found = CrashResult(place.name, place.cell.point, error=str(unreached))
     shutil.rmtree(folder, ignore_errors=True)
     tally.count(found)
     return found
 
 
-def seconds(teller: Teller, place: Place, folder: Path, lives: int = SECOND_LIVES) -> list[Place]:
+def second_cases(teller: Driver, place: CrashCase, folder: Path, lives: int = SECOND_LIVES) -> list[CrashCase]:
     """The places of the recovery from a death at this place, in so many lives: it has some that the story has not."""
-    state = crash(teller, place, folder / "died")
+    state = crash_at(teller, place, folder / "died")
     return list(_walked(teller, state, folder, lives, place.name))
 
 
-def pair(
-    teller: Teller,
-    place: Place,
+def run_pairs(
+    teller: Driver,
+    place: CrashCase,
     told: Reference,
     folder: Path,
     tally: Tally,
-    chosen: Callable[[list[Place]], list[Place]],
+    chosen: Callable[[list[CrashCase]], list[CrashCase]],
     judge: Judge = _content,
     lives: int = SECOND_LIVES,
-) -> list[Cut]:
+) -> list[CrashResult]:
     """Die at this place, then again somewhere in the recovery, then recover: once for each second place `chosen`."""
     teller.resolved = []
-    found: list[Cut] = []
+    found: list[CrashResult] = []
     try:
-        for n, second in enumerate(chosen(seconds(teller, place, folder, lives))):
-            found.append(single(teller, second, told, folder / f"second-{n}", tally, judge))
-    except Broken as broken:
-        failed = Cut(place.name, place.cell.point, error=str(broken))
+        for n, second in enumerate(chosen(second_cases(teller, place, folder, lives))):
+            found.append(run_case(teller, second, told, folder / f"second-{n}", tally, judge))
+    except CheckFailed as broken:
+        failed = CrashResult(place.name, place.cell.point, error=str(broken))
         tally.count(failed)
         found.append(failed)
     shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def dice(*seed: object) -> Callable[[list[Place]], list[Place]]:
+def draw_one(*seed: object) -> Callable[[list[CrashCase]], list[CrashCase]]:
     """Chooses one place, the same for the same seed."""
 
-    def choose(places: list[Place]) -> list[Place]:
+    def choose(places: list[CrashCase]) -> list[CrashCase]:
         if not places:
             return []
         number = int.from_bytes(hashlib.sha256("/".join(map(str, seed)).encode()).digest()[:8])
@@ -247,7 +251,7 @@ def dice(*seed: object) -> Callable[[list[Place]], list[Place]]:
     return choose
 
 
-def _only_where_it_may(teller: Teller, told: Reference) -> None:
+def _only_where_it_may(teller: Driver, told: Reference) -> None:
     allowed = told.doubts
     if wrong := [key for key in teller.resolved if key not in allowed and not teller.story.may_doubt(key)]:
-        raise Broken("\n".join(f"{key} is uncertain, although {teller.story.blame(key)}" for key in wrong))
+        raise CheckFailed("\n".join(f"{key} is uncertain, although {teller.story.blame(key)}" for key in wrong))

@@ -13,19 +13,19 @@ from pydantic import BaseModel
 
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
-from outlast.testing.crashes import ATTEMPT_TIMEOUT_MS, Crashes, End, Pairs
-from outlast.testing.places import Broken
-from outlast.testing.plugin import Told, option
-from outlast.testing.script import Decide, nobody, plain
-from outlast.testing.world import World
+from outlast.testing.answers import Decide, no_answer, to_json
+from outlast.testing.campaign import ATTEMPT_TIMEOUT_MS, CrashOptions, Pairs, RunEnd
+from outlast.testing.crash_points import CheckFailed
+from outlast.testing.fake_receivers import FakeReceivers
+from outlast.testing.plugin import CrashReports, option
 
 
 def every_crash(
     workflow: Workflow[Any],
     given: BaseModel | dict[str, Any],
     *,
-    decide: Decide = nobody,
-    world: World | None = None,
+    decide: Decide = no_answer,
+    world: FakeReceivers | None = None,
     pairs: Pairs = 0,
     seed: int = 0,
     workers: int = 2,
@@ -38,7 +38,7 @@ def every_crash(
     The run is told once without a crash. Then, for each of its durable commits (before, inside and after its
     transaction) and each of its calls (before it is sent, in the air, acted upon, answered), a real process is killed
     there by SIGKILL, a fresh one takes over, and the end has to be the same: status, outcome, nodes, effects,
-    approvals, and what the world did. The decorated function is called with each `End`, the uncrashed one first; its
+    approvals, and what the world did. The decorated function is called with each `RunEnd`, the uncrashed one first; its
     other parameters are fixtures.
 
     `decide` answers what the run waits for; waits pass at once. `world` is the HTTP world its activities call, and
@@ -47,8 +47,8 @@ def every_crash(
     in production, which makes fewer and larger places. `slots`: an admission limit. `attempt_timeout` bounds calls
     whose activity says nothing else.
     """
-    asked = Crashes(
-        workflow, plain(given), decide, world, pairs, seed, workers, batched, slots,
+    asked = CrashOptions(
+        workflow, to_json(given), decide, world, pairs, seed, workers, batched, slots,
         int(attempt_timeout / timedelta(milliseconds=1)),
     )  # fmt: skip
 
@@ -73,12 +73,14 @@ def every_crash(
     return decorate
 
 
-def _test(asked: Crashes, fn: Callable[..., Any], request: pytest.FixtureRequest, fixtures: dict[str, Any]) -> None:
+def _test(
+    asked: CrashOptions, fn: Callable[..., Any], request: pytest.FixtureRequest, fixtures: dict[str, Any]
+) -> None:
     __tracebackhide__ = True
     node, config = request.node, request.config
     jobs, only = int(option(config, "crash_jobs") or asked.jobs), str(option(config, "crash_cell") or "")
 
-    def body(end: End) -> None:
+    def body(end: RunEnd) -> None:
         said = fn(end, **fixtures)
         if inspect.iscoroutine(said):
             asyncio.run(said)
@@ -86,13 +88,13 @@ def _test(asked: Crashes, fn: Callable[..., Any], request: pytest.FixtureRequest
     def replay(name: str) -> str:
         return f"pytest {shlex.quote(node.nodeid)} --crash-cell={shlex.quote(name)}"
 
-    mine = Crashes(**{**vars(asked), "jobs": jobs, "pairs": option(config, "crash_pairs") or asked.pairs})
+    mine = CrashOptions(**{**vars(asked), "jobs": jobs, "pairs": option(config, "crash_pairs") or asked.pairs})
     wrong = ""
     try:
         report = mine.run(fn.__module__, body, only)
-        config.stash.setdefault(Told.key, []).append((node.nodeid, report))
+        config.stash.setdefault(CrashReports.key, []).append((node.nodeid, report))
         report.check(replay)
-    except (OutlastError, Broken) as error:
+    except (OutlastError, CheckFailed) as error:
         wrong = str(error)
     if wrong:
         pytest.fail(wrong, pytrace=False)

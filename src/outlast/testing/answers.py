@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingQuestion:
     """What a run waits for that only the outside can give."""
 
     kind: Literal["approval", "signal", "effect", "attention"]
@@ -28,65 +28,65 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScriptedAnswer:
     """What the outside says. Made by `approve`, `reject`, `send`, `choose`, `happened`, `did_not_happen`."""
 
     verb: str
     given: Mapping[str, Any] = field(default_factory=dict)
 
 
-Decide: TypeAlias = Callable[[Asked], Answer | BaseModel | Mapping[str, Any] | None]
+Decide: TypeAlias = Callable[[PendingQuestion], ScriptedAnswer | BaseModel | Mapping[str, Any] | None]
 """Answers what is asked; None: nobody does, and time passes to the next deadline. A model or a mapping is a signal."""
 
 
-def approve(reason: str = "in order", *, alternative: int = 0) -> Answer:
+def approve(reason: str = "in order", *, alternative: int = 0) -> ScriptedAnswer:
     """A person approves the plan, or the n-th alternative."""
-    return Answer("approve", {"reason": reason, "alternative": alternative})
+    return ScriptedAnswer("approve", {"reason": reason, "alternative": alternative})
 
 
-def reject(reason: str = "too much", *, again: bool = False) -> Answer:
+def reject(reason: str = "too much", *, again: bool = False) -> ScriptedAnswer:
     """A person rejects it; `again`: and wants another round."""
-    return Answer("reject", {"reason": reason, "again": again})
+    return ScriptedAnswer("reject", {"reason": reason, "again": again})
 
 
-def send(*payloads: BaseModel | Mapping[str, Any]) -> Answer:
+def send(*payloads: BaseModel | Mapping[str, Any]) -> ScriptedAnswer:
     """These signals arrive, in this order."""
-    return Answer("send", {"payloads": [plain(payload) for payload in payloads]})
+    return ScriptedAnswer("send", {"payloads": [to_json(payload) for payload in payloads]})
 
 
-def choose(choice: str, reason: str = "looked at it") -> Answer:
+def choose(choice: str, reason: str = "looked at it") -> ScriptedAnswer:
     """A person answers an attention with one of its choices."""
-    return Answer("choose", {"choice": choice, "reason": reason})
+    return ScriptedAnswer("choose", {"choice": choice, "reason": reason})
 
 
-def happened(response: Any = None) -> Answer:
+def happened(response: Any = None) -> ScriptedAnswer:
     """The receiver has it: this is what the call would have returned."""
-    return Answer("happened", {"response": response})
+    return ScriptedAnswer("happened", {"response": response})
 
 
-def did_not_happen() -> Answer:
+def did_not_happen() -> ScriptedAnswer:
     """The receiver does not have it: it may be called again."""
-    return Answer("did_not_happen")
+    return ScriptedAnswer("did_not_happen")
 
 
-def approve_all(asked: Asked) -> Answer | None:
+def approve_all(asked: PendingQuestion) -> ScriptedAnswer | None:
     """Approves whatever a person is asked for, and answers nothing else."""
     return approve() if asked.kind == "approval" else None
 
 
-def nobody(asked: Asked) -> None:
+def no_answer(asked: PendingQuestion) -> None:
     """Nobody answers anything."""
 
 
-def plain(payload: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
+def to_json(payload: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
     """A signal's payload as JSON can say it."""
     return payload.model_dump(mode="json") if isinstance(payload, BaseModel) else dict(payload)
 
 
-def answer_of(decide: Decide, asked: Asked) -> Answer | None:
+def answer_of(decide: Decide, asked: PendingQuestion) -> ScriptedAnswer | None:
     """What `decide` says, as an Answer. Raises TypeError for what is none."""
     said: object = decide(asked)
-    if said is None or isinstance(said, Answer):
+    if said is None or isinstance(said, ScriptedAnswer):
         return said
     if isinstance(said, BaseModel | Mapping):
         return send(said)

@@ -10,7 +10,7 @@ from outlast.core.diet import join, unpack
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
 from outlast.store.database import Rows, read_tables
-from outlast.testing.places import RUN_ID, TENANT
+from outlast.testing.crash_points import RUN_ID, TENANT
 
 TABLES: Final = {
     "run": "tenant",
@@ -27,7 +27,7 @@ TABLES: Final = {
 
 
 @dataclass
-class Look:
+class RunSnapshot:
     """The rows of the one run of a story, as plain dictionaries."""
 
     run: dict[str, Any]  # {} before the start
@@ -114,17 +114,17 @@ class Look:
         return found
 
 
-def look(db: Path) -> Look:
+def read_run(db: Path) -> RunSnapshot:
     """Read the file as it lies there."""
     found = read_tables(db, TABLES)
     if found is None:
-        return Look({}, [], [], [], [], [], [], set(), [], [])
+        return RunSnapshot({}, [], [], [], [], [], [], set(), [], [])
     runs = found["run"]
     assert len(runs) < 2
     left = {
         t["key"].removeprefix("signal/") for t in found["token"] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)
     }  # fmt: skip
-    return Look(
+    return RunSnapshot(
         run=runs[0] if runs else {},
         effects=found["effect"],
         waits=found["wait"],

@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.runtime.clocks import SystemClock
-from outlast.testing.forker import Forker
-from outlast.testing.look import Look, look
-from outlast.testing.places import Action, Broken, Cell, Life, State, Unreached
-from outlast.testing.script import Answer, Asked, Decide, answer_of, nobody
+from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, no_answer
+from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
+from outlast.testing.fork_server import ForkServer
+from outlast.testing.run_snapshot import RunSnapshot, read_run
 
 PAST_LEASE_MS: Final = 20_000
 LIVES_MAX: Final = 120  # a story that needs more goes round in circles
@@ -26,52 +26,52 @@ DID_NOT: Final = "did_not_happen"
 CLOCK: Final = SystemClock()
 
 
-class Watch(Protocol):
+class CallMonitor(Protocol):
     """Whoever sees the calls of a life from outside it, and can end the process while one is in the air."""
 
-    def begin(self, cell: Cell | None, at: int) -> None:
+    def begin(self, cell: CrashPoint | None, at: int) -> None:
         """A life begins at this instant; it is to be killed at this cell, if that is one of ours."""
 
     def born(self, pid: int) -> None:
         """This is its process."""
 
-    def end(self) -> tuple[list[Cell], tuple[str, str, int] | None]:
+    def end(self) -> tuple[list[CrashPoint], tuple[str, str, int] | None]:
         """The life is over: what was seen, and where it was killed from here."""
 
 
 @dataclass
-class Story:
+class CrashScenario:
     """A workflow under test: how its story goes on, and what the world did."""
 
     name: str
     input: dict[str, Any]
-    executed: Callable[[State], Mapping[str, int]]
-    answer: Callable[[State, dict[str, Any]], Any]
+    executed: Callable[[ScenarioState], Mapping[str, int]]
+    answer: Callable[[ScenarioState, dict[str, Any]], Any]
     """What the receiver answered for an uncertain effect, as (response,); None: it never acted."""
     may_doubt: Callable[[str], bool]
     """May the outcome of an effect of this key be unknowable after a death?"""
     blame: Callable[[str], str] = lambda key: "its receiver dedupes or can be asked"
     """Why the outcome of an effect of this key ought to be known."""
-    decide: Decide = nobody
-    signals: Callable[[Look, State], list[Signal]] | None = None
+    decide: Decide = no_answer
+    signals: Callable[[RunSnapshot, ScenarioState], list[Signal]] | None = None
     """Signals by name, payload and id that have come by now; None: what `decide` says."""
-    env: Callable[[State], dict[str, str]] = lambda state: {}
-    enter: Callable[[State], None] = lambda state: None
+    env: Callable[[ScenarioState], dict[str, str]] = lambda state: {}
+    enter: Callable[[ScenarioState], None] = lambda state: None
     """Called when a story is taken up in a folder."""
-    wrong: Callable[[State, Mapping[str, int]], list[str]] | None = None
+    wrong: Callable[[ScenarioState, Mapping[str, int]], list[str]] | None = None
     """What the world's record says against this end, given what it did in the uncrashed run; None: counts compared."""
-    watch: Watch | None = None
+    watch: CallMonitor | None = None
     slots: int = 0
     live: dict[str, int] = field(default_factory=dict)
     """Liveness durations of its workers, in ms."""
 
 
 @dataclass
-class Teller:
+class Driver:
     """Tells stories of one workflow with one forker."""
 
-    forker: Forker
-    story: Story
+    forker: ForkServer
+    story: CrashScenario
     threads: bool = True
     alone: bool = True  # each logical commit in a transaction of its own; False: batched, as in production
     resolved: list[str] = field(default_factory=list)  # effects that were uncertain and that the teller answered
@@ -79,7 +79,7 @@ class Teller:
     more: dict[str, Any] = field(default_factory=dict)  # for whoever prepares the process
 
     # --- one life ----------------------------------------------------------------------------
-    def live(self, state: State, action: Action, cell: Cell | None = None) -> Life:
+    def live(self, state: ScenarioState, action: Action, cell: CrashPoint | None = None) -> ProcessResult:
         """One process does this from its birth to its end, its death at the cell, or its stop there."""
         watch = self.story.watch
         outside = cell is not None and watch is not None and cell.point in OUTSIDE
@@ -90,31 +90,31 @@ class Teller:
             watch.begin(cell if outside else None, state.at)
         ask = self._ask(state, action, None if outside else cell)
         answer = self.forker.life(ask, watch.born if watch is not None else lambda pid: None)
-        seen = [Cell(*one) for one in answer.get("seen", ())]
+        seen = [CrashPoint(*one) for one in answer.get("seen", ())]
         at = answer.get("at")
         if watch is not None:
             more, killed_at = watch.end()
             seen += more
             at = at or killed_at
         state.at += CLOCK.mono() - began + 1
-        life = Life(action, answer["died"], answer["stopped"], seen, answer.get("answer", ""))
+        life = ProcessResult(action, answer["died"], answer["stopped"], seen, answer.get("answer", ""))
         _as_asked(life, cell, at, answer.get("error", ""))
         return life
 
-    def go_on(self) -> Life:
+    def go_on(self) -> ProcessResult:
         """The stopped life goes on to its end."""
         answer = self.forker.go_on()
         if answer["died"]:
-            raise Broken(f"the life that went on died of {answer['died']}: {answer.get('error', '')}")
-        return Life(Action("go on"), 0, False, [], answer.get("answer", ""))
+            raise CheckFailed(f"the life that went on died of {answer['died']}: {answer.get('error', '')}")
+        return ProcessResult(Action("go on"), 0, False, [], answer.get("answer", ""))
 
-    def jump(self, state: State, ms: int) -> None:
+    def jump(self, state: ScenarioState, ms: int) -> None:
         """Time passes for everybody, a stopped process included."""
         jumps = state.folder / "jumps"
         jumps.write_text(str(int(jumps.read_text() or "0") + ms if jumps.exists() else ms))
         state.at += ms
 
-    def _ask(self, state: State, action: Action, cell: Cell | None) -> dict[str, Any]:
+    def _ask(self, state: ScenarioState, action: Action, cell: CrashPoint | None) -> dict[str, Any]:
         return {
             "op": "life",
             "db": str(state.db),
@@ -133,9 +133,9 @@ class Teller:
         }
 
     # --- what comes next -----------------------------------------------------------------------
-    def next(self, state: State) -> Action | None:
+    def next(self, state: ScenarioState) -> Action | None:
         """What to do next; None when the run has ended. Raises Broken when nothing will ever happen."""
-        seen = look(state.db)
+        seen = read_run(state.db)
         if self.story.slots and not seen.slots:
             return Action("slots", {"n": self.story.slots})
         if not seen.run:
@@ -150,10 +150,10 @@ class Teller:
         if answer is not None:
             return answer
         if seen.run["due_at"] is None:
-            raise Broken(_stuck(seen))
+            raise CheckFailed(_stuck(seen))
         return Action("work", at=seen.run["due_at"] + 1)
 
-    def _answer(self, seen: Look, state: State) -> Action | None:
+    def _answer(self, seen: RunSnapshot, state: ScenarioState) -> Action | None:
         for approval in seen.approvals:
             if approval["status"] == ApprovalStatus.PENDING:
                 said = answer_of(self.story.decide, _approval(seen, approval))
@@ -162,7 +162,7 @@ class Teller:
         signals = [s for s in (self.story.signals or self._decided)(seen, state) if s[2] not in seen.signals]
         return Action("post", {"signals": signals}) if signals else None
 
-    def _decided(self, seen: Look, state: State) -> list[Signal]:
+    def _decided(self, seen: RunSnapshot, state: ScenarioState) -> list[Signal]:
         """What `decide` sends to the signals waited for: once each, however often it is asked."""
         found: list[Signal] = []
         open_ = [w for w in seen.waits if w["status"] == WaitStatus.OPEN and w["kind"] in ("receive", "collect")]
@@ -172,7 +172,7 @@ class Teller:
                 found.append((wait["name"], payload, f"{wait['name']}/{wait['visit']}/{n}"))
         return found
 
-    def _resolve(self, seen: Look, state: State) -> Action | None:
+    def _resolve(self, seen: RunSnapshot, state: ScenarioState) -> Action | None:
         uncertain = [e for e in seen.effects if e["status"] == EffectStatus.UNCERTAIN]
         entry = seen.attention[0]
         if uncertain and entry["reason"] != Reason.UNDO_FAILED:  # an undo in doubt is answered by its attention
@@ -185,7 +185,7 @@ class Teller:
             return Action("answer", given, at=uncertain[0]["quiet_until"] + 1 if uncertain else 0)
         return None
 
-    def _settle(self, effect: dict[str, Any], state: State) -> Action:
+    def _settle(self, effect: dict[str, Any], state: ScenarioState) -> Action:
         answer = self.story.answer(state, effect)
         self.resolved.append(effect["key"])
         if answer is not None:
@@ -193,47 +193,47 @@ class Teller:
         given = {"key": effect["key"], "verb": DID_NOT, "response": None}
         return Action("resolve", given, at=effect["quiet_until"] + 1)
 
-    def finish(self, state: State, each: Callable[[Life], None] = lambda life: None) -> Look:
+    def finish(self, state: ScenarioState, each: Callable[[ProcessResult], None] = lambda life: None) -> RunSnapshot:
         """Go on until the run has ended; answers the rows it leaves."""
         for _ in range(LIVES_MAX):
             action = self.next(state)
             if action is None:
-                return look(state.db)
+                return read_run(state.db)
             each(self.live(state, action))
-        raise Broken(f"{LIVES_MAX} lives and no end: {look(state.db).run}")
+        raise CheckFailed(f"{LIVES_MAX} lives and no end: {read_run(state.db).run}")
 
 
-def _as_asked(life: Life, cell: Cell | None, at: Any, error: str) -> None:
+def _as_asked(life: ProcessResult, cell: CrashPoint | None, at: Any, error: str) -> None:
     """The vacuity proof: a life that was to be killed died of −9, at that very place; one that was not, did not die."""
     do = life.action.do
     if cell is None:
         if life.died:
-            raise Broken(f"{do} died of {life.died}: {error}")
+            raise CheckFailed(f"{do} died of {life.died}: {error}")
         return
     there = at is not None and tuple(at) == cell.where
     if cell.act == "kill" and (life.died != -9 or not there):
-        kind = Unreached if life.died == 0 else Broken
+        kind = PointNotReached if life.died == 0 else CheckFailed
         raise kind(f"{cell.label} {cell.point} did not fire: the process ended with {life.died} {error}")
     if cell.act == "stop" and not (life.stopped and there):
-        raise Broken(f"{cell} did not stop it: died {life.died} {error}")
+        raise CheckFailed(f"{cell} did not stop it: died {life.died} {error}")
 
 
-def _stuck(seen: Look) -> str:
+def _stuck(seen: RunSnapshot) -> str:
     for entry in seen.attention:
         return f"it needs a person for {entry['reason']}: {entry.get('detail', '')}; {_stands(seen)}"
     return f"nothing will ever move it: {_stands(seen)}"
 
 
-def _stands(seen: Look) -> str:
+def _stands(seen: RunSnapshot) -> str:
     waits = ", ".join(f"{w['kind']} {w['what']}" for w in seen.waiting) or "nothing"
     return f"it stands at node {seen.run['node']} and waits for {waits}; let decide answer that"
 
 
-def _asked(seen: Look, kind: Any, name: str, **more: Any) -> Asked:
-    return Asked(kind, name, seen.run["node"], seen.run["visit"], seen.state, **more)
+def _asked(seen: RunSnapshot, kind: Any, name: str, **more: Any) -> PendingQuestion:
+    return PendingQuestion(kind, name, seen.run["node"], seen.run["visit"], seen.state, **more)
 
 
-def _approval(seen: Look, approval: dict[str, Any]) -> Asked:
+def _approval(seen: RunSnapshot, approval: dict[str, Any]) -> PendingQuestion:
     plans = tuple(
         {"activity": p["activity"], "key": p["key"], "arguments": json.loads(p["arguments"])}
         for p in json.loads(approval["plans"])
@@ -241,13 +241,13 @@ def _approval(seen: Look, approval: dict[str, Any]) -> Asked:
     return _asked(seen, "approval", approval["wait"], summary=approval["summary"], plans=plans)
 
 
-def effect_asked(seen: Look, effect: dict[str, Any]) -> Asked:
+def effect_asked(seen: RunSnapshot, effect: dict[str, Any]) -> PendingQuestion:
     """An uncertain effect, as `decide` is asked about it."""
     call = {"activity": effect["activity"], "key": effect["key"], "arguments": json.loads(effect["args"])}
     return _asked(seen, "effect", effect["key"], plans=(call,))
 
 
-def answered(said: Answer) -> tuple[Any] | None:
+def answered(said: ScriptedAnswer) -> tuple[Any] | None:
     """What an answer to an uncertain effect says: (its response,), or None: it did not happen."""
     if said.verb == DID_NOT:
         return None

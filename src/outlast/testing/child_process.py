@@ -25,10 +25,9 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.store import writer
 from outlast.store.sqlite import SqliteStore, open_without_sync
-from outlast.testing.places import RUN_ID, TENANT
-from outlast.testing.trace import Trace
+from outlast.testing.crash_points import RUN_ID, TENANT, CrashHook
 
-Prepare = Callable[[Trace, dict[str, Any]], None]
+Prepare = Callable[[CrashHook, dict[str, Any]], None]
 
 STUCK_S: Final = 45  # a life this long hangs: the alarm ends it, which is a failure by its status
 LOOK_S: Final = 0.004
@@ -36,7 +35,7 @@ BOOTED: Final = 1_000_000  # an arbitrary moment of the boot clock
 WAITED_MAX_MS: Final = 20  # what a wait between two attempts really takes
 
 
-class StoryClock:
+class ChildClock:
     """The machine's clocks from an instant that the parent chose; what it writes into the file passes at once."""
 
     def __init__(self, at: int, jumps: str) -> None:
@@ -67,11 +66,11 @@ class StoryClock:
         await asyncio.sleep(min(ms, WAITED_MAX_MS) / 1000 if walking.get() else ms / 1000)
 
 
-def live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: Prepare, report: int) -> dict[str, Any]:
+def run_child(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: Prepare, report: int) -> dict[str, Any]:
     """The whole life; answers what was reached and what came of it. `report` is where a dying trace says where."""
     signal.alarm(STUCK_S)
     os.environ.update(ask["env"])
-    trace = Trace(ask["cell"], report)
+    trace = CrashHook(ask["cell"], report)
     points.hook = trace
     prepare(trace, ask)
     if ask["alone"]:
@@ -80,10 +79,10 @@ def live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: Prepa
     return {"answer": answer, "seen": trace.seen}
 
 
-async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: Trace) -> Any:
+async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: CrashHook) -> Any:
     if ask["do"] == "recall":
         return await _recall(ask["args"], workflows)
-    clock = StoryClock(ask["at"], ask["jumps"])
+    clock = ChildClock(ask["at"], ask["jumps"])
     store = await open_without_sync(Path(ask["db"]), writer=f"s-{ask['n']}", clock=clock)
     try:
         if ask["do"] == "work":
@@ -94,7 +93,7 @@ async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: 
 
 
 async def _work(
-    ask: dict[str, Any], store: SqliteStore, clock: StoryClock, workflows: Sequence[Workflow[Any]], trace: Trace
+    ask: dict[str, Any], store: SqliteStore, clock: ChildClock, workflows: Sequence[Workflow[Any]], trace: CrashHook
 ) -> str:
     _name_claims(store, trace)
     worker = WorkerProcess(
@@ -114,7 +113,7 @@ async def _work(
     return "idle"
 
 
-def _name_claims(store: SqliteStore, trace: Trace) -> None:
+def _name_claims(store: SqliteStore, trace: CrashHook) -> None:
     take = store.take
 
     async def named(lanes: Sequence[str], n: int, step: Any, **more: Any) -> tuple[Run, ...]:

@@ -23,9 +23,9 @@ from outlast.flow.context import Context
 from outlast.flow.node import Node
 from outlast.flow.workflow import Workflow
 from outlast.store.port import RunRows
-from outlast.testing.app import App, RunHere
-from outlast.testing.places import Broken
-from outlast.testing.script import Answer, Asked, Decide, answer_of, nobody
+from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, no_answer
+from outlast.testing.app import App, AppRun
+from outlast.testing.crash_points import CheckFailed
 
 S = TypeVar("S", bound=BaseModel)
 Answers = Mapping[Activity[..., Any] | str, Any]
@@ -34,7 +34,7 @@ ELSEWHERE: Final = "outlast.testing.elsewhere"
 
 
 @dataclass(frozen=True)
-class Called:
+class ActivityCall:
     """A call that the node had made: an activity, its rendered key, its arguments by name."""
 
     activity: str
@@ -43,7 +43,7 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Walked(Generic[S]):
+class NodeResult(Generic[S]):
     """What one visit to a node came to."""
 
     next: str | None
@@ -54,11 +54,11 @@ class Walked(Generic[S]):
     """The run's, after it."""
     reason: str
     """Of `Fail` and `Cancel`."""
-    called: tuple[Called, ...]
+    called: tuple[ActivityCall, ...]
     """The calls made, in order; what the ledger answered a second time stands once."""
     told: tuple[str, ...]
     """The texts of `ctx.tell`."""
-    asked: tuple[Asked, ...]
+    asked: tuple[PendingQuestion, ...]
     """What only the outside can answer, as the script was asked, each once."""
     waiting_for: tuple[str, ...]
     """What it still waits for, each as «kind what»."""
@@ -71,9 +71,9 @@ def node(
     state: S,
     *,
     answers: Answers | None = None,
-    decide: Decide = nobody,
+    decide: Decide = no_answer,
     workflow: Workflow[S] | None = None,
-) -> Walked[S]:
+) -> NodeResult[S]:
     """Visit one node with this state, and say what came of it.
 
     `answers` has for each activity (itself, its name, or one rendered key) what it returns, a function of its
@@ -195,9 +195,9 @@ class _Answering(ActivityCaller):
         return answer(*attempt.args, **attempt.kwargs) if callable(answer) else answer
 
 
-def _to_its_end(app: App, run: RunHere, decide: Decide, caller: _Answering) -> tuple[Asked, ...]:
+def _to_its_end(app: App, run: AppRun, decide: Decide, caller: _Answering) -> tuple[PendingQuestion, ...]:
     """Answer what can be answered and let time pass, until nothing more will happen here."""
-    asked: dict[tuple[str, str], Asked] = {}
+    asked: dict[tuple[str, str], PendingQuestion] = {}
     for _ in range(ROUNDS_MAX):
         now = run.now
         if caller.unanswered or now.outcome is not None or now.visit > 1 or not now.waiting_for:
@@ -208,10 +208,10 @@ def _to_its_end(app: App, run: RunHere, decide: Decide, caller: _Answering) -> t
         if now.attention or not left or len(left) < len(now.waiting_for):
             return tuple(asked.values())
         app.pass_until(min(w["until"] for w in left))
-    raise Broken(f"the node still goes on after {ROUNDS_MAX} answers")
+    raise CheckFailed(f"the node still goes on after {ROUNDS_MAX} answers")
 
 
-def _answer_one(app: App, run: RunHere, decide: Decide, asked: dict[tuple[str, str], Asked]) -> bool:
+def _answer_one(app: App, run: AppRun, decide: Decide, asked: dict[tuple[str, str], PendingQuestion]) -> bool:
     rows = app.rows(run.id)
     for question in _questions(rows, app.state(rows)):
         said = answer_of(decide, question)
@@ -222,21 +222,21 @@ def _answer_one(app: App, run: RunHere, decide: Decide, asked: dict[tuple[str, s
     return False
 
 
-def _questions(rows: RunRows, state: Any) -> list[Asked]:
+def _questions(rows: RunRows, state: Any) -> list[PendingQuestion]:
     node, visit = rows.run.node, rows.run.visit
     found = [
-        Asked("approval", a.wait, node, visit, state, a.summary, tuple(json.loads(a.plans)))
+        PendingQuestion("approval", a.wait, node, visit, state, a.summary, tuple(json.loads(a.plans)))
         for a in rows.approvals
         if a.status is ApprovalStatus.PENDING
     ]
-    return found + [Asked("signal", w.name, node, visit, state) for w in rows.waits if _open_signal(w)]
+    return found + [PendingQuestion("signal", w.name, node, visit, state) for w in rows.waits if _open_signal(w)]
 
 
 def _open_signal(wait: Wait) -> bool:
     return wait.kind != "sleep" and not wait.binding and wait.name != ELSEWHERE
 
 
-def _act(run: RunHere, question: Asked, said: Answer) -> None:
+def _act(run: AppRun, question: PendingQuestion, said: ScriptedAnswer) -> None:
     if question.kind == "signal":
         for payload in said.given["payloads"]:
             run.signal(question.name, payload)
@@ -246,17 +246,19 @@ def _act(run: RunHere, question: Asked, said: Answer) -> None:
         run.reject(said.given["reason"], again=said.given["again"])
 
 
-def _walked(app: App, run: RunHere, home: Workflow[S], caller: _Answering, asked: tuple[Asked, ...]) -> Walked[S]:
+def _walked(
+    app: App, run: AppRun, home: Workflow[S], caller: _Answering, asked: tuple[PendingQuestion, ...]
+) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
     arguments = {e.key: json.loads(e.args) for e in rows.effects}
     told = [json.loads(e.body)["data"]["text"] for e in app.events(run.id) if e.type == EventType.TOLD]
     gone = now.visit > 1
-    return Walked(
+    return NodeResult(
         next=now.node if gone else None,
         state=home.state_codec.load(json.dumps(now.state).encode()),
         status=now.status,
         reason=now.reason or "",
-        called=tuple(Called(name, key, arguments.get(key, {})) for name, key in caller.called),
+        called=tuple(ActivityCall(name, key, arguments.get(key, {})) for name, key in caller.called),
         told=tuple(told),
         asked=asked,
         waiting_for=() if gone or is_over(rows.run) else tuple(run.waiting_for),

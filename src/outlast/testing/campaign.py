@@ -17,15 +17,25 @@ from outlast.core.keys import idempotency_key
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
-from outlast.testing.cells import Cut, Place, Reference, Tally, dice, pair, reference, seconds, single
-from outlast.testing.forker import forker
-from outlast.testing.loading import Code, code_of
-from outlast.testing.look import Look, look
-from outlast.testing.places import Action, Broken, State
+from outlast.testing.answers import Decide, answer_of, no_answer
+from outlast.testing.crash_points import Action, CheckFailed, ScenarioState
+from outlast.testing.crash_runs import (
+    CrashCase,
+    CrashResult,
+    Reference,
+    Tally,
+    draw_one,
+    run_case,
+    run_pairs,
+    run_reference,
+    second_cases,
+)
+from outlast.testing.driver import CrashScenario, Driver, answered, effect_asked
+from outlast.testing.fake_receivers import FakeReceivers
+from outlast.testing.fork_server import fork_server
+from outlast.testing.loading import CodeUnderTest, code_of
 from outlast.testing.record import Record
-from outlast.testing.script import Decide, answer_of, nobody
-from outlast.testing.story import Story, Teller, answered, effect_asked
-from outlast.testing.world import World
+from outlast.testing.run_snapshot import RunSnapshot, read_run
 
 Pairs = Literal["sampled", "all", 0]
 ATTEMPT_TIMEOUT_MS: Final = 5_000
@@ -34,7 +44,7 @@ CLOCK: Final = SystemClock()
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """How a run ended, once nobody killed it (`cell` is ""), or after the death at `cell` and its recovery."""
 
     cell: str
@@ -52,17 +62,17 @@ class End:
     """What the world saw in this story; empty where no world was given."""
 
 
-Body = Callable[[End], None]
+Body = Callable[[RunEnd], None]
 
 
 @dataclass
-class Crashes:
+class CrashOptions:
     """What to kill: a workflow, what it is given, and who answers it. `every_crash` makes one."""
 
     workflow: Workflow[Any]
     given: dict[str, Any]
-    decide: Decide = nobody
-    world: World | None = None
+    decide: Decide = no_answer
+    world: FakeReceivers | None = None
     pairs: Pairs = 0
     seed: int = 0
     jobs: int = 2
@@ -70,7 +80,7 @@ class Crashes:
     slots: int = 0
     attempt_timeout_ms: int = ATTEMPT_TIMEOUT_MS
 
-    def run(self, module: str, body: Body, only: str = "") -> "Report":
+    def run(self, module: str, body: Body, only: str = "") -> "CrashReport":
         """Tell it, kill it everywhere (`only`: at the cell of this name), and report. Raises what the uncrashed run
         breaks; what a cell breaks is in the report."""
         base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -85,12 +95,12 @@ class Crashes:
 
 
 @dataclass
-class Report:
+class CrashReport:
     """What came of all cells."""
 
     tally: Tally = field(default_factory=Tally)
-    cuts: list[Cut] = field(default_factory=list)
-    seconds: float = 0.0
+    cuts: list[CrashResult] = field(default_factory=list)
+    second_cases: float = 0.0
 
     def summary(self) -> str:
         """One line."""
@@ -106,7 +116,7 @@ class Report:
         """One line for each cell."""
         return [f"{_word(cut):9} {cut.name}{_doubts(cut)}" for cut in self.cuts]
 
-    def failed(self) -> list[Cut]:
+    def failed(self) -> list[CrashResult]:
         """The cells that are not as they must be."""
         return [cut for cut in self.cuts if cut.error]
 
@@ -128,38 +138,38 @@ class Report:
         if said := [line for line in failed[0].said.splitlines() if line.strip()]:
             told += ["", f"what the processes of the first one said, at last (of {len(said)} lines):"]
             told += [f"    {line}" for line in said[-SAID_LINES:]]
-        raise Broken("\n".join(told))
+        raise CheckFailed("\n".join(told))
 
 
-def _word(cut: Cut) -> str:
+def _word(cut: CrashResult) -> str:
     return "FAILED" if cut.error else "equal"
 
 
-def _doubts(cut: Cut) -> str:
+def _doubts(cut: CrashResult) -> str:
     return f"   uncertain: {', '.join(cut.doubts)}" if cut.doubts else ""
 
 
 class _Campaign:
     """One run of all cells: a reference, then threads, each with a forker and a world of its own."""
 
-    def __init__(self, asked: Crashes, code: Code, body: Body, folder: Path) -> None:
+    def __init__(self, asked: CrashOptions, code: CodeUnderTest, body: Body, folder: Path) -> None:
         self.asked = asked
         self.code = code
         self.folder = folder
         self._body = body
         self._lock = threading.Lock()
-        self._report = Report()
-        self._left: list[tuple[int, Place]] = []
+        self._report = CrashReport()
+        self._left: list[tuple[int, CrashCase]] = []
         self._stop = False
         self._errors: list[BaseException] = []
 
-    def run(self, only: str) -> Report:
+    def run(self, only: str) -> CrashReport:
         began = CLOCK.mono()
         with ExitStack() as stack:
             teller = self._teller(stack)
             told = self._told(teller)
-            self._judge(told.last, look(told.last.db), "", told.doubts)
-            _same_again(told, reference(teller, self.folder / "again"))
+            self._judge(told.last, read_run(told.last.db), "", told.doubts)
+            _same_again(told, run_reference(teller, self.folder / "again"))
             self._report.tally.listed = len(told.places)
             self._left = list(enumerate(self._chosen(teller, told, only)))[::-1]
             further = min(self.asked.jobs, len(self._left)) - 1
@@ -177,19 +187,19 @@ class _Campaign:
         self._report.seconds = (CLOCK.mono() - began) / 1000
         return self._report
 
-    def _told(self, teller: Teller) -> Reference:
+    def _told(self, teller: Driver) -> Reference:
         try:
-            return reference(teller, self.folder / "told")
-        except Broken as broken:
+            return run_reference(teller, self.folder / "told")
+        except CheckFailed as broken:
             world = teller.story.watch
-            if not isinstance(world, World) or world.entries:
+            if not isinstance(world, FakeReceivers) or world.entries:
                 raise
-            raise Broken(
+            raise CheckFailed(
                 f"{broken}\nno request has reached the world, which listens at {world.url}; {world.env} says so in the "
                 "processes under test, from their first import on: make the client of that address"
             ) from None
 
-    def _chosen(self, teller: Teller, told: Reference, only: str) -> list[Place]:
+    def _chosen(self, teller: Driver, told: Reference, only: str) -> list[CrashCase]:
         if not only:
             return told.places
         first, _, second = only.partition(" then ")
@@ -201,7 +211,7 @@ class _Campaign:
             )
         if not second:
             return found
-        there = [place for place in seconds(teller, found[0], self.folder / "only") if place.name == only]
+        there = [place for place in second_cases(teller, found[0], self.folder / "only") if place.name == only]
         if not there:
             raise NotFound(f"no cell {only}", "the recovery did not come by there")
         return there
@@ -213,7 +223,7 @@ class _Campaign:
         except BaseException as error:  # told in the test's own thread
             self._errors.append(error)
 
-    def _work(self, teller: Teller, told: Reference, only: str) -> None:
+    def _work(self, teller: Driver, told: Reference, only: str) -> None:
         tally = Tally()
         while self._left and not self._stop:
             with self._lock:
@@ -222,43 +232,43 @@ class _Campaign:
                 n, place = self._left.pop()
             folder = self.folder / f"cell-{n}"
 
-            def judge(state: State, left: Look, place: Place = place) -> None:
+            def judge(state: ScenarioState, left: RunSnapshot, place: CrashCase = place) -> None:
                 self._judge(state, left, place.name, teller.resolved)
 
-            cuts = [single(teller, place, told, folder, tally, judge)]
+            cuts = [run_case(teller, place, told, folder, tally, judge)]
             if self.asked.pairs and not only:
-                chosen = dice(self.asked.seed, place.name) if self.asked.pairs == "sampled" else list
-                cuts += pair(teller, place, told, folder / "pairs", tally, chosen, judge)
+                chosen = draw_one(self.asked.seed, place.name) if self.asked.pairs == "sampled" else list
+                cuts += run_pairs(teller, place, told, folder / "pairs", tally, chosen, judge)
             with self._lock:
                 self._report.cuts += cuts
         with self._lock:
             self._report.tally.add(tally)
 
-    def _judge(self, state: State, left: Look, cell: str, resolved: list[str]) -> None:
+    def _judge(self, state: ScenarioState, left: RunSnapshot, cell: str, resolved: list[str]) -> None:
         """The author's own assertions on this end; one at a time."""
         end = left.end()
         record = Record(state.world)
         effects = {e["key"]: e["status"] for e in left.effects}
         with self._lock:
             self._body(
-                End(
+                RunEnd(
                     cell, end["run"]["status"], end["outcome"], end["reason"] or "", left.state,
                     tuple(end["nodes"]), effects, tuple(resolved), record,
                 )
             )  # fmt: skip
 
     # --- the story ----------------------------------------------------------------------------------
-    def _teller(self, stack: ExitStack) -> Teller:
+    def _teller(self, stack: ExitStack) -> Driver:
         asked = self.asked
         world = asked.world.twin() if asked.world is not None else None
         if world is not None:
             world.listen(self.folder / f"world-{id(world)}")
             stack.callback(world.stop)
-        forking = stack.enter_context(forker(self.code, world.told() if world is not None else {}))
+        forking = stack.enter_context(fork_server(self.code, world.told() if world is not None else {}))
         modes = {name: activity.mode for name, activity in asked.workflow.activities.items()}
         of: dict[str, tuple[str, str]] = {}  # the activity of each uncertain effect, and why it is uncertain
 
-        def answer(state: State, effect: dict[str, Any]) -> Any:
+        def answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
             why = json.loads(effect["error"])["detail"] if effect["error"] else ""
             of[effect["key"]] = effect["activity"], why
             return _settle(teller, world, state, effect)
@@ -274,11 +284,13 @@ class _Campaign:
             has = " and the world's record has the act" if world is not None and world.record.executed(key) else ""
             return f"its receiver can be asked{has}: correct {name}.reconcile ({why})"
 
-        def wrong(state: State, told: Mapping[str, int]) -> list[str]:
-            asks = {e["key"]: e["activity"] for e in look(state.db).effects if modes.get(e["activity"]) == "reconcile"}
+        def wrong(state: ScenarioState, told: Mapping[str, int]) -> list[str]:
+            asks = {
+                e["key"]: e["activity"] for e in read_run(state.db).effects if modes.get(e["activity"]) == "reconcile"
+            }
             return Record(state.world).against(Counter(told), asks)
 
-        story = Story(
+        story = CrashScenario(
             name=asked.workflow.name,
             input=asked.given,
             executed=lambda state: Record(state.world).counts(),
@@ -293,7 +305,7 @@ class _Campaign:
             slots=asked.slots,
             live={"attempt_timeout": asked.attempt_timeout_ms},
         )
-        teller = Teller(forking, story, alone=not asked.batched)
+        teller = Driver(forking, story, alone=not asked.batched)
         return teller
 
 
@@ -301,7 +313,7 @@ def _same_again(told: Reference, again: Reference) -> None:
     """Two runs that nobody killed have to end alike, or no crash could be told from chance. Raises Broken."""
     for part, was in told.end.items():
         if again.end[part] != was:
-            raise Broken(
+            raise CheckFailed(
                 f"two runs that nobody killed end differently: {part} {again.end[part]} and {was}\n"
                 "what a run returns here must not hold time or chance: make it of what receivers answered"
             )
@@ -311,14 +323,14 @@ def _cannot_be_asked(record: Record) -> bool:
     return any(e.status not in (200, 404) for e in record.of("asked"))
 
 
-def _settle(teller: Teller, world: World | None, state: State, effect: dict[str, Any]) -> Any:
+def _settle(teller: Driver, world: FakeReceivers | None, state: ScenarioState, effect: dict[str, Any]) -> Any:
     """What is true of an uncertain effect: (its response,), or None when it did not happen. The script is asked first,
     then the world's record."""
-    said = answer_of(teller.story.decide, effect_asked(look(state.db), effect))
+    said = answer_of(teller.story.decide, effect_asked(read_run(state.db), effect))
     if said is not None:
         return answered(said)
     if world is None:
-        raise Broken(
+        raise CheckFailed(
             f"{effect['key']} is uncertain, and nobody knows whether it happened: give every_crash a world, or let "
             'decide answer kind "effect" with happened(…) or did_not_happen()'
         )
