@@ -63,6 +63,16 @@ def test_a_status_is_written_in_the_machine_only() -> None:
     report(finding for source in PACKAGE for finding in rule(source))
 
 
+@pytest.mark.parametrize(
+    "snippet", ["x = \"owner <> '' AND owner <> 'ended'\"\n", "def f(a):\n    return f\"{a} <> 'ended'\"\n"]
+)
+def test_a_status_inside_a_sql_text_is_found(snippet: str) -> None:
+    rule = tidy_rules.status_literals(tidy_rules.status_words(machine, set()))
+    assert list(rule(Source("outlast/store/planted.py", HEAD + snippet)))
+    inserted = HEAD + "def f(ENDED):\n    return f\"owner <> '' AND owner <> '{ENDED}'\"\n"
+    assert list(rule(Source("outlast/store/planted.py", inserted))) == []
+
+
 def test_every_exception_is_still_needed() -> None:
     written = {(source.path, node.value) for source in PACKAGE for node in source.strings}
     assert set(tidy_rules.ORDINARY_WORDS) <= written

@@ -72,6 +72,8 @@ SQL_ANYWHERE = re.compile(
     r"\b(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+[\w{}]+\s+SET|DELETE\s+FROM)\b|\bBEGIN IMMEDIATE\b",
     re.DOTALL,
 )
+SQL_PACKAGE = "outlast/store/"
+SQL_LITERAL = re.compile(r"'(\w+)'")  # also in one part of an f-string
 SQL_AT_THE_START = re.compile(
     r"\s*(select\s.+\sfrom|insert\s+(or\s+\w+\s+)?into|update\s+\w+\s+set|delete\s+from"
     r"|(create|drop|alter)\s+(table|index|trigger|view)|pragma\s+\w+)\b",
@@ -227,15 +229,22 @@ def status_words(machine: ModuleType, verbs: Collection[str]) -> set[str]:
     return {member.value for enum in enums for member in enum} - set(verbs)
 
 
-def status_literals(words: Collection[str]) -> Rule:
-    """The rule for these words: outside the machine a status is named by its member, never by its letters."""
+def status_literals(words: Collection[str], in_sql: Collection[str] = ()) -> Rule:
+    """Return the rule: code outside the machine names a status by its member, also inside a SQL text.
+
+    `in_sql` are further words of the machine, which are forbidden in SQL texts only.
+    """
 
     def status_literal(source: Source) -> Iterator[Finding]:
         if source.path == "outlast/core/machine.py":
             return
+        has_sql = source.path.startswith(SQL_PACKAGE)
         for node in source.strings:
             if node.value in words and (source.path, node.value) not in ORDINARY_WORDS:
                 yield source.found(node, f"{node.value!r} is a word of core/machine.py: use its member")
+            for word in SQL_LITERAL.findall(str(node.value)) if has_sql else ():
+                if word in words or word in in_sql:
+                    yield source.found(node, f"'{word}' in SQL is a word of core/machine.py: insert its member")
 
     return status_literal
 

@@ -29,12 +29,12 @@ FILE: tuple[Callable[[Path], Subjects], ...] = (Sqlite,)
 # --- S-1 ------------------------------------------------------------------------------------
 def post_spends_a_version(patch: pytest.MonkeyPatch) -> None:
     def post(self: Batch, write: AppendMessage, mine: Mine) -> None:
-        run, stored = self._living(write.note[:2], mine)
+        run, stored = self._living(write.message[:2], mine)
         after = run._replace(inbox_seq=run.inbox_seq + 1, version=run.version + 1)
-        mine[MESSAGE.name, (*write.note[:2], after.inbox_seq)] = _Left(
-            MESSAGE, write.note._replace(n=after.inbox_seq), 0
+        mine[MESSAGE.name, (*write.message[:2], after.inbox_seq)] = _Left(
+            MESSAGE, write.message._replace(n=after.inbox_seq), 0
         )
-        mine[RUN.name, write.note[:2]] = _Left(RUN, after, stored)
+        mine[RUN.name, write.message[:2]] = _Left(RUN, after, stored)
 
     patch.setattr(Batch, "_post", post)
 
@@ -204,7 +204,7 @@ def the_queue_is_dropped_at_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    for module in ("memory", "desk", "judging"):
+    for module in ("memory", "batching_store", "tickets"):
         patch.setattr(f"outlast.store.{module}.check", lambda commit: None)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
+from outlast.core.machine import ENDED
 from outlast.core.rows import (
     APPROVAL,
     CURSOR,
@@ -161,14 +162,14 @@ DUE_BUT: Final = (
     f"ORDER BY due_at, tenant, run LIMIT {MARK}"
 )
 NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
-# Parameters: owner, limit. The two conditions repeat the index's own, so that it is used.
-OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND owner <> '' AND owner <> 'ended' ORDER BY tenant, run LIMIT {MARK}"
+# The condition of the index `run_owner`: a query uses that index only if it repeats the condition.
+_HAS_HOLDER: Final = f"owner <> '' AND owner <> '{ENDED}'"
+# Parameters: owner, limit.
+OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND {_HAS_HOLDER} ORDER BY tenant, run LIMIT {MARK}"
 # What somebody owns of a tenant, and what has ended since. The tenant is spelled as an expression: as a column it leads
 # the planner through all of its runs, and few are owned or have just ended. Parameters: tenant, limit.
 _OF_TENANT: Final = f"tenant || '' = {MARK}"
-HELD: Final = (
-    f"{_RUNS} WHERE owner <> '' AND owner <> 'ended' AND {_OF_TENANT} ORDER BY owner, tenant, run LIMIT {MARK}"
-)
+HELD: Final = f"{_RUNS} WHERE {_HAS_HOLDER} AND {_OF_TENANT} ORDER BY owner, tenant, run LIMIT {MARK}"
 # Parameters: business instant, tenant, limit.
 OVER_SINCE: Final = (
     f"{_RUNS} WHERE ended_at > 0 AND ended_at >= {MARK} AND {_OF_TENANT} "
@@ -210,7 +211,7 @@ OLD_REQUESTS: Final = f"SELECT tenant, key FROM {REQUEST.name} WHERE at < {MARK}
 # tenant, the status of a closed worker, real instant, limit.
 OLD_WORKERS: Final = (
     f"SELECT tenant, id FROM {WORKER.name} w WHERE {_and(('tenant', 'status'))} AND lease_until < {MARK} "
-    f"AND NOT EXISTS (SELECT 1 FROM {RUN.name} WHERE owner = w.id AND owner <> '' AND owner <> 'ended') LIMIT {MARK}"
+    f"AND NOT EXISTS (SELECT 1 FROM {RUN.name} WHERE owner = w.id AND {_HAS_HOLDER}) LIMIT {MARK}"
 )
 # The cursors of a subscription that owe something, the earliest first. Parameters: tenant, subscription, limit.
 OWING: Final = (

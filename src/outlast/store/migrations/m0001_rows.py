@@ -1,10 +1,12 @@
-"""Schema 1: a table for each kind of row, and the indexes of the looks that are made often.
+"""Schema 1: one table per kind of row, and the indexes of frequent queries.
 
-A migration is history: it is never edited once released, and it is not drawn from core/rows.py. A test holds
-the sum of all migrations equal to the rows.
+A released migration is never edited, and it does not read `core/rows.py`. A test compares the sum of all migrations
+with the rows. Nothing is released yet, so a new column goes in here.
 """
 
 from typing import Final
+
+from outlast.core.machine import ENDED
 
 STATEMENTS: Final = (
     """
@@ -37,6 +39,10 @@ CREATE TABLE run (
     requested_by TEXT NOT NULL,
     correlation_id TEXT NOT NULL,
     trace_id TEXT NOT NULL,
+    crash_count {integer} NOT NULL,
+    ending TEXT NOT NULL,
+    restored {integer} NOT NULL,
+    group_max {integer} NOT NULL,
     PRIMARY KEY (tenant, run)
 ){clustered}
 """,
@@ -83,6 +89,12 @@ CREATE TABLE effect (
     undo TEXT NOT NULL,
     settled_at {integer} NOT NULL,
     settled_by TEXT NOT NULL,
+    interrupted {integer} NOT NULL,
+    undoes TEXT NOT NULL,
+    by_run TEXT NOT NULL,
+    shared {integer} NOT NULL,
+    keep_ms {integer} NOT NULL,
+    redone {integer} NOT NULL,
     PRIMARY KEY (tenant, run, visit, key)
 ){clustered}
 """,
@@ -153,6 +165,12 @@ CREATE TABLE approval (
     chosen TEXT NOT NULL,
     valid_until {integer} NOT NULL,
     consumed_by TEXT NOT NULL,
+    again {integer} NOT NULL,
+    quorum {integer} NOT NULL,
+    votes TEXT NOT NULL,
+    not_requester {integer} NOT NULL,
+    editable TEXT NOT NULL,
+    claimed_by TEXT NOT NULL,
     PRIMARY KEY (tenant, run, id)
 ){clustered}
 """,
@@ -192,6 +210,153 @@ CREATE TABLE slot (
 ){clustered}
 """,
     """
+CREATE TABLE hold (
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version {integer} NOT NULL,
+    up {integer} NOT NULL,
+    by TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    since {integer} NOT NULL,
+    kind TEXT NOT NULL,
+    again_at {integer} NOT NULL,
+    trips {integer} NOT NULL,
+    PRIMARY KEY (tenant, key)
+){clustered}
+""",
+    """
+CREATE TABLE usage (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    key TEXT NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, key)
+){clustered}
+""",
+    """
+CREATE TABLE topology (
+    tenant TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    version {integer} NOT NULL,
+    digest TEXT NOT NULL,
+    body TEXT NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, lane)
+){clustered}
+""",
+    """
+CREATE TABLE value (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    packed {integer} NOT NULL,
+    body {blob} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, hash)
+){clustered}
+""",
+    """
+CREATE TABLE result (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version {integer} NOT NULL,
+    ordinal {integer} NOT NULL,
+    kind TEXT NOT NULL,
+    data {blob} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, key)
+){clustered}
+""",
+    """
+CREATE TABLE request (
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version {integer} NOT NULL,
+    actor TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    status {integer} NOT NULL,
+    headers TEXT NOT NULL,
+    body {blob} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, key)
+){clustered}
+""",
+    """
+CREATE TABLE subscription (
+    tenant TEXT NOT NULL,
+    subscription TEXT NOT NULL,
+    version {integer} NOT NULL,
+    status TEXT NOT NULL,
+    url TEXT NOT NULL,
+    name TEXT NOT NULL,
+    types TEXT NOT NULL,
+    workflows TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    former TEXT NOT NULL,
+    former_until {integer} NOT NULL,
+    since {integer} NOT NULL,
+    swept TEXT NOT NULL,
+    why TEXT NOT NULL,
+    created_at {integer} NOT NULL,
+    created_by TEXT NOT NULL,
+    changed_at {integer} NOT NULL,
+    changed_by TEXT NOT NULL,
+    PRIMARY KEY (tenant, subscription)
+){clustered}
+""",
+    """
+CREATE TABLE cursor (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    subscription TEXT NOT NULL,
+    version {integer} NOT NULL,
+    epoch {integer} NOT NULL,
+    owner TEXT NOT NULL,
+    due_at {integer},
+    seq {integer} NOT NULL,
+    upto {integer} NOT NULL,
+    last {integer} NOT NULL,
+    again {integer} NOT NULL,
+    owed_since {integer} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, subscription)
+){clustered}
+""",
+    """
+CREATE TABLE delivery (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    subscription TEXT NOT NULL,
+    seq {integer} NOT NULL,
+    version {integer} NOT NULL,
+    status TEXT NOT NULL,
+    event TEXT NOT NULL,
+    type TEXT NOT NULL,
+    attempts {integer} NOT NULL,
+    first_at {integer} NOT NULL,
+    last_at {integer} NOT NULL,
+    due_at {integer} NOT NULL,
+    code {integer} NOT NULL,
+    answer TEXT NOT NULL,
+    error TEXT NOT NULL,
+    took_ms {integer} NOT NULL,
+    by TEXT NOT NULL,
+    PRIMARY KEY (tenant, run, subscription, seq)
+){clustered}
+""",
+    """
+CREATE TABLE untold (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    seq {integer} NOT NULL,
+    type TEXT NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, seq)
+){clustered}
+""",
+    """
 CREATE TABLE worker (
     tenant TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -203,6 +368,7 @@ CREATE TABLE worker (
     started_at {integer} NOT NULL,
     renewed_at {integer} NOT NULL,
     health TEXT NOT NULL,
+    died_holding {integer} NOT NULL,
     PRIMARY KEY (tenant, id)
 ){clustered}
 """,
@@ -226,18 +392,30 @@ CREATE TABLE meta (
     PRIMARY KEY (tenant, key)
 ){clustered}
 """,
-    # what take and next_due look for
+    # take, next_due
     "CREATE INDEX run_due ON run (lane, due_at, tenant, run) WHERE due_at IS NOT NULL",
-    # the runs of a worker; a run that has ended leaves it
-    "CREATE INDEX run_owner ON run (owner, tenant, run) WHERE owner <> '' AND owner <> 'ended'",
-    # who waits for a slot, of one tenant and of all
+    # the runs of a worker; without those that ended
+    f"CREATE INDEX run_owner ON run (owner, tenant, run) WHERE owner <> '' AND owner <> '{ENDED}'",
+    # runs that wait for a slot: of one tenant, and of all
     "CREATE INDEX run_queue ON run (queue, created_at, tenant, run) WHERE queue <> ''",
     "CREATE INDEX run_queue_all ON run (created_at, tenant, run) WHERE queue <> ''",
-    # pages for people
+    # pages of lists
     "CREATE INDEX run_page ON run (tenant, created_at, run)",
     "CREATE INDEX approval_page ON approval (tenant, asked_at, run, id)",
+    # appended in time order, so its last leaf is in the cache
+    "CREATE INDEX effect_page ON effect (tenant, first_at, run, visit, key)",
+    "CREATE INDEX delivery_page ON delivery (tenant, subscription, first_at, run, seq)",
     # an approval by its id alone
     "CREATE INDEX approval_id ON approval (tenant, id)",
-    # what purge looks for; written once, at a run's end
+    # purge; written once, at the end of a run
     "CREATE INDEX run_over ON run (ended_at, tenant, run) WHERE ended_at > 0",
+    # purge; a run that shares no effect writes nothing into these
+    "CREATE INDEX usage_key ON usage (tenant, key, run)",
+    "CREATE INDEX effect_kept ON effect (settled_at) WHERE run = '' AND keep_ms > 0",
+    # forget
+    "CREATE INDEX request_at ON request (at)",
+    # results in the order of emission
+    "CREATE INDEX result_order ON result (tenant, run, ordinal)",
+    # the dispatcher; without cursors that owe nothing
+    "CREATE INDEX cursor_due ON cursor (tenant, subscription, due_at, run) WHERE due_at IS NOT NULL",
 )
