@@ -24,7 +24,6 @@ from outlast.engine.node_result import Parked
 from outlast.engine.permission import Permission
 from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of, uncertain
 from outlast.engine.reconcile import attempt_of, durations, millis
-from outlast.engine.room import room
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
 from outlast.engine.user_code import as_exception
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
@@ -71,9 +70,9 @@ async def shared_answer(
     if effect is None or effect.status is EffectStatus.UNDONE:
         return await make().drive()
     if effect.digest != call.digest and (
-        effect.activity != activity.name or not uses_recorded(walk, (0, call.key), call.digest)
+        effect.activity != activity.name or not uses_recorded(walk.ledger, (0, call.key), call.digest)
     ):
-        walk.call_person(contradiction(walk, activity, call, effect))
+        walk.call_person(contradiction(walk.ledger, activity, call, effect))
         raise Unresolved
     if is_reopened(effect):
         return await make().drive()
@@ -253,13 +252,13 @@ async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: Bound
     ident = (visit, call.key)
     effect = walk.ledger.effects.get(ident)
     if effect is not None and effect.digest != call.digest:
-        if effect.activity != activity.name or not uses_recorded(walk, ident, call.digest):
-            walk.call_person(contradiction(walk, activity, call, effect))
+        if effect.activity != activity.name or not uses_recorded(walk.ledger, ident, call.digest):
+            walk.call_person(contradiction(walk.ledger, activity, call, effect))
             await walk.hang()
         call = recorded_call(activity, effect)
     first = walk.begun.setdefault(ident, call.digest)
-    if first != call.digest and not (ident in walk.flights and uses_recorded(walk, ident, call.digest)):
-        walk.call_person(under_way(walk, activity, call, ident))
+    if first != call.digest and not (ident in walk.flights and uses_recorded(walk.ledger, ident, call.digest)):
+        walk.call_person(under_way(walk.ledger, activity, call, ident))
         await walk.hang()
     make = executor_for(walk, activity, call, ident)
     if activity.scope == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
@@ -269,7 +268,7 @@ async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: Bound
     if effect.status is EffectStatus.DONE:
         return activity.response_codec.load(effect.response or b"null")
     if effect.status is EffectStatus.UNCERTAIN:
-        walk.call_person(uncertain(walk, effect))
+        walk.call_person(uncertain(walk.ledger, effect))
         await walk.hang()
     raise EffectRefused(refusal_of(effect), ident)
 
@@ -285,8 +284,8 @@ async def look_up(walk: NodeExecution, activity: Activity[Any, Any], call: Bound
         # A lookup and a write never share a flight: a lookup's key carries its activity's name.
         flight = (visit, f"{activity.name}?{call.key}")
         return await walk.share(flight, lambda: _make_lookup(walk, activity, call, (visit, call.key)))
-    if memo.digest != call.digest and not uses_recorded(walk, (visit, memo.key), call.digest):
-        walk.call_person(contradiction(walk, activity, call, memo))
+    if memo.digest != call.digest and not uses_recorded(walk.ledger, (visit, memo.key), call.digest):
+        walk.call_person(contradiction(walk.ledger, activity, call, memo))
         await walk.hang()
     return _value(activity, memo)
 
@@ -377,7 +376,7 @@ async def _call_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: 
             permit=None,
             label=f"{run.run} lookup {call.key}",
         )
-        place = await room(walk, activity)
+        slot = await walk.call_slot(activity)
         try:
             return await walk.around.caller.look_up(attempt)
         except BaseException as raised:  # raised again unless another attempt may help
@@ -386,8 +385,8 @@ async def _call_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: 
             if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
                 raise error  # noqa: B904 - it names its cause
         finally:
-            if place is not None:
-                place.leave()
+            if slot is not None:
+                slot.leave()
         wait = wait_before(number + 1, walk.around.chance(), first_ms=millis(retry.first), factor=retry.factor)
         await walk.around.clock.sleep(max(wait, asked))
     raise AssertionError("the last attempt returns or raises")

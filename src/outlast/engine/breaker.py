@@ -5,12 +5,10 @@ import logging
 from typing import Final, NamedTuple
 
 from outlast.core.budget import INLINE_WAIT_MAX, Liveness
-from outlast.core.commit import Commit, Mapping, Put, When
+from outlast.core.commit import Commit, Put, When
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import HOLD, Hold
 from outlast.engine.call_outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
-from outlast.engine.node_result import Parked
 from outlast.engine.pauses import BREAKER, PauseCache, wake_all
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
@@ -151,12 +149,3 @@ class Breakers:
 def _said(run: str, outcome: Outcome) -> str:
     assert isinstance(outcome, Unsent | Maybe)
     return f"run {run}: {outcome.code}: {outcome.detail.partition(chr(10))[0][:SHOWN]}"[:TEXT_CHARS_MAX]
-
-
-def paused(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
-    """Waiting until one may try, or until another has: `at_real` is when this run looks again by itself."""
-    then = "one run tries whether it answers; the others go on when it does"
-    waiting = WaitingFor(
-        "hold", f"{hold.key}: {hold.reason}", hold.by, hold.since, mapping.business(hold.again_at), then
-    )
-    return Parked("park", waiting, Armed(hold.key, at_real, real=True))

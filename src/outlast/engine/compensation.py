@@ -54,7 +54,7 @@ async def _settle_all(walk: NodeExecution) -> None:
     settling = [asyncio.ensure_future(_settled(walk, ident, make)) for ident, make in left_open(walk, ending=True)]
     for effect in walk.ledger.open_effects():
         if effect.status is EffectStatus.UNCERTAIN and core.is_own(walk.ledger.run, effect):
-            walk.call_person(uncertain(walk, effect))
+            walk.call_person(uncertain(walk.ledger, effect))
     await asyncio.gather(*settling)
     if walk.closing:
         await walk.hang()
@@ -92,7 +92,7 @@ async def _find_outcome(walk: NodeExecution, effect: Effect, ending: bool) -> An
             else executor_for(walk, activity, call, ident)
         )
         return await make().drive()
-    walk.call_person(uncertain(walk, ledger.effects[ident]))
+    walk.call_person(uncertain(walk.ledger, ledger.effects[ident]))
     raise Unresolved
 
 
@@ -251,7 +251,7 @@ def undo_failed(walk: NodeExecution, undo: Effect) -> Attention:
         f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "
         f"undone: {_shown(core.undone(run, effects))}; to undo: {_shown(core.owed(run, effects))}"
     )
-    return attention(walk, Reason.UNDO_FAILED, detail, undo)
+    return attention(walk.ledger, Reason.UNDO_FAILED, detail, undo)
 
 
 def _shown(effects: list[Effect]) -> str:

@@ -15,7 +15,7 @@ from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Hold
 from outlast.engine.attempts import Sending
-from outlast.engine.breaker import key_of_provider, paused
+from outlast.engine.breaker import key_of_provider
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
@@ -23,9 +23,8 @@ from outlast.engine.node_result import Parked
 from outlast.engine.pauses import BREAKER
 from outlast.engine.permission import Permission, permission
 from outlast.engine.rate_limit import CallSlot
-from outlast.engine.reasons import EffectRefused, held_up, refusal_of, uncertain
+from outlast.engine.reasons import EffectRefused, held_up, paused, refusal_of, uncertain
 from outlast.engine.reconcile import attempt_of, durations, evidence_of, millis, reconcile
-from outlast.engine.room import room
 from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import LimitExceeded, NotStorable, StoreError
@@ -100,7 +99,7 @@ class EffectExecutor:
     # --- before the call -----------------------------------------------------------------------
     async def _intend(self) -> Effect:
         self._may_begin()
-        self._place = await room(self.walk, self.callee)
+        self._place = await self.walk.call_slot(self.callee)
         try:
             if not self.callee.is_async:
                 seats = self.walk.around.caller.seats
@@ -347,7 +346,7 @@ class EffectExecutor:
 
     def _call_person(self, effect: Effect) -> None:
         """Nobody can tell whether it happened."""
-        self.walk.call_person(uncertain(self.walk, effect))
+        self.walk.call_person(uncertain(self.ledger, effect))
 
     async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
         mode = self.callee.mode

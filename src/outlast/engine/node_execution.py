@@ -15,17 +15,18 @@ from outlast.core.clock import Clock
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.moves import Told
-from outlast.core.overlay import Attention
+from outlast.core.overlay import Armed, Attention
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.breaker import Breakers
 from outlast.engine.lease import Lease
 from outlast.engine.node_result import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
-from outlast.engine.rate_limit import Throttle
+from outlast.engine.rate_limit import CallSlot, Throttle, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
+from outlast.flow.callee import Callee
 from outlast.flow.calls import walking
 from outlast.flow.source import place
 from outlast.flow.workflow import Workflow
@@ -180,6 +181,25 @@ class NodeExecution:
                 "each walk of the visit goes through all of them again",
                 "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
             )
+
+    async def call_slot(self, callee: Callee) -> CallSlot | None:
+        """Return the right to make one call, or None if `callee` has no rate limit.
+
+        The caller leaves the slot when the call has ended. Raises Unresolved if no slot came free in time and the run
+        parks for one (S-17).
+        """
+        limit = callee.limit
+        if limit is None:
+            return None
+        name, throttle = limit_name(callee), self.around.throttle
+        slot = await throttle.enter(name, limit)
+        if slot is None:
+            now, mapping = self.ledger.now, self.ledger.store.mapping()
+            waiting, at_real = throttle.wait(name, limit, now.real)
+            waiting = waiting._replace(since=now.business, until=mapping.business(at_real))
+            self.park(Parked("park", waiting, Armed(waiting.what, at_real, real=True)))
+            raise Unresolved
+        return slot
 
     async def share(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The answer of the one flight of this key; `make` begins it if there is none.

@@ -14,12 +14,12 @@ from outlast.core.budget import INLINE_WAIT_MAX, SECOND
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
-from outlast.core.overlay import Armed, WaitingFor
+from outlast.core.overlay import WaitingFor
 from outlast.core.rows import META, STORE, WORKER, Meta, Worker
 from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
-from outlast.engine.node_result import Parked
 from outlast.errors import Stale, StoreError
+from outlast.flow.callee import Callee
 from outlast.flow.declared import RateLimit
 from outlast.store.port import Store
 
@@ -205,6 +205,7 @@ class CallSlot:
             self._throttle._leave(self._name, self._line, self._limit, max(took, 1))
 
 
-def at_the_limit(waiting: WaitingFor, at_real: int, since: int, until: int) -> Parked:
-    """Waiting for room under a limit."""
-    return Parked("park", waiting._replace(since=since, until=until), Armed(waiting.what, at_real, real=True))
+def limit_name(callee: Callee) -> str:
+    """Return the key under which calls are counted: the provider if it is named, else the activity."""
+    shared = callee.provider != callee.name
+    return f"provider/{callee.provider}" if shared else f"activity/{callee.name}"

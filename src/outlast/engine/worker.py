@@ -109,7 +109,7 @@ class OverrunWatch:
             what = f"node {run.node} does not return: after {(self._budget_ms - left_ms) / SECOND:g} s it still waits"
             why = f"at {walk.waits_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
-            walk.call_person(attention(walk, Reason.EXCEPTION, f"{what} {why} → {fix}"))
+            walk.call_person(attention(walk.ledger, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
     def _give_up(self, task: "asyncio.Task[None]", holder: RunExecutor, now: int) -> None:
         """End a holder that is still there some time after its slice; the run is due, so any worker takes it."""
@@ -143,7 +143,7 @@ def _leave_behind(walk: NodeExecution, ident: EffectKey) -> None:
         walk.leave_behind(ident, TimeoutError(ENDLESS))
         return
     ledger.submit(moves.doubt(ledger.run, effect, "timeout", ENDLESS, now=ledger.now))
-    walk.call_person(uncertain(walk, ledger.effects[ident]))
+    walk.call_person(uncertain(walk.ledger, ledger.effects[ident]))
     walk.leave_behind(ident, TimeoutError(ENDLESS))
 
 
