@@ -275,7 +275,7 @@ class Reading:
 
     async def breakers(self) -> tuple[tuple[Hold, int], ...]:
         """The circuit breakers that are up, each with how many runs wait for it."""
-        up = [hold for hold in await self.holds() if hold.kind == pauses.BREAKER]
+        up = [hold for hold in await self.pauses() if hold.kind == pauses.BREAKER]
         waiting = await self.held_up() if up else {}
         return tuple((hold, waiting.get(hold.key, 0)) for hold in up)
 

@@ -399,7 +399,7 @@ class LocalClient(LocalRuns):
     async def holds(self) -> list[View]:
         """With how many runs wait for each."""
         waiting, business = await self.ops.held_up(), self.ops.store.mapping().business
-        return [hold_view(each, waiting.get(each.key, 0), business) for each in await self.ops.holds()]
+        return [hold_view(each, waiting.get(each.key, 0), business) for each in await self.ops.pauses()]
 
     async def hold(self, what: What, name: str, *, reason: str) -> View:
         """By a row."""

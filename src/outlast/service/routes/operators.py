@@ -195,7 +195,7 @@ pauses = APIRouter(prefix="/v1", tags=["holds"], route_class=SecuredRoute)
 async def list_holds(ops: Ops) -> dict[str, Any]:
     """Holds and circuit breakers that are up, and how many runs wait for each."""
     waiting, business = await ops.held_up(), ops.store.mapping().business
-    return {"holds": [hold_view(each, waiting.get(each.key, 0), business) for each in await ops.holds()]}
+    return {"holds": [hold_view(each, waiting.get(each.key, 0), business) for each in await ops.pauses()]}
 
 
 @pauses.post(
