@@ -18,12 +18,12 @@ START_S = 180.0  # of a machine that others use
 AWAY = 7  # the exit code of a command whose store cannot be opened
 LIVE = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s", "--attempt-timeout", "5s", "--start-budget", "1s"),
-    *("--quiet-margin", "5s", "--drain-grace", "10s", "--backoff-ceiling", "2s", "--checkpoint-write", "1s"),
+    *("--settle-margin", "5s", "--drain-grace", "10s", "--backoff-ceiling", "2s", "--checkpoint-write", "1s"),
 )
 """A freeze of up to attempt timeout + quiet margin is what the semantics promise to stand (SEMANTICS, what is left)."""
 SWIFT = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s", "--attempt-timeout", "3s", "--start-budget", "1s"),
-    *("--quiet-margin", "2s", "--drain-grace", "5s", "--backoff-ceiling", "1s", "--checkpoint-write", "1s"),
+    *("--settle-margin", "2s", "--drain-grace", "5s", "--backoff-ceiling", "1s", "--checkpoint-write", "1s"),
 )
 """Where nobody is frozen: a call that a kill has cut is settled after 6 s, not 11."""
 CALL_S = 0.3

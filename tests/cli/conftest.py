@@ -31,11 +31,11 @@ SHORT = Liveness(
     heartbeat_every=300,
     attempt_timeout=2_000,
     start_budget=1_000,
-    quiet_margin=100,
+    settle_margin=100,
     drain_grace=5_000,
 )
 SHORT_OPTIONS = (
-    "--heartbeat-window", "900ms", "--attempt-timeout", "20s", "--start-budget", "1s", "--quiet-margin", "100ms",
+    "--heartbeat-window", "900ms", "--attempt-timeout", "20s", "--start-budget", "1s", "--settle-margin", "100ms",
 )  # fmt: skip
 
 

@@ -153,7 +153,7 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
 
 
 def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
-    view = {"run": "r1", "key": "k", "settles_in_ms": 0, "quiet_until_real": "2026-03-02T14:03:20Z", "evidence": []}
+    view = {"run": "r1", "key": "k", "settles_in_ms": 0, "settle_after_real": "2026-03-02T14:03:20Z", "evidence": []}
     screen = Screen(Settings(utc=True))
     (line,) = doubt_lines(screen, view)
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
@@ -202,7 +202,7 @@ def test_attention_says_from_when_on_it_did_not_happen(doubtful: Terminal) -> No
     assert choice["from_real"] and choice["accepted_in_ms"] >= 0
     for command in (("attention", "show", "r1"), ("attention", "ls")):
         (line,) = [each for each in doubtful(*command).out.splitlines() if each.count("--did-not-happen")]
-        early = choice["accepted_in_ms"] > 3_000  # else this machine was slower than the quiet time
+        early = choice["accepted_in_ms"] > 3_000  # else this machine was slower than the settle time
         assert not early or "(from " in line
 
 
@@ -224,7 +224,7 @@ def test_it_happened(doubtful: Terminal) -> None:
 def test_it_did_not_happen_can_be_said_once_the_call_can_no_longer_land(doubtful: Terminal) -> None:
     command = ("effects", "resolve", "r1", "refund/A-17", "--did-not-happen")
     early = doubtful(*command)
-    if early.code != 0:  # else this machine was slower than the quiet time
+    if early.code != 0:  # else this machine was slower than the settle time
         assert early.code == 4 and "too early" in early.err and "could land for another" in early.err
         assert eventually(lambda: doubtful(*command).code == 0)
     assert "to be called again (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")

@@ -80,7 +80,7 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
     """A run that is queued and due."""
     row = Run(
         tenant=tenant, run=run, version=1, epoch=0, owner="", inbox_seq=0, due_at=T0, lane=LANE, queue="",
-        status=RunStatus.QUEUED, workflow="auction", node="plan", label="", visit=1, entered_at=T0, seq=1, event_hash="",
+        status=RunStatus.QUEUED, workflow="auction", node="plan", status_label="", visit=1, entered_at=T0, seq=1, event_hash="",
         attention="", waiting_for="", timers="", visits="", crash_count=0, slots="", ceiling_at=0, created_at=T0, ended_at=0,
         requested_by="local:ann", correlation_id="", trace_id="",
     )  # fmt: skip
@@ -102,7 +102,7 @@ def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, 
     return Effect(
         tenant=tenant, run=run, visit=visit, key=key, version=1, status=EffectStatus.INTENDED, activity="invite",
         digest="d", node="plan", args=b"{}", response=None, error="", external_id="", attempts=1, waited_ms=0,
-        ordinal=1, epoch=1, first_at=T0, not_after=T0 + 30_000, quiet_until=T0 + 60_000, covered_until=0, approval="",
+        ordinal=1, epoch=1, first_at=T0, not_after=T0 + 30_000, settle_after=T0 + 60_000, covered_until=0, approval="",
         allowed_by="", undo="no: nothing to undo", settled_at=0, settled_by="",
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ class Drive:
 
     def give(self, verb: str) -> "Drive":
         now, inbox_seq = at(self.t), self.run.inbox_seq
-        if verb in ("park", "retry", "quiet"):
+        if verb in ("park", "retry", "settle"):
             commit = verbs.park(
                 self.run, verb, inbox_seq=inbox_seq, waiting=WAITING, timers=(), now=now, mapping=MAPPING
             )
@@ -98,7 +98,9 @@ class Drive:
 
     def advance(self, **changes: Any) -> "Drive":
         return self.speak(
-            verbs.advance(self.run, node="b", label="", state=b"{}", now=at(self.t), budget_ms=600_000, **changes)
+            verbs.advance(
+                self.run, node="b", status_label="", state=b"{}", now=at(self.t), budget_ms=600_000, **changes
+            )
         )
 
     def adopt(self) -> "Drive":
@@ -176,13 +178,13 @@ class Drive:
         return self.speak(compensation.withhold(self.run, self.effect, previous, "gone", "", ordinal=2, now=at(self.t)))
 
     def answer_undo(self, choice: Choice) -> "Drive":
-        self.t = max(self.t, self.undo.quiet_until)
+        self.t = max(self.t, self.undo.settle_after)
         return self.speak(
             compensation.answer_undo(self.run, self.undo, self.effect, choice, actor="p", text="did it", now=at(self.t))
         )
 
     def resolve(self, verb: str) -> "Drive":
-        self.t = max(self.t, self.effect.quiet_until)
+        self.t = max(self.t, self.effect.settle_after)
         commit = people.resolve_effect(self.effect, verb, by="p", reason="", now=at(self.t), response=b"1")
         return self.speak(commit)
 

@@ -70,7 +70,7 @@ def test_attempts_of_the_sources() -> None:
 
 @pytest.mark.parametrize(
     "planted",
-    [{"heartbeat_every": 5_001}, {"attempt_timeout": 0}, {"attempts_max": 0}, {"quiet_margin": -1}],
+    [{"heartbeat_every": 5_001}, {"attempt_timeout": 0}, {"attempts_max": 0}, {"settle_margin": -1}],
 )
 def test_durations_that_contradict_each_other_are_refused(planted: dict[str, int]) -> None:
     with pytest.raises(ValueError):

@@ -19,7 +19,7 @@ FAILED = json.dumps({"code": "timeout", "detail": "", "until": 0})
         ("repeat", {}, None),  # the death used up none of its attempts
         ("repeat", {"error": FAILED}, "retries_exhausted"),
         ("reconcile", {"error": FAILED}, None),  # its receiver is asked
-        ("ask", {"quiet_until": 0, "error": FAILED}, None),  # it is known to have done nothing
+        ("ask", {"settle_after": 0, "error": FAILED}, None),  # it is known to have done nothing
         ("ask", {"status": EffectStatus.UNCERTAIN}, None),
     ],
 )

@@ -17,7 +17,7 @@ from outlast.errors import Corrupt, IllegalMove
 from tests.core.drive import INTENT, WAITING, Drive
 from tests.models.world import MAPPING, at, land
 
-GIVES = ("park", "retry", "quiet", "hand_back", "flag", "queue")
+GIVES = ("park", "retry", "settle", "hand_back", "flag", "queue")
 MOVES = (*GIVES, "claim", "take_over", "advance", "admit", "post", "complete", "fail", "cancel", "tick")
 ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
 
@@ -106,7 +106,7 @@ def test_a_replaced_holder_writes_nothing() -> None:
     old = drive.run
     drive.take_over()
     late = [
-        verbs.advance(old, node="b", label="", state=b"{}", now=at(1), budget_ms=9),
+        verbs.advance(old, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9),
         ledger.intend(old, INTENT, None, ordinal=1, now=at(1)),
         verbs.hand_back(old, inbox_seq=None, now=at(1), mapping=MAPPING, why=""),
     ]
@@ -131,7 +131,7 @@ def test_an_ended_run_takes_no_note() -> None:
 def test_no_verb_but_a_post_and_the_store_touches_mail() -> None:
     drive = Drive().start().claim().post()
     stale = drive.run._replace(inbox_seq=0)
-    commit = verbs.advance(stale, node="b", label="", state=b"{}", now=at(1), budget_ms=9)
+    commit = verbs.advance(stale, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9)
     drive.speak(commit)
     assert drive.run.inbox_seq == 1
 
@@ -146,7 +146,7 @@ def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
     commit = verbs.advance(
         drive.run,
         node="b",
-        label="",
+        status_label="",
         state=b"{}",
         now=at(1),
         budget_ms=9,
@@ -161,8 +161,8 @@ def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
 def test_did_not_happen_waits_for_the_quiet_time() -> None:
     drive = Drive().start().claim().intend().settle("doubt")
     commit = people.resolve_effect(drive.effect, "did_not_happen", by="p", reason="", now=at(1))
-    quiet = drive.effect.quiet_until
-    assert land(drive.rows, commit, quiet - 1).refused == "quiet"
+    quiet = drive.effect.settle_after
+    assert land(drive.rows, commit, quiet - 1).refused == "settle"
     drive.t = quiet
     drive.speak(commit)
     assert drive.effect.status is EffectStatus.REFUSED and can("intend", drive.effect.status)
@@ -178,7 +178,7 @@ def test_an_answer_must_say_what_it_did() -> None:
 def test_no_move_out_of_turn() -> None:
     queued = Drive().start().run
     with pytest.raises(IllegalMove, match="cannot advance from queued"):
-        verbs.advance(queued, node="b", label="", state=b"{}", now=at(1), budget_ms=9)
+        verbs.advance(queued, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9)
 
 
 @pytest.mark.req("EFF-3")
@@ -187,7 +187,7 @@ def test_an_intent_ends_with_its_slice() -> None:
     effect = ledger.intended(ledger.intend(drive.run, INTENT, None, ordinal=1, now=at(1)))
     assert drive.run.due_at is not None
     assert effect.not_after + INTENT.timeout_ms <= drive.run.due_at
-    assert effect.quiet_until == effect.not_after + INTENT.timeout_ms + INTENT.quiet_margin_ms
+    assert effect.settle_after == effect.not_after + INTENT.timeout_ms + INTENT.settle_margin_ms
 
 
 # --- an exhaustive small world: every order of up to five moves of one effect --------------------------

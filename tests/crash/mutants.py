@@ -98,7 +98,7 @@ def no_quiet_time() -> None:
     kept = writes.moves.intend
 
     def intend(run: Any, what: Any, *rest: Any, **more: Any) -> Commit:
-        return kept(run, what._replace(quiet_margin_ms=-(10**9)), *rest, **more)
+        return kept(run, what._replace(settle_margin_ms=-(10**9)), *rest, **more)
 
     removed.replace(writes.moves, "intend", intend)
 

@@ -55,7 +55,7 @@ def killed_then_another_amount(teller: Driver, told: Reference, folder: Path) ->
 
 
 def frozen_before_it_sends(teller: Driver, told: Reference, folder: Path) -> None:
-    """Its successor asks the receiver after the quiet time, calls, and ends the run; then it wakes."""
+    """Its successor asks the receiver after the settle time, calls, and ends the run; then it wakes."""
     state = frozen(teller, place(told, "call reserve/o-7", "call:before"), folder)
     teller.jump(state, PAST_LEASE_MS)
     teller.finish(state, lambda life: teller.jump(state, PAST_LEASE_MS))

@@ -24,7 +24,7 @@ LIVE = Liveness(
     heartbeat_every=300,
     attempt_timeout=1_500,
     start_budget=400,
-    quiet_margin=1_100,
+    settle_margin=1_100,
     backoff_ceiling=2_000,
     checkpoint_write=500,
 )

@@ -25,7 +25,7 @@ from tests.deploys.code import BASE, Edit, load
 from tests.deploys.edits import ALL, BREAKING, SAFE
 
 SHORT = Liveness(heartbeat_window=300, heartbeat_every=100, attempt_timeout=2_000, start_budget=1_000,
-                 quiet_margin=100, drain_grace=2_000)  # fmt: skip
+                 settle_margin=100, drain_grace=2_000)  # fmt: skip
 PATIENCE_S = 60.0
 STRANDS = {"node_gone", "stranded_version", "contradiction", "walk_diverged", "exception"}
 SEEN_LATER = {"undo", "approval"}

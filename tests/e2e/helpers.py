@@ -29,7 +29,7 @@ GIVE_UP_S = 60
 
 SHORT = (
     *("--heartbeat-window", "2s", "--heartbeat-every", "500ms"),
-    *("--attempt-timeout", "10s", "--start-budget", "1s", "--quiet-margin", "1s", "--drain-grace", "20s"),
+    *("--attempt-timeout", "10s", "--start-budget", "1s", "--settle-margin", "1s", "--drain-grace", "20s"),
 )
 
 

@@ -28,7 +28,7 @@ from tests.engine.world import State, one_node
 Ctx = Context[State]
 QUICK = (
     *("--heartbeat-window", "2s", "--heartbeat-every", "500ms"),
-    *("--attempt-timeout", "1s", "--start-budget", "1s", "--quiet-margin", "1s"),
+    *("--attempt-timeout", "1s", "--start-budget", "1s", "--settle-margin", "1s"),
 )
 BUDGET_S = 67.2  # of a slice, as these workers derive it
 

@@ -202,7 +202,7 @@ async def test_not_found_is_proof_only_after_the_quiet_time(world: World) -> Non
 
 @pytest.mark.req("EFF-3")
 async def test_not_found_answers_for_the_moment_the_question_was_asked(world: World) -> None:
-    """Asked within the quiet time and answered after it: not proof. A slow receiver is asked once more."""
+    """Asked within the settle time and answered after it: not proof. A slow receiver is asked once more."""
     shop = Receiver(Perhaps("lost"))
     slow = asyncio.Event()
     order = write(shop)
@@ -218,7 +218,7 @@ async def test_not_found_answers_for_the_moment_the_question_was_asked(world: Wo
     world.worker(flow)
     await world.start(flow)
     await world.pass_(100 * SECOND)
-    await world.signal("wake")  # a second look, still within the quiet time
+    await world.signal("wake")  # a second look, still within the settle time
     await world.pass_(90 * SECOND)
     assert shop.asked == 2
     slow.set()
@@ -229,7 +229,7 @@ async def test_not_found_answers_for_the_moment_the_question_was_asked(world: Wo
 
 @pytest.mark.req("EFF-2")
 async def test_found_settles_at_any_time(world: World) -> None:
-    """The receiver has it: no quiet time is owed to a proof that it happened."""
+    """The receiver has it: no settle time is owed to a proof that it happened."""
     shop = Receiver(Acts(Perhaps("lost")))
     flow = ordering(write(shop, mode="reconcile"), "a")
     world.worker(flow)
@@ -241,7 +241,7 @@ async def test_found_settles_at_any_time(world: World) -> None:
 @pytest.mark.req("EFF-2")
 @pytest.mark.parametrize("answer", [Unknown("no index"), RuntimeError("down"), "nonsense"], ids=str)
 async def test_a_receiver_that_cannot_tell_leaves_it_to_on_doubt(world: World, answer: object) -> None:
-    """Also where asking fails three times: ask calls a person, after the quiet time."""
+    """Also where asking fails three times: ask calls a person, after the settle time."""
     shop = Receiver(Acts(Perhaps("lost")))
     shop.tells = [answer] * 9
     flow = ordering(write(shop, mode="reconcile"), "a")

@@ -167,12 +167,12 @@ async def test_a_person_resolves_an_uncertain_effect_once(world: World, verb: st
 
 @pytest.mark.req("EFF-3")
 async def test_it_did_not_happen_is_too_early_while_a_call_could_still_land(world: World) -> None:
-    """Judged by the store's clock: refused until quiet_until, accepted from then on."""
+    """Judged by the store's clock: refused until settle_after, accepted from then on."""
     shop = Receiver(Perhaps("lost"))
     flow = ordering(write(shop), "a")
     world.worker(flow)
     await world.start(flow)
-    await world.pass_(world.effect("order/a").quiet_until - world.time.wall() - 1)
+    await world.pass_(world.effect("order/a").settle_after - world.time.wall() - 1)
     with pytest.raises(Conflict, match="too early"):
         await world.resolve("order/a", "did_not_happen")
     assert world.effect("order/a").status.value == "uncertain"

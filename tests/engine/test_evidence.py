@@ -71,7 +71,7 @@ async def test_a_reconcile_is_told_what_a_replaced_worker_learnt_too_late(world:
 
 @pytest.mark.req("EFF-2", "REC-3")
 async def test_evidence_that_came_after_the_claim_is_read_too(world: World) -> None:
-    """The successor waits for the end of the quiet time without giving the run back; meanwhile the answer comes."""
+    """The successor waits for the end of the settle time without giving the run back; meanwhile the answer comes."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     told: list[int] = []
@@ -86,7 +86,7 @@ async def test_evidence_that_came_after_the_claim_is_read_too(world: World) -> N
         return Unknown("the shop's list is closed")
 
     flow = ordering(order, "a")
-    live = Liveness(start_budget=500, quiet_margin=500)
+    live = Liveness(start_budget=500, settle_margin=500)
     first = world.worker(flow, live=live)
     await world.start(flow)
     first.freeze()
@@ -124,14 +124,14 @@ async def test_a_person_sees_the_late_answer_and_it_settles_nothing_by_itself(wo
     assert 'a replaced worker later got: done "did order/a"' in sentence
 
 
-# --- "did not happen", before and after the quiet time ------------------------------------------------------
+# --- "did not happen", before and after the settle time ------------------------------------------------------
 @pytest.mark.req("EFF-3", "EFF-2")
 async def test_did_not_happen_is_offered_and_accepted_from_the_same_instant_on(world: World) -> None:
     """The command is not offered, and refused with the time that is left, until a call in flight can no longer land."""
     flow = ordering(write(Receiver(Acts(Perhaps("hung up")))), "a")
     world.worker(flow)
     await world.start(flow)
-    until = world.effect("order/a").quiet_until
+    until = world.effect("order/a").settle_after
     assert not any(
         "--did-not-happen" in each
         for each in explain(await seen(world.store, world.run().tenant, world.run().run)).unblock

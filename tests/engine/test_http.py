@@ -34,7 +34,7 @@ Mode = Literal["ask", "repeat", "reconcile"]
 MODES: tuple[Mode, ...] = ("ask", "repeat", "reconcile")
 CALL = timedelta(seconds=2)  # where the shop is silent: all of it is waited for
 CALL_ANSWERED = timedelta(seconds=20)
-LIVE = Liveness(start_budget=1_000, quiet_margin=100)
+LIVE = Liveness(start_budget=1_000, settle_margin=100)
 PATIENCE_S = 60.0
 SOON = Retry(attempts=3, first=timedelta(milliseconds=20))
 DEFINITE = (400, 401, 403, 404, 422)

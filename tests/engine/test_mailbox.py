@@ -180,7 +180,7 @@ async def test_a_cancel_while_a_call_waits_for_its_next_attempt_ends_the_run(wor
 
 @pytest.mark.req("EFF-8", "EFF-3")
 async def test_a_cancel_while_a_doubt_is_quiet_waits_the_quiet_time_out(world: World) -> None:
-    """Not found within the quiet time is no proof for an ending either, nor is an answer to a question asked in it."""
+    """Not found within the settle time is no proof for an ending either, nor is an answer to a question asked in it."""
     shop = Receiver(Perhaps("lost"))
     flow = ordering(write(shop, mode="reconcile"), "a")
     world.worker(flow)

@@ -83,7 +83,7 @@ async def test_ask_a_person_says_whether_it_happened_in_the_lost_time(world: Wor
 
 @pytest.mark.req("TEST-4", "EFF-3")
 async def test_ask_a_person_says_that_it_did_not_happen_and_it_is_done_once(world: World) -> None:
-    """The word never came in the lost time, so nothing was called; "did not happen" counts after the quiet time."""
+    """The word never came in the lost time, so nothing was called; "did not happen" counts after the settle time."""
     shop = Receiver()
     flow = waiting_then(write(shop))
     world.worker(flow)

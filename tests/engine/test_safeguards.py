@@ -76,7 +76,7 @@ async def test_without_the_quiet_time_a_call_in_flight_is_made_twice(
     if not guarded:
         plain = moves.intend
         monkeypatch.setattr(
-            moves, "intend", lambda run, what, *a, **k: plain(run, what._replace(quiet_margin_ms=-(10**9)), *a, **k)
+            moves, "intend", lambda run, what, *a, **k: plain(run, what._replace(settle_margin_ms=-(10**9)), *a, **k)
         )
     slow = Slow()
     shop = Receiver(slow)

@@ -170,7 +170,7 @@ async def test_many_workers_many_runs_and_a_store_that_fails_now_and_then(world:
     shop = Receiver()
     order = write(shop, mode="reconcile")
     flow = ordering(order, "a", "b", "c")
-    flaws: list[Any] = ["intend", "record", "complete", "park", "quiet", "claim"]
+    flaws: list[Any] = ["intend", "record", "complete", "park", "settle", "claim"]
     for i in range(3):
         process = world.worker(flow)
         for j in range(12):

@@ -121,7 +121,7 @@ async def test_a_run_that_was_not_told_looks_again(world: World, monkeypatch: py
 
 
 async def test_only_its_own_run_settles_a_doubt(world: World) -> None:
-    """The owner's worker dies in the call. Whoever asks waits; the owner's successor settles, after the quiet time."""
+    """The owner's worker dies in the call. Whoever asks waits; the owner's successor settles, after the settle time."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     act = shared(shop, mode="reconcile")

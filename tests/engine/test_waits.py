@@ -235,7 +235,7 @@ async def test_an_instant_without_a_time_zone_is_refused(world: World) -> None:
 
 @pytest.mark.req("REC-1", "REC-2")
 async def test_a_skip_of_96_hours_wakes_the_runs_that_fall_due_and_moves_no_liveness_instant(world: World) -> None:
-    """Business time jumps; leases, budgets, quiet times and retries are real and stay where they are (S-4)."""
+    """Business time jumps; leases, budgets, settle times and retries are real and stay where they are (S-4)."""
     shop = Receiver()
 
     async def sleeps(ctx: Ctx) -> None:

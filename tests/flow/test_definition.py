@@ -467,10 +467,10 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
     refused(lambda: untyped.reconcile(other_names), what="takes other parameters", fix="(a, b)")
     refused(lambda: untyped.reconcile(not_async), what="is not async def", fix="async def not_async(a, b)")
     refused(lambda: untyped.undo(without_response), what="takes other parameters", fix="(response, a, b)")
-    refused(lambda: untyped.reconcile(quiet=timedelta(0)), what="quiet of the reconcile", fix="timedelta")
+    refused(lambda: untyped.reconcile(settle_time=timedelta(0)), what="settle_time of the reconcile", fix="timedelta")
     assert pay.mode == "ask"
-    assert pay.reconcile(quiet=timedelta(minutes=5))(right) is right
-    assert (pay.mode, pay.quiet) == ("reconcile", timedelta(minutes=5))
+    assert pay.reconcile(settle_time=timedelta(minutes=5))(right) is right
+    assert (pay.mode, pay.settle_time) == ("reconcile", timedelta(minutes=5))
 
     async def another(a: str, b: int) -> DidNotHappen:
         return DidNotHappen()

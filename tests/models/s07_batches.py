@@ -156,7 +156,7 @@ def _commits(poison: bool) -> dict[str, Commit]:
     assert isinstance(effect, Effect)
     return {
         "record": ledger.record(run, effect, b"1" * (ROW_BYTES_MAX + 1 if poison else 1), now=NOW),
-        "advance": verbs.advance(run, node="b", label="", state=b"{}", now=NOW, budget_ms=SLICE),
+        "advance": verbs.advance(run, node="b", status_label="", state=b"{}", now=NOW, budget_ms=SLICE),
         "post": people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
     }
 

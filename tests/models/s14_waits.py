@@ -197,7 +197,7 @@ class Waits:
     def _verdict(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         open_ = [key for key in "ab" if not self._binding(s, key)]
         if not open_:
-            commit = verbs.advance(view, node="b", label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
+            commit = verbs.advance(view, node="b", status_label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
             left = land(s.rows, commit, s.t)
             yield (
                 f"t={s.t}: advance ({left.refused or 'landed'})",

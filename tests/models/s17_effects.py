@@ -73,7 +73,7 @@ class Effects:
     intent_first: bool = True
     fenced: bool = True
     check: bool = True
-    quiet: str = "kept"  # or "ignored", "not_after alone"
+    settle_time: str = "kept"  # or "ignored", "not_after alone"
     opens: str = "with the first intent"  # the window; or "with each attempt", "and ends with the sending"
     person_waits: bool = True
     blame: bool = True  # is it wrong when a person looked and the first call landed afterwards?
@@ -189,7 +189,7 @@ class Effects:
 
     def _intend(self, s: S, i: int, p: P) -> tuple[str, S]:
         assert p.view is not None
-        margin = -TIMEOUT if self.quiet == "not_after alone" else MARGIN
+        margin = -TIMEOUT if self.settle_time == "not_after alone" else MARGIN
         what = ledger.Intent(1, "k", "pay", "d", b"", "", TIMEOUT, BUDGET, margin)
         commit = ledger.intend(p.view, what, p.copy, ordinal=1, now=at(s.t))
         until = ledger.intended(commit).not_after
@@ -207,7 +207,7 @@ class Effects:
         elif s.world:
             commit = ledger.settle(p.view, effect, b"1", now=at(s.t))
             yield self._speak(s, i, commit, P("gone"), f"{name} asks the receiver: found")
-        elif s.t >= effect.quiet_until or self.quiet == "ignored":
+        elif s.t >= effect.settle_after or self.settle_time == "ignored":
             yield self._intend(s, i, p)
 
     def _window_open(self, s: S, effect: Effect) -> bool:
@@ -257,7 +257,7 @@ def _settled(row: Effect | None) -> Effect | None:
         return None
     row = row._replace(settled_at=min(row.settled_at, 1), attempts=1)
     if row.status is EffectStatus.DONE:
-        return row._replace(first_at=1, not_after=1, quiet_until=1, version=NEW, error="", settled_by="")
+        return row._replace(first_at=1, not_after=1, settle_after=1, version=NEW, error="", settled_by="")
     return row
 
 
@@ -265,7 +265,7 @@ def _unstamped(rows: Rows) -> Rows:
     return tuple(row._replace(at=0) if isinstance(row, Message) else row for row in rows)
 
 
-FREEZE = LANDED - TIMEOUT  # what quiet time and flight leave for a freeze between check and sending
+FREEZE = LANDED - TIMEOUT  # what settle time and flight leave for a freeze between check and sending
 LARGE = (
     Variant("repeat, never forgets, any freeze, longer", Effects(mode="repeat", freeze=5, end=8)),
     Variant("repeat within its window, longer", Effects(mode="repeat", window=8, freeze=1, end=14)),
@@ -282,8 +282,8 @@ VARIANTS = (
     Variant("the call comes before the intent", Effects(intent_first=False), "nobody decided"),
     Variant("no fence", Effects(fenced=False), "had been replaced wrote"),
     Variant("no last-instant check", Effects(check=False), "nobody decided"),
-    Variant("quiet time is not waited for", Effects(quiet="ignored"), "nobody decided"),
-    Variant("quiet time is not_after alone", Effects(quiet="not_after alone"), "nobody decided"),
+    Variant("settle time is not waited for", Effects(settle_time="ignored"), "nobody decided"),
+    Variant("settle time is not_after alone", Effects(settle_time="not_after alone"), "nobody decided"),
     Variant(
         "the window opens anew with each attempt",
         Effects(mode="repeat", window=6, opens="with each attempt"),

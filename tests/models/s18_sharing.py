@@ -143,14 +143,14 @@ class Sharing:
             yield f"{RUNS[i]} is told", self._with(s, s.rows, i, P("asks", run))
 
     def _settle(self, s: S, i: int, p: P, row: Effect, run: Run) -> Iterator[tuple[str, S]]:
-        """Left open by a predecessor: the receiver is asked, after the quiet time; or it is another run's."""
+        """Left open by a predecessor: the receiver is asked, after the settle time; or it is another run's."""
         if row.by_run != RUNS[i]:
             put = Put(EFFECT, row._replace(version=row.version + 1, by_run=RUNS[i], epoch=run.epoch), row.version)
             commit = Commit((put,), moves.fence(run))
             then = p._replace(pc="ready", copy=put.row)  # type: ignore[arg-type]
             yield self._speak(s, i, commit, then, f"{RUNS[i]} resolves what is not its own")
         elif any(x.pc == "ready" and x.copy is not None and x.copy.epoch != row.epoch for x in s.p):
-            return  # a call of a predecessor may be under way: the quiet time (s17_effects)
+            return  # a call of a predecessor may be under way: the settle time (s17_effects)
         elif s.world:
             done = ledger.settle(run, row, b"1", now=at(T))
             yield self._speak(s, i, done, p._replace(pc="asks", copy=None), f"{RUNS[i]} finds it done")

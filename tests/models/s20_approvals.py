@@ -228,7 +228,7 @@ class Approvals:
                 yield from self._finish(s, view, RunStatus.CANCELLED)
         elif effect is not None and effect.status is EffectStatus.DONE:
             if view.visit == 1:
-                commit = verbs.advance(view, node="a", label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
+                commit = verbs.advance(view, node="a", status_label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
                 yield from self._speak(s, commit, "advance")
             else:
                 yield from self._finish(s, view, RunStatus.COMPLETED)
@@ -262,7 +262,7 @@ class Approvals:
         elif a.status is ApprovalStatus.APPROVED and not a.consumed_by and s.t < a.valid_until:
             yield from self._intend(s, view, None, a)
         elif a.status is ApprovalStatus.AGAIN and view.visit == 1:  # go round once more: a new visit, and what it asks
-            commit = verbs.advance(view, node="a", label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
+            commit = verbs.advance(view, node="a", status_label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
             yield from self._speak(s, commit, "advance: once more")
         else:  # rejected, withdrawn, lapsed, or spent by the first visit
             yield from self._finish(s, view, RunStatus.CANCELLED)
@@ -270,7 +270,7 @@ class Approvals:
     def _intend(self, s: S, view: Run, previous: Effect | None, a: Approval | None) -> Iterator[tuple[str, S]]:
         until = a.valid_until if a else previous.covered_until if previous else 0
         chosen = a.chosen if a and self.heeds_choice else previous.digest if previous else DIGEST
-        what = Intent(view.visit, "k", "pay", chosen, b"", "", timeout_ms=1, start_budget_ms=2, quiet_margin_ms=1)
+        what = Intent(view.visit, "k", "pay", chosen, b"", "", timeout_ms=1, start_budget_ms=2, settle_margin_ms=1)
         latest = until if self.bounded else None
         commit = ledger.intend(view, what, previous, ordinal=view.visit, now=at(s.t), approval=a, latest_real=latest)
         if a is None or self.together == "one commit":
@@ -325,9 +325,9 @@ def _plain(row: Row) -> Row:
         votes = json.dumps([{**vote, "at": 0} for vote in json.loads(row.votes)]) if row.votes else ""
         return row._replace(asked_at=0, decided_at=0, votes=votes)
     if isinstance(row, Effect) and row.status is EffectStatus.DONE:
-        return row._replace(first_at=1, not_after=1, quiet_until=1, settled_at=1, attempts=1, version=NEW)
+        return row._replace(first_at=1, not_after=1, settle_after=1, settled_at=1, attempts=1, version=NEW)
     if isinstance(row, Effect):
-        return row._replace(first_at=1, quiet_until=1, attempts=min(row.attempts, 2))
+        return row._replace(first_at=1, settle_after=1, attempts=min(row.attempts, 2))
     return row
 
 

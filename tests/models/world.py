@@ -42,7 +42,7 @@ def at(t: int) -> Instant:
 def born(run: str = "r", *, t: int = 1, limited: bool = False) -> Commit:
     """A run as `start` makes it."""
     return start(
-        tenant=TENANT, run=run, workflow="w", lane=LANE, node="a", label="", state=b"{}", now=at(t), actor="tester",
+        tenant=TENANT, run=run, workflow="w", lane=LANE, node="a", status_label="", state=b"{}", now=at(t), actor="tester",
         ceiling_ms=SLICE_END, limited=limited,
     )  # fmt: skip
 

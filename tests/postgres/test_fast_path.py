@@ -43,7 +43,10 @@ def advance(row: Run, label: str = "on") -> Commit:
     """A holder's move."""
     seq = row.seq + 1
     return Commit(
-        (Put(RUN, make.moved(row, label=label, seq=seq), row.version), Put(EVENT, make.event_row(row.run, seq), 0)),
+        (
+            Put(RUN, make.moved(row, status_label=label, seq=seq), row.version),
+            Put(EVENT, make.event_row(row.run, seq), 0),
+        ),
         make.fence(row),
         label=f"{row.run} advance",
     )
@@ -83,7 +86,7 @@ def test_the_moves_of_known_runs_are_one_statement(url: str, monkeypatch: pytest
             after = (await store.now()).real
             assert all(before <= done.now.real <= after for done in told)
             for row in rows:
-                assert (await make.the_run(store, row.run)).label == "on"
+                assert (await make.the_run(store, row.run)).status_label == "on"
                 (effect,) = await store.rows(EFFECT, (row.tenant, row.run))
                 assert isinstance(effect, Effect) and effect.response == b'"ok"'
 
@@ -100,7 +103,7 @@ def test_a_note_that_another_process_has_left_is_kept(url: str) -> None:
             await other.commit(make.post(make.note_row()))
             assert (await mine.commit(advance(row))).inbox_seq == 1
             found = await make.the_run(other)
-            assert (found.inbox_seq, found.label) == (1, "on")
+            assert (found.inbox_seq, found.status_label) == (1, "on")
 
     asyncio.run(live())
 
@@ -170,7 +173,7 @@ def test_a_line_that_is_cut_around_the_statement_leaves_no_doubt(url: str, when:
                         await store.commit(advance(row, MARK))
                 assert line.cuts == 1
                 now = await make.the_run(store)
-                assert now.label == (MARK if when == "after" else "on")
+                assert now.status_label == (MARK if when == "after" else "on")
                 await store.commit(advance(now, "later"))
 
     asyncio.run(live())

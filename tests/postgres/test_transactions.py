@@ -32,7 +32,7 @@ from tests.postgres.proxy import OF_AUTHORS, Wire, wire
 
 GIVE_UP_S = 60
 SHORT = Liveness(
-    heartbeat_window=1_500, heartbeat_every=400, attempt_timeout=8_000, start_budget=1_000, quiet_margin=1_000
+    heartbeat_window=1_500, heartbeat_every=400, attempt_timeout=8_000, start_budget=1_000, settle_margin=1_000
 )
 ROOT = Path(__file__).parents[2]
 

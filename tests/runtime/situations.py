@@ -22,14 +22,14 @@ T = 1_767_225_600_000
 NOW = Instant(T, T, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="refund@1", queue="",
-    status=RunStatus.WAITING, workflow="refund", node="pay", label="", visit=2, entered_at=T - HOUR, seq=3, event_hash="",
+    status=RunStatus.WAITING, workflow="refund", node="pay", status_label="", visit=2, entered_at=T - HOUR, seq=3, event_hash="",
     attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0, slots="", ceiling_at=0,
     created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=0, key="refund/A-17", version=2, status=EffectStatus.UNCERTAIN, activity="issue_refund",
     digest="d", node="pay", args=b"{}", response=None, error="", external_id="", attempts=3, waited_ms=0, ordinal=1,
-    epoch=1, first_at=T - MINUTE, not_after=T - MINUTE, quiet_until=T - SECOND, covered_until=0, approval="",
+    epoch=1, first_at=T - MINUTE, not_after=T - MINUTE, settle_after=T - SECOND, covered_until=0, approval="",
     allowed_by="", undo="", settled_at=0, settled_by="",
 )  # fmt: skip
 APPROVAL = Approval(
@@ -87,7 +87,7 @@ QUEUED = waits("worker", "a worker that serves refund@1", status=RunStatus.QUEUE
 ASKED = waits("approval", "ap_1 «Refund 42 EUR»", "finance", until=T + 95 * HOUR, then="REQUIRES_ATTENTION")
 COLLECT = Wait("t", "r1", 2, "bids", 1, WaitStatus.OPEN, "collect", "bids", T + 3 * HOUR, 5, "", T - HOUR)
 COLLECTING = waits("signal", "bids", until=T + 3 * HOUR, then="goes on with what has come")
-QUIET = waits("quiet", "the outcome of issue_refund refund/A-17", until=T + 3 * MINUTE, then="asks the receiver")
+QUIET = waits("settle", "the outcome of issue_refund refund/A-17", until=T + 3 * MINUTE, then="asks the receiver")
 UNCERTAIN = flagged(Reason.EFFECT_UNCERTAIN, "timeout: ReadTimeout", key="refund/A-17")
 EXHAUSTED = flagged(Reason.RETRIES_EXHAUSTED, "after 3 attempts: http_503: busy", key="refund/A-17")
 OVERDUE = Attention(Reason.TOTAL_TIMEOUT, T - 2 * HOUR, "r1 is 170 h old", trigger="refund_total_timeout")
@@ -148,9 +148,9 @@ SITUATIONS: dict[str, Seen] = {
             NOW, **SERVED,
         )
     ),
-    "quiet": (Seen(QUIET._replace(status=RunStatus.RECOVERING), NOW, **SERVED)),
+    "settle": (Seen(QUIET._replace(status=RunStatus.RECOVERING), NOW, **SERVED)),
     "uncertain, too early": (
-        Seen(UNCERTAIN, NOW, effects=(EFFECT._replace(quiet_until=T + 2 * MINUTE),), **SERVED)
+        Seen(UNCERTAIN, NOW, effects=(EFFECT._replace(settle_after=T + 2 * MINUTE),), **SERVED)
     ),
     "uncertain": (Seen(UNCERTAIN, NOW, effects=(EFFECT,), **SERVED)),
     "uncertain, and settled": (

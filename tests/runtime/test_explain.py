@@ -45,7 +45,7 @@ SENTENCES = {
     "an approval with another round": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",
     "decided, not taken yet": "r1 goes on: ap_1 was approved by local:bo 3s ago; w-1 takes it.",
     "retry": "r1 waits for attempt 3 of 3 of issue_refund (http_503), for another 20s.",
-    "quiet": (
+    "settle": (
         "r1 waits until a call can no longer land, for another 3m, to know the outcome of issue_refund refund/A-17."
     ),
     "uncertain, too early": (

@@ -160,7 +160,7 @@ def test_a_renewal_whose_answer_was_lost_repeats_nothing_and_the_process_goes_on
         flow = buying(shop)
         times = Liveness(
             heartbeat_window=900, heartbeat_every=300, drain_grace=300, attempt_timeout=1_500, start_budget=200,
-            quiet_margin=100,
+            settle_margin=100,
         )  # fmt: skip
         store = await open_store("memory:")
         process = Serving(store, lambda: worker_of(store, [flow], live=times))

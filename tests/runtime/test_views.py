@@ -16,14 +16,14 @@ from outlast.runtime.words import shown_status, waiting_text
 NOW = Instant(10_000, 10_000, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="claim@1", queue="",
-    status=RunStatus.WAITING, workflow="claim", node="pay", label="", visit=2, entered_at=5_000, seq=3, event_hash="",
+    status=RunStatus.WAITING, workflow="claim", node="pay", status_label="", visit=2, entered_at=5_000, seq=3, event_hash="",
     attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0, slots="", ceiling_at=0,
     created_at=1_000, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=2, key="pay/7", version=2, status=EffectStatus.DONE, activity="pay", digest="d",
     node="pay", args=b'{"cents": 5}', response=b'"ok"', error="", external_id="", attempts=1,
-    waited_ms=0, ordinal=1, epoch=1, first_at=2_000, not_after=3_000, quiet_until=12_000, covered_until=0, approval="",
+    waited_ms=0, ordinal=1, epoch=1, first_at=2_000, not_after=3_000, settle_after=12_000, covered_until=0, approval="",
     allowed_by="", undo="", settled_at=4_000, settled_by="call",
 )  # fmt: skip
 
@@ -42,7 +42,7 @@ def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
         (waiting("signal", "answer"), [], "signal answer"),
         (waiting("timer", "a night"), [], "timer a night"),
         (waiting("retry", "attempt 2 of 3 of pay", "http_503"), [], "attempt 2 of 3 of pay: http_503"),
-        (waiting("quiet", "the outcome of pay pay/7"), [], "the outcome of pay pay/7: a call may still land"),
+        (waiting("settle", "the outcome of pay pay/7"), [], "the outcome of pay pay/7: a call may still land"),
         (waiting("attention", "a person: exception"), [], "you: exception"),
         (waiting("slot", "a free slot"), [], "a free slot"),
         (RUN._replace(status=RunStatus.RUNNING, owner="w-2", due_at=1), [], "node pay (visit 2, w-2)"),
@@ -60,9 +60,12 @@ def test_what_a_run_waits_for_in_one_line(run: Run, serving: list[str], text: st
     [
         (waiting("signal", "answer"), "WAITING"),
         (waiting("approval", "ap_1", "lead"), "PENDING_APPROVAL"),
-        (waiting("approval", "ap_1", "lead")._replace(label="ON_THE_DESK"), "ON_THE_DESK"),
-        (RUN._replace(attention=dump_attention([Attention(Reason.EXCEPTION, 3_000)]), label="X"), "REQUIRES_ATTENTION"),
-        (RUN._replace(status=RunStatus.FAILED, owner=ENDED, ended_at=9_000, label="X"), "FAILED"),
+        (waiting("approval", "ap_1", "lead")._replace(status_label="ON_THE_DESK"), "ON_THE_DESK"),
+        (
+            RUN._replace(attention=dump_attention([Attention(Reason.EXCEPTION, 3_000)]), status_label="X"),
+            "REQUIRES_ATTENTION",
+        ),
+        (RUN._replace(status=RunStatus.FAILED, owner=ENDED, ended_at=9_000, status_label="X"), "FAILED"),
     ],
 )
 def test_the_status_that_is_shown(run: Run, shown: str) -> None:
@@ -105,7 +108,7 @@ def error(code: str) -> str:
         ({"status": EffectStatus.UNCERTAIN, "error": error("timeout")}, "UNCERTAIN timeout"),
         ({"status": EffectStatus.INTENDED}, "under way"),
         (
-            {"status": EffectStatus.INTENDED, "quiet_until": 0, "error": error("http_503")},
+            {"status": EffectStatus.INTENDED, "settle_after": 0, "error": error("http_503")},
             "to be called again after http_503",
         ),
         ({"status": EffectStatus.UNDONE}, "undone"),

@@ -46,8 +46,8 @@ PEOPLE: Final = {
     "decided_late": "a decision after the expiry",
     "signal_twice": "a signal is sent again under its id",
     "signal_at_deadline": "a signal at a wait's deadline, or one ms beside it",
-    "resolved_at_quiet": "did not happen, at the end of the quiet time or one ms beside it",
-    "operator_early": "did not happen, long before the quiet time is over",
+    "resolved_at_quiet": "did not happen, at the end of the settle time or one ms beside it",
+    "operator_early": "did not happen, long before the settle time is over",
 }
 FAULTS: Final[dict[str, str]] = {**PROCESS, **POINT, **STORE, **RECEIVER, **PEOPLE}
 QUIET_SEEDS: Final = 0.03  # seeds without any fault: the answer that the others are compared with

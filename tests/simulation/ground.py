@@ -19,14 +19,14 @@ LIVE: Final = Liveness(
     drain_grace=10 * SECOND,
     attempt_timeout=20 * SECOND,
     start_budget=10 * SECOND,
-    quiet_margin=10 * SECOND,
+    settle_margin=10 * SECOND,
     backoff_ceiling=10 * SECOND,
     checkpoint_write=2 * SECOND,
 )
 """The relations of the defaults at a scale where a seed takes minutes of virtual time."""
-QUIET: Final = LIVE.start_budget + LIVE.attempt_timeout + LIVE.quiet_margin
+QUIET: Final = LIVE.start_budget + LIVE.attempt_timeout + LIVE.settle_margin
 BUDGET: Final = 122_400  # of a slice, by `execution_budget`
-IN_THE_AIR: Final = LIVE.attempt_timeout + LIVE.quiet_margin
+IN_THE_AIR: Final = LIVE.attempt_timeout + LIVE.settle_margin
 """What a call may take from the last check to the receiver without a second effect (S-17, «What is claimed»)."""
 LOG_LINES: Final = 60
 

@@ -56,7 +56,7 @@ def no_last_check() -> None:
 def no_quiet_time() -> None:
     """«Not found» is believed only when no call can be in the air."""
     kept = ledger.intend
-    _everywhere(kept, lambda run, what, *a, **k: kept(run, what._replace(quiet_margin_ms=-(10**9)), *a, **k))
+    _everywhere(kept, lambda run, what, *a, **k: kept(run, what._replace(settle_margin_ms=-(10**9)), *a, **k))
 
 
 @mutant
@@ -194,7 +194,7 @@ def signal_twice() -> None:
 def no_too_early() -> None:
     """«Did not happen» is accepted only when no call can be in the air."""
     kept = Batch._when
-    Batch._when = lambda self, when: None if when.why == "quiet" else kept(self, when)  # type: ignore[method-assign]
+    Batch._when = lambda self, when: None if when.why == "settle" else kept(self, when)  # type: ignore[method-assign]
 
 
 @mutant

@@ -131,7 +131,7 @@ class People:
             boundary: tuple[int, ...] = ()
             if each.reason is Reason.EFFECT_UNCERTAIN:
                 effect = self._effect(run, each)
-                quiet = effect.quiet_until - self.ground.now() if effect is not None else 0
+                quiet = effect.settle_after - self.ground.now() if effect is not None else 0
                 if quiet > 0 and dice.happens("resolved_at_quiet", 0.7):
                     self.ground.later(quiet + dice.choice((-1, 0, 1)), self._answer_soon, run.run, each, True)
                     continue
@@ -191,7 +191,7 @@ class People:
         done = self.receivers.executed.get(idempotency_key(effect.tenant, effect.run, effect.visit, effect.key))
         if done:
             verb, response = "happened", json.dumps(done[-1].response).encode()
-        elif self.ground.now() < effect.quiet_until and not no:
+        elif self.ground.now() < effect.settle_after and not no:
             return  # the next round
         else:
             verb, response = "give_up" if self.ground.dice.rng.random() < 0.2 and not no else "did_not_happen", None
@@ -208,7 +208,7 @@ class People:
     async def _undo_failed(self, run: Run, each: Attention) -> None:
         """The operator asks the receiver whether the undo happened, and has it tried again, or says that it is done."""
         undo = self._effect(run, each)
-        if undo is None or self.ground.now() < undo.quiet_until:
+        if undo is None or self.ground.now() < undo.settle_after:
             return  # the next round
         key = idempotency_key(undo.tenant, undo.run, undo.visit, undo.key)
         times = self._answered[run.run, key] = self._answered.get((run.run, key), 0) + 1

@@ -223,9 +223,9 @@ class Watch:
         elif source is EffectStatus.UNCERTAIN or (source is EffectStatus.REFUSED and REOPENED in new.error):
             self._human[key] += 1
             assert old is not None
-            if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.quiet_until:
+            if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.settle_after:
                 self.wrong(
-                    "EFF-3", f"{key}: «did not happen» {old.quiet_until - now.real} ms before the quiet time ends"
+                    "EFF-3", f"{key}: «did not happen» {old.settle_after - now.real} ms before the settle time ends"
                 )
         elif new.status is not EffectStatus.UNDONE and not new.undoes:  # undone by hand: the person says so
             self.wrong("I5", f"{by.name} settled {key}, which was {source}")

@@ -105,7 +105,7 @@ async def place(supplier_id: str, offer_id: str, cents: int) -> Order:
     return Order(order_id="1")
 
 
-@place.reconcile(quiet=timedelta(minutes=10))
+@place.reconcile(settle_time=timedelta(minutes=10))
 async def find_order(supplier_id: str, offer_id: str, cents: int) -> Happened[Order] | DidNotHappen:
     return DidNotHappen()
 

@@ -29,7 +29,7 @@ REPLACED: Final = CONFLICT  # exit code of a worker whose lease was taken while 
 # With the defaults, the invitation cut by the kill would be settled only after three minutes.
 SHORT: Final = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s"),
-    *("--attempt-timeout", "2s", "--start-budget", "1s", "--quiet-margin", "1s", "--drain-grace", "5s"),
+    *("--attempt-timeout", "2s", "--start-budget", "1s", "--settle-margin", "1s", "--drain-grace", "5s"),
 )
 
 

@@ -63,14 +63,14 @@ def lease(module: str | None, **durations: int | None) -> None:
 
 def _said(view: dict[str, Any]) -> list[tuple[str, list[str]]]:
     window, every = view["heartbeat_window_ms"], view["heartbeat_every_ms"]
-    quiet = view["start_budget_ms"] + view["attempt_timeout_ms"] + view["quiet_margin_ms"]
+    quiet = view["start_budget_ms"] + view["attempt_timeout_ms"] + view["settle_margin_ms"]
     return [
         ("heartbeat", [f"window {span(window)}, renewed every {span(every)}: two renewals may be lost",
                        f"a worker that dies is replaced within {span(window)}"]),
         ("budget", [f"{span(view['execution_budget_ms'])} for one slice of a run (REC-2)", view["derivation"]]),
         ("start", [f"{span(view['start_budget_ms'])} from the intent of a call to the last moment it may be sent"]),
-        ("quiet time", [f"{span(quiet)} from the intent until nothing of a call can still land:",
+        ("settle time", [f"{span(quiet)} from the intent until nothing of a call can still land:",
                         f"start {span(view['start_budget_ms'])} + attempt {span(view['attempt_timeout_ms'])}"
-                        f" + margin {span(view['quiet_margin_ms'])}; then «did not happen» may be said"]),
+                        f" + margin {span(view['settle_margin_ms'])}; then «did not happen» may be said"]),
         *((each["lane"], [each["derivation"]]) for each in view["workflows"]),
     ]  # fmt: skip

@@ -248,7 +248,7 @@ def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
             *late,
             f"→ look at the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …",
         ]
-    left, at = span(view["settles_in_ms"]), screen.clock(view["quiet_until_real"])
+    left, at = span(view["settles_in_ms"]), screen.clock(view["settle_after_real"])
     return [
         *late,
         f"→ look at the receiver, then: {resolve} --happened ID | --give-up --reason …",

@@ -28,7 +28,7 @@ OPTIONS: tuple[tuple[str, str], ...] = (
     ("heartbeat_every", "How often it renews its lease; at most a third of the window."),
     ("attempt_timeout", "How long one attempt of a call may take, where the activity does not say."),
     ("start_budget", "From the intent of a call to the last moment it may be sent."),
-    ("quiet_margin", "Beyond that and the timeout: how long a call may still be in the air."),
+    ("settle_margin", "Beyond that and the timeout: how long a call may still be in the air."),
     ("backoff_ceiling", "The longest wait between two attempts."),
     ("checkpoint_write", "How long writing a checkpoint may take."),
     ("drain_grace", "How long a worker that stops waits for calls under way."),

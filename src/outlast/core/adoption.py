@@ -27,7 +27,7 @@ class Adopted(NamedTuple):
 
     lane: str
     node: str
-    label: str
+    status_label: str
     visits: dict[str, int]
     state: bytes
     by: str
@@ -91,7 +91,7 @@ def adopt(run: Run, to: Adopted, *, now: Instant, told: Sequence[Told] = ()) -> 
         snapshot=to.state,
         lane=to.lane,
         node=to.node,
-        label=to.label,
+        status_label=to.status_label,
         visits=json.dumps(to.visits),
     )
     return Commit(puts, fence(run), label=f"{run.run} adopt {to.lane}")

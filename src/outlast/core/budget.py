@@ -1,6 +1,6 @@
 """Every duration of the engine, with its derivation or its source, in milliseconds.
 
-Two kinds (SEMANTICS S-4). *Liveness* durations (heartbeat, call timeout, quiet time, budget) are real time,
+Two kinds (SEMANTICS S-4). *Liveness* durations (heartbeat, call timeout, settle time, budget) are real time,
 whatever the scale of the business clock. *Business* durations (approvals, ceilings) follow that clock.
 Sources: A = Buyer Team, B = execution fabric; the rest is ours and says why.
 """
@@ -42,7 +42,7 @@ DEATHS_ALONE_MAX: Final = 3  # only deaths of a worker that held this run alone 
 GROUP_PATIENCE: Final = RESUME_TARGET  # before a worker lets other runs go for one that no worker has room for
 
 # --- liveness: calls -------------------------------------------------------------------------------
-QUIET_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air
+SETTLE_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air
 RETRY_TOTAL_WAIT: Final = 60 * SECOND  # B: the sum of the waits between attempts, not the elapsed time
 RETRY_FIRST_WAIT: Final = 1 * SECOND
 RETRY_AFTER_MAX: Final = 168 * HOUR  # what a receiver may ask for; a longer wait is a business matter, as a ceiling is
@@ -93,7 +93,7 @@ class Liveness(NamedTuple):
     drain_grace: int = DRAIN_GRACE
     attempt_timeout: int = ATTEMPT_TIMEOUT
     start_budget: int = START_BUDGET
-    quiet_margin: int = QUIET_MARGIN
+    settle_margin: int = SETTLE_MARGIN
     attempts_max: int = ATTEMPTS_MAX
     backoff_ceiling: int = BACKOFF_CEILING
     checkpoint_write: int = CHECKPOINT_WRITE
@@ -151,5 +151,5 @@ assert DRAIN_GRACE + NOTICE_LAST_CHANCE < 30 * SECOND
 assert INLINE_WAIT_MAX < BACKOFF_CEILING < RETRY_TOTAL_WAIT
 assert DELIVERY_DNS_TIMEOUT < DELIVERY_TIMEOUT < DELIVERY_CLAIM / 2, "a claim outlives the delivery that it covers"
 assert DELIVERY_FIRST_WAIT < DELIVERY_BACKOFF_CEILING < DELIVERY_RETRY_AFTER_MAX
-assert QUIET_MARGIN > CLOCK_DISAGREEMENT_MAX, "the quiet time covers what the last-instant check tolerates"
+assert SETTLE_MARGIN > CLOCK_DISAGREEMENT_MAX, "the settle time covers what the last-instant check tolerates"
 assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must be declared, not assumed (GATE-4)"

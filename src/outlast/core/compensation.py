@@ -202,7 +202,7 @@ def withhold(
         epoch=run.epoch,
         first_at=now.real,
         not_after=now.real,
-        quiet_until=0,
+        settle_after=0,
         covered_until=0,
         approval="",
         allowed_by="",
@@ -240,7 +240,7 @@ def answer_undo(
 ) -> Commit:
     """A person's answer to an undo that failed: it is called again, or he has done it by hand; wakes the run.
 
-    A call that may still land forbids another until its quiet time is over, by the store's clock (S-17, EFF-3).
+    A call that may still land forbids another until its settle time is over, by the store's clock (S-17, EFF-3).
     Done by hand, the undo says by whom and why, and what it undoes is undone, in this commit.
     """
     said = people.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
@@ -249,7 +249,7 @@ def answer_undo(
         return said._replace(writes=(*said.writes, by_hand, _undone(original)))
     if undo.status is EffectStatus.UNCERTAIN:
         again = _answered(undo, "did_not_happen", people.REOPENED, text, actor, now)
-        quiet = When(undo.quiet_until, True, "real", "quiet")
+        quiet = When(undo.settle_after, True, "real", "settle")
         return said._replace(writes=(*said.writes, again), whens=(quiet,))
     again = _answered(undo, "reopen", people.REOPENED, text, actor, now)
     return said._replace(writes=(*said.writes, again))

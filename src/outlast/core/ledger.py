@@ -39,7 +39,7 @@ class Intent(NamedTuple):
     undo: str
     timeout_ms: int
     start_budget_ms: int
-    quiet_margin_ms: int
+    settle_margin_ms: int
     allowed_by: str = ""
     shared: bool = False  # scope `tenant`: the row is the tenant's, and this run's to settle
     keep_ms: int = 0
@@ -93,7 +93,7 @@ def intend(
         epoch=run.epoch,
         first_at=previous.first_at if previous else what.first_at or now.real,
         not_after=not_after,
-        quiet_until=not_after + what.timeout_ms + what.quiet_margin_ms,
+        settle_after=not_after + what.timeout_ms + what.settle_margin_ms,
         covered_until=approval.valid_until if approval else mine.covered_until if mine else 0,
         approval=approval.id if approval else mine.approval if mine else "",
         allowed_by=what.allowed_by,
@@ -217,7 +217,7 @@ def defer(
 ) -> Commit:
     """An attempt has ended without an outcome; another follows after `wait_ms`, whoever makes it: `deferred_until`.
 
-    happened=False: it is known that nothing happened, so no quiet time is owed (quiet_until 0). counts=False: it
+    happened=False: it is known that nothing happened, so no settle time is owed (settle_after 0). counts=False: it
     uses up none of the effect's attempts.
     """
     row = effect._replace(
@@ -225,7 +225,7 @@ def defer(
         status=effect_target("defer", effect.status),
         error=json.dumps({"code": code, "detail": detail, "until": now.real + wait_ms}),
         waited_ms=effect.waited_ms + wait_ms,
-        quiet_until=effect.quiet_until if happened else 0,
+        settle_after=effect.settle_after if happened else 0,
         interrupted=effect.interrupted + (not counts),
     )
     check_effect(row)

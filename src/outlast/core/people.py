@@ -248,7 +248,7 @@ def resolve_effect(
         settled_by=by,
     )
     check_effect(row)
-    quiet = (When(effect.quiet_until, True, "real", "quiet"),) if verb == "did_not_happen" else ()
+    quiet = (When(effect.settle_after, True, "real", "settle"),) if verb == "did_not_happen" else ()
     payload = json.dumps({"verb": verb, "key": effect.key, "visit": effect.visit, "reason": reason}).encode()
     run = effect.by_run or effect.run
     return Commit(

@@ -41,7 +41,7 @@ def used_up(effect: Effect) -> tuple[str, str]:
 
 def without_attempts(run: Run, effect: Effect, mode: str, attempts_max: int) -> tuple[str, str] | None:
     """Return code and detail of the doubt of an open effect that no attempt and no look-up can follow, else None."""
-    if effect.status is not EffectStatus.INTENDED or effect.quiet_until == 0:
+    if effect.status is not EffectStatus.INTENDED or effect.settle_after == 0:
         return None
     if mode == "repeat":
         return used_up(effect) if tries(effect) >= attempts_max else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from outlast.core.attention import joined
-from outlast.core.budget import ATTEMPT_TIMEOUT, QUIET_MARGIN, START_BUDGET
+from outlast.core.budget import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
 from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
@@ -18,7 +18,7 @@ RESTORED: Final = Reason.RESTORED.value
 """The code of an effect that may have happened, or happened again, in the time that was lost."""
 WHY: Final = "it may have happened before the restore, in the time that was lost"
 DOUBTED_MAX: Final = WRITES_MAX - 10
-QUIET: Final = START_BUDGET + ATTEMPT_TIMEOUT + QUIET_MARGIN
+QUIET: Final = START_BUDGET + ATTEMPT_TIMEOUT + SETTLE_MARGIN
 
 
 def is_doubtful(effect: Effect) -> bool:
@@ -71,7 +71,7 @@ def _doubted(effect: Effect, now: Instant) -> Effect:
         status=effect_target("mistrust", effect.status),
         response=None,
         error=json.dumps({"code": RESTORED, "detail": WHY}),
-        quiet_until=max(effect.quiet_until, now.real + QUIET),
+        settle_after=max(effect.settle_after, now.real + QUIET),
         settled_at=0,
         settled_by="",
     )

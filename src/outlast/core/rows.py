@@ -2,7 +2,7 @@
 
 A row is a tuple of plain values in the order of its columns, so a store binds it as it is. Instants are
 integers in milliseconds since 1970: `…_at` and `…_until` of liveness (due_at, lease_until, not_after,
-quiet_until) are *real* store time, all others are *business* time (SEMANTICS S-4).
+settle_after) are *real* store time, all others are *business* time (SEMANTICS S-4).
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     status: RunStatus
     workflow: str
     node: str
-    label: str  # the node's business status, '' if it names none
+    status_label: str  # the node's business status, '' if it names none
     visit: int
     entered_at: int  # business; ctx.now() of this visit
     seq: int  # events written
@@ -101,7 +101,7 @@ class Effect(NamedTuple):
     epoch: int  # of the claim that intended the latest attempt
     first_at: int  # real; the first intent
     not_after: int  # real; last moment to send
-    quiet_until: int  # real; from here on a call in flight can no longer land
+    settle_after: int  # real; from here on a call in flight can no longer land
     covered_until: int  # business; end of the approval that covers it, 0 = none needed
     approval: str  # id of the approval it consumed
     allowed_by: str  # what policy said

@@ -38,7 +38,7 @@ def start(
     workflow: str,
     lane: str,
     node: str,
-    label: str,
+    status_label: str,
     state: bytes,
     now: Instant,
     actor: str,
@@ -62,7 +62,7 @@ def start(
         status=run_target("start", None),
         workflow=workflow,
         node=node,
-        label=label,
+        status_label=status_label,
         visit=1,
         entered_at=now.business,
         seq=1,
@@ -153,7 +153,7 @@ def advance(
     run: Run,
     *,
     node: str,
-    label: str,
+    status_label: str,
     state: bytes,
     now: Instant,
     budget_ms: int,
@@ -181,7 +181,7 @@ def advance(
             told=told,
             snapshot=state,
             node=node,
-            label=label,
+            status_label=status_label,
             visit=run.visit + 1,
             entered_at=now.business,
             due_at=now.real + budget_ms,
@@ -214,7 +214,7 @@ def park(
     `inbox_seq` is the mailbox as the walk read it: if a message has come since, this is refused and nothing sleeps
     with unread mail (S-1). `freed`: the slots that a run gives back while it waits, where its workflow says so.
     """
-    assert verb in ("park", "retry", "quiet") and waiting
+    assert verb in ("park", "retry", "settle") and waiting
     data: dict[str, object] = {"waiting_for": [w._asdict() for w in waiting]}
     put = give(
         run,

@@ -165,7 +165,7 @@ class TransactionalExecutor(EffectExecutor):
         commit = self._prepared(previous, allowed)
         put = commit.writes[0]
         assert isinstance(put, Put)
-        row = moves.intended(commit)._replace(quiet_until=0)
+        row = moves.intended(commit)._replace(settle_after=0)
         covered = (When(row.covered_until, False, "business", "lapsed"),) if row.covered_until else ()
         self._begun = commit._replace(writes=(Put(EFFECT, row, put.replaces), *commit.writes[1:]), whens=covered)
         return row

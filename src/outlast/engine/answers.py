@@ -136,7 +136,7 @@ async def _answer_undo(
     except Ended:
         raise over(run.run) from None
     except Stale as stale:
-        if stale.reason == "quiet":
+        if stale.reason == "settle":
             raise await _too_early(store, undo, "to call it again") from None
         await check_seen(store, seen)
         raise _answered_before(undo) from None
@@ -157,10 +157,10 @@ def _answered_before(undo: Effect) -> Conflict:
 
 
 async def _too_early(store: Store, effect: Effect, what: str) -> Conflict:
-    left = (effect.quiet_until - (await store.now()).real) / SECOND
+    left = (effect.settle_after - (await store.now()).real) / SECOND
     return Conflict(
         f"{effect.key}: it is too early {what}",
-        f"a call that is still under way could land for another {max(left, 0):.0f} s, until {iso(effect.quiet_until)}",
+        f"a call that is still under way could land for another {max(left, 0):.0f} s, until {iso(effect.settle_after)}",
         "look again at the receiver after that, then resolve it",
     )
 
@@ -281,7 +281,7 @@ async def resolve_effect(
     except Ended:
         raise over(effect.by_run or effect.run) from None
     except Stale as stale:
-        if stale.reason == "quiet":
+        if stale.reason == "settle":
             raise await _too_early(store, effect, "to say that it did not happen") from None
         await check_seen(store, seen)
         raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None

@@ -57,7 +57,7 @@ async def start(
         workflow=workflow.name,
         lane=workflow.lane,
         node=node.name,
-        label=node.status or "",
+        status_label=node.status or "",
         state=snapshot,
         now=now,
         actor=actor,

@@ -104,10 +104,10 @@ class _SettlingExecutor(EffectExecutor):
 
     async def settle_open(self, effect: Effect) -> Any:
         """See Write."""
-        if effect.quiet_until == 0:
+        if effect.settle_after == 0:
             return self._refuse(effect, CANCELLED, "the run ended before another attempt")
         if self.callee.mode == "reconcile":
-            return await self._after_quiet(effect)
+            return await self._after_settling(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
         if self._window_open(effect):

@@ -149,7 +149,7 @@ class EffectExecutor:
         hold = await around.held(ledger.run.tenant, keys)
         if hold is None:
             return
-        lease_ms = around.live.start_budget + self.times.timeout + self.times.quiet_margin
+        lease_ms = around.live.start_budget + self.times.timeout + self.times.settle_margin
         self._probe = await around.breakers.probe(hold, ledger.now.real, lease_ms)
         if self._probe is not None:
             return
@@ -167,7 +167,7 @@ class EffectExecutor:
     def _lapse(self, effect: Effect) -> Any:
         """The approval that covers an open effect is over: from here on it is `ask` in every mode (S-20)."""
         why = "its approval lapsed while its outcome was open"
-        if effect.quiet_until == 0:
+        if effect.settle_after == 0:
             return self._refuse(effect, "approval_lapsed", why)
         return self._doubt(effect, "approval_lapsed", why)
 
@@ -208,7 +208,7 @@ class EffectExecutor:
             undo=self.callee.undone_by,
             timeout_ms=self.times.timeout,
             start_budget_ms=live.start_budget,
-            quiet_margin_ms=self.times.quiet_margin,
+            settle_margin_ms=self.times.settle_margin,
             allowed_by=allowed.by,
             first_at=ledger.store.mapping().real(run.created_at) if run.restored else 0,
         )
@@ -221,7 +221,7 @@ class EffectExecutor:
         doubt = self.callee.on_doubt
         if previous is None or not self._perhaps_done or not isinstance(doubt, Repeat):
             return allowed
-        closes = previous.first_at + millis(doubt.window) - self.times.timeout - self.times.quiet_margin
+        closes = previous.first_at + millis(doubt.window) - self.times.timeout - self.times.settle_margin
         if closes <= now_real:
             self._doubt(previous, "window_over", "the receiver may have forgotten the first attempt meanwhile")
         return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
@@ -356,7 +356,7 @@ class EffectExecutor:
                 code, detail, wait = EXHAUSTED, f"{code}: {detail}; {why}", 0
             run = self.ledger.run
             self.ledger.submit(moves.defer(run, effect, code, detail, wait, happened=True, now=self.ledger.now))
-            return await self._after_quiet(self.ledger.effects[self.ident])
+            return await self._after_settling(self.ledger.effects[self.ident])
         if mode == "repeat" and self._window_open(effect):
             return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=True)
         return self._doubt(effect, outcome.code, outcome.detail)
@@ -433,20 +433,20 @@ class EffectExecutor:
         if not isinstance(doubt, Repeat):
             return False
         lands_by = (
-            self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.quiet_margin
+            self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.settle_margin
         )
         return lands_by < effect.first_at + millis(doubt.window)
 
     async def settle_open(self, effect: Effect) -> Any:
         """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
         await self._wait_for_next(effect)
-        if effect.quiet_until == 0:  # the last attempt is known to have done nothing
+        if effect.settle_after == 0:  # the last attempt is known to have done nothing
             return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
         mode = self.callee.mode
         if mode == "reconcile":
-            return await self._after_quiet(effect)
+            return await self._after_settling(effect)
         if mode == "repeat" and self._window_open(effect):
             if moves.tries(effect) >= self.callee.retry.attempts:
                 return self._doubt(effect, *used_up(effect))
@@ -458,13 +458,13 @@ class EffectExecutor:
         error = refusal_of(effect)
         return self._exhausted(effect, error.code, error.detail, happened=False)
 
-    async def _after_quiet(self, effect: Effect) -> Any:
+    async def _after_settling(self, effect: Effect) -> Any:
         """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
         asked_at = self.ledger.now.real  # an answer speaks of the moment it was asked for
         answer = await self._ask_receiver(effect)
-        if not isinstance(answer, Happened) and effect.quiet_until > asked_at:
+        if not isinstance(answer, Happened) and effect.settle_after > asked_at:
             what = f"the outcome of {self.callee.name} {effect.key}"
-            await self._wait(effect.quiet_until, "quiet", WaitingFor("quiet", what, then="asks the receiver"))
+            await self._wait(effect.settle_after, "settle", WaitingFor("settle", what, then="asks the receiver"))
             answer = await self._ask_receiver(effect)
         if isinstance(answer, Happened):
             return self._settle(effect, answer)

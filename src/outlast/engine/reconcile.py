@@ -26,14 +26,14 @@ class Durations(NamedTuple):
     """What bounds the attempts of one callee, in ms."""
 
     timeout: int
-    quiet_margin: int
+    settle_margin: int
 
 
 def durations(walk: NodeExecution, callee: Callee) -> Durations:
     """The callee's own, or the deployment's defaults."""
     live = walk.around.live
     timeout = millis(callee.timeout) if callee.timeout else live.attempt_timeout
-    quiet = max(live.quiet_margin, millis(callee.quiet) if callee.quiet else 0)
+    quiet = max(live.settle_margin, millis(callee.settle_time) if callee.settle_time else 0)
     return Durations(timeout, quiet)
 
 

@@ -166,7 +166,7 @@ class RunMoves:
     async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
         ledger = self.ledger
         verbs = {p.verb for p in verdict.parked}
-        verb = next(v for v in ("quiet", "retry", "park") if v in verbs)
+        verb = next(v for v in ("settle", "retry", "park") if v in verbs)
         timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
         await ledger.land(
             park(
@@ -560,7 +560,7 @@ class RunExecutor(RunMoves):
         commit = advance(
             ledger.run,
             node=target,
-            label=node.status or "",
+            status_label=node.status or "",
             state=snapshot,
             now=ledger.now,
             budget_ms=self._budget_ms,
@@ -639,8 +639,8 @@ async def _nothing() -> None:
 
 
 def _of_effects(parked: Sequence[Parked]) -> list[Parked]:
-    """Return the waits that end by themselves for an effect: its quiet time, or the time before its next attempt."""
-    return [each for each in parked if each.verb in ("quiet", "retry")]
+    """Return the waits that end by themselves for an effect: its settle time, or the time before its next attempt."""
+    return [each for each in parked if each.verb in ("settle", "retry")]
 
 
 def _one_more(way: WalkOn) -> bool:

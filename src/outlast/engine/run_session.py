@@ -358,7 +358,7 @@ class RunSession:
         """Keep late answers, unfenced, for reconcilers and people (S-10)."""
         for commit in commits:
             row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
-            if isinstance(row, Effect) and row.error and not row.settled_at and not row.quiet_until:
+            if isinstance(row, Effect) and row.error and not row.settled_at and not row.settle_after:
                 await self._testify_unsent(row, row.error)
             elif isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
                 answer: dict[str, object] = {"status": row.status.value, "error": row.error}

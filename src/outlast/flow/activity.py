@@ -62,7 +62,7 @@ class Activity(Generic[P, R_co]):
             self.title, fn, options.transaction, options.on_doubt, where=self.where
         )
         self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
-        self.quiet: timedelta | None = None
+        self.settle_time: timedelta | None = None
         self.undo_fn: Callable[..., Awaitable[Any]] | None = None
         self.undoing: UndoTerms | None = None
         self._checked = False
@@ -168,14 +168,14 @@ class Effectful(Activity[P, R_co]):
         self, fn: Callable[P, Awaitable[Happened[R_co] | DidNotHappen | Unknown]], /
     ) -> Callable[P, Awaitable[Happened[R_co] | DidNotHappen | Unknown]]: ...
     @overload
-    def reconcile(self, /, *, quiet: timedelta) -> "_DecoratesReconcile[P, R_co]": ...
-    def reconcile(self, fn: Any = None, /, *, quiet: timedelta | None = None) -> Any:
+    def reconcile(self, /, *, settle_time: timedelta) -> "_DecoratesReconcile[P, R_co]": ...
+    def reconcile(self, fn: Any = None, /, *, settle_time: timedelta | None = None) -> Any:
         """Declares how to ask the receiver whether a call happened: same parameters, answers Happened, DidNotHappen or
         Unknown.
 
-        `quiet` raises the time after which DidNotHappen counts as proof, for receivers that queue.
+        `settle_time` raises the time after which DidNotHappen counts as proof, for receivers that queue.
         """
-        quiet = positive(f"quiet of the reconcile of {self.title}", quiet, where=self.where)
+        settle_time = positive(f"settle_time of the reconcile of {self.title}", settle_time, where=self.where)
 
         def decorate(fn: Any) -> Any:
             _check_companion(self, "reconcile", fn, self.reconcile_fn, [])
@@ -186,7 +186,7 @@ class Effectful(Activity[P, R_co]):
                     "take the reconcile away",
                     where=self.where,
                 )
-            self.reconcile_fn, self.quiet = fn, quiet
+            self.reconcile_fn, self.settle_time = fn, settle_time
             return fn
 
         return decorate if fn is None else decorate(fn)
@@ -204,7 +204,7 @@ class Effectful(Activity[P, R_co]):
         timeout: timedelta | None = None,
         retry: Retry | None = None,
         reconcile: Callable[Concatenate[R_co, P], Awaitable[Happened[object] | DidNotHappen | Unknown]] | None = None,
-        quiet: timedelta | None = None,
+        settle_time: timedelta | None = None,
         transaction: Transaction = False,
     ) -> DecoratesUndo[P, R_co]: ...
     def undo(
@@ -216,14 +216,14 @@ class Effectful(Activity[P, R_co]):
         timeout: timedelta | None = None,
         retry: Retry | None = None,
         reconcile: Callable[..., Awaitable[Any]] | None = None,
-        quiet: timedelta | None = None,
+        settle_time: timedelta | None = None,
         transaction: Transaction = False,
     ) -> Any:
         """Declares how a done call is undone: takes the recorded response, then the same parameters.
 
         It is called at most once per effect, as a write of its own, and doubted on its own terms: `on_doubt` is "ask"
         (a person) or `repeat(window=…)`; `reconcile` asks the receiver whether the undo happened, with the same
-        parameters as the undo, and comes before either; `quiet` as for `.reconcile`; `transaction` as for `@activity`.
+        parameters as the undo, and comes before either; `settle_time` as for `.reconcile`; `transaction` as for `@activity`.
         Raises DefinitionError.
         """
 
@@ -240,7 +240,7 @@ class Effectful(Activity[P, R_co]):
                 timeout=timeout,
                 retry=retry,
                 reconcile=reconcile,
-                quiet=quiet,
+                settle_time=settle_time,
                 provider=self.provider,
                 limit=self.limit,
                 transaction=transaction,

@@ -61,7 +61,7 @@ class Callee(Protocol):
         ...
 
     @property
-    def quiet(self) -> timedelta | None:
+    def settle_time(self) -> timedelta | None:
         """How long a call can be under way, where that is longer than the deployment says."""
         ...
 

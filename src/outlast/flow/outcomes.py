@@ -22,7 +22,7 @@ class Happened(Generic[R_co]):
 
 @dataclass(frozen=True)
 class DidNotHappen:
-    """The receiver does not have it. Counts as proof only after the quiet time (S-17)."""
+    """The receiver does not have it. Counts as proof only after the settle time (S-17)."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class UndoTerms:
         timeout: timedelta | None,
         retry: Retry | None,
         reconcile: Callable[..., Awaitable[Any]] | None,
-        quiet: timedelta | None,
+        settle_time: timedelta | None,
         provider: str,
         limit: RateLimit | None = None,
         transaction: Transaction = False,
@@ -50,10 +50,10 @@ class UndoTerms:
                 'say "ask" or repeat(window=timedelta(hours=24))',
                 where=where,
             )
-        if quiet is not None and reconcile is None:
+        if settle_time is not None and reconcile is None:
             raise DefinitionError(
-                f"undo of {title} has quiet= and no reconcile=",
-                "quiet says how long DidNotHappen is no proof",
+                f"undo of {title} has settle_time= and no reconcile=",
+                "settle_time says how long DidNotHappen is no proof",
                 "name the function that asks the receiver: reconcile=…",
                 where=where,
             )
@@ -73,7 +73,7 @@ class UndoTerms:
         self.timeout: Final = positive(f"timeout of the undo of {title}", timeout, where=where)
         self.retry: Final = retry or Retry()
         self.reconcile_fn: Final = reconcile
-        self.quiet: Final = positive(f"quiet of the undo of {title}", quiet, where=where)
+        self.settle_time: Final = positive(f"settle_time of the undo of {title}", settle_time, where=where)
 
     @property
     def mode(self) -> Literal["reconcile", "repeat", "ask"]:

@@ -32,7 +32,7 @@ def ways_of(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[W
         resolve = f"outlast effects resolve {run.run} {entry.key}"
         return (
             Way(Choice.HAPPENED, f"{resolve} --happened ID"),
-            Way(Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.quiet_until if effect is not None else 0),
+            Way(Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.settle_after if effect is not None else 0),
             Way(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
         )
     named = _named(attention_of(run), entry)

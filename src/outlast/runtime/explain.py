@@ -186,7 +186,7 @@ def _open_facts(seen: Seen) -> tuple[tuple[str, str], ...]:
 def _is_open(seen: Seen, entry: Attention, way: Way) -> bool:
     """Would it be accepted now? «Did not happen» is, once a call in flight can no longer land."""
     effect = _ledger(seen).get((entry.visit, entry.key))
-    return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.quiet_until <= seen.now.real
+    return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.settle_after <= seen.now.real
 
 
 def _why(seen: Seen, entry: Attention) -> str:
@@ -196,8 +196,8 @@ def _why(seen: Seen, entry: Attention) -> str:
     match entry.reason:
         case Reason.EFFECT_UNCERTAIN:
             when = "now"
-            if effect is not None and effect.quiet_until > seen.now.real:
-                when = f"in {seen.left_real(effect.quiet_until)}"
+            if effect is not None and effect.settle_after > seen.now.real:
+                when = f"in {seen.left_real(effect.settle_after)}"
             late = "".join(
                 f"; {late_words(evidence_view(e))}"
                 for e in seen.evidence

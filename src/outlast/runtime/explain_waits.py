@@ -73,7 +73,7 @@ def _one(seen: Seen, wait: WaitingFor) -> Part:
         case "retry":
             clause = f"waits for {wait.what} ({wait.who}), for another {seen.left(wait.until)}"
             return _timed(seen, wait, clause)
-        case "quiet":
+        case "settle":
             clause = f"waits until a call can no longer land, for another {seen.left(wait.until)}, to know {wait.what}"
             return _timed(seen, wait, clause)
         case "hold":

@@ -78,7 +78,7 @@ class LivenessTimes(Section):
     heartbeat_every: Duration | None = None
     attempt_timeout: Duration | None = None
     start_budget: Duration | None = None
-    quiet_margin: Duration | None = None
+    settle_margin: Duration | None = None
     backoff_ceiling: Duration | None = None
     checkpoint_write: Duration | None = None
     drain_grace: Duration | None = None

@@ -90,8 +90,8 @@ def effect_view(
         "not_after_real": instant(effect.not_after),
         "waited_ms": effect.waited_ms,
         "evidence": [evidence_view(each) for each in evidence],
-        "quiet_until_real": instant(effect.quiet_until),
-        "settles_in_ms": max(0, effect.quiet_until - now.real) if effect.status is EffectStatus.UNCERTAIN else 0,
+        "settle_after_real": instant(effect.settle_after),
+        "settles_in_ms": max(0, effect.settle_after - now.real) if effect.status is EffectStatus.UNCERTAIN else 0,
     }
 
 

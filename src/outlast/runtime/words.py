@@ -26,8 +26,8 @@ def shown_status(run: Run) -> str:
         return ATTENTION
     if is_over(run):
         return run.status.upper()
-    if run.label:
-        return run.label
+    if run.status_label:
+        return run.status_label
     if any(w.kind == "approval" for w in waiting_of(run)):
         return APPROVAL
     return run.status.upper()
@@ -58,7 +58,7 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
             return f"you: {wait.what.removeprefix('a person: ')}"
         case "retry":
             return f"{wait.what}: {wait.who}" if wait.who else wait.what
-        case "quiet":
+        case "settle":
             return f"{wait.what}: a call may still land"
         case "slot":
             return wait.what
@@ -108,7 +108,7 @@ def effect_words(effect: Effect, code: str, *, held: bool = True) -> str:
         if code == REOPENED:
             return f"to be called again{_told_by(effect)}"
         return f"{effect.status.value} {code}{again}{_told_by(effect)}"
-    if effect.quiet_until == 0:
+    if effect.settle_after == 0:
         return f"to be called again after {code}"
     return f"under way{again}" if held else f"left open{again}: it may have happened"
 

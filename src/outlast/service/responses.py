@@ -281,7 +281,7 @@ class EffectRecord(ResponseModel):
     not_after_real: str | None
     waited_ms: int
     evidence: list[LateEvidence]
-    quiet_until_real: str | None
+    settle_after_real: str | None
     settles_in_ms: int = Field(description="How long until «did not happen» is accepted.")
 
 

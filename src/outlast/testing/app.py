@@ -91,7 +91,7 @@ class AppClock:
         self._app.settle()
 
     def advance(self, text: str | timedelta) -> None:
-        """Real time passes ("30s"): retries, leases and quiet times; then all comes to rest."""
+        """Real time passes ("30s"): retries, leases and settle times; then all comes to rest."""
         ms = round(span(text) / timedelta(milliseconds=1))
         self._app.do(self._app.time.advance(ms))
         self._app.settle()

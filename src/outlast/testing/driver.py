@@ -1,7 +1,7 @@
 """A run from its start to its end as a sequence of lives, each one a process; who acts next follows from the rows.
 
 The same policy drives the uncrashed run and every recovery: look at the store, do the next thing. Time is the
-parent's: it moves past a lease, a quiet time or a timer when nothing else is left to do.
+parent's: it moves past a lease, a settle time or a timer when nothing else is left to do.
 """
 
 import json
@@ -182,7 +182,7 @@ class Driver:
         if said is not None:
             self.resolved += [e["key"] for e in uncertain[:1]]
             given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
-            return Action("answer", given, at=uncertain[0]["quiet_until"] + 1 if uncertain else 0)
+            return Action("answer", given, at=uncertain[0]["settle_after"] + 1 if uncertain else 0)
         return None
 
     def _settle(self, effect: dict[str, Any], state: ScenarioState) -> Action:
@@ -191,7 +191,7 @@ class Driver:
         if answer is not None:
             return Action("resolve", {"key": effect["key"], "verb": "happened", "response": answer[0]})
         given = {"key": effect["key"], "verb": DID_NOT, "response": None}
-        return Action("resolve", given, at=effect["quiet_until"] + 1)
+        return Action("resolve", given, at=effect["settle_after"] + 1)
 
     def finish(self, state: ScenarioState, each: Callable[[ProcessResult], None] = lambda life: None) -> RunSnapshot:
         """Go on until the run has ended; answers the rows it leaves."""

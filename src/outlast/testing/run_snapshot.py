@@ -75,7 +75,9 @@ class RunSnapshot:
         """What must be equal to the uncrashed run's end."""
         last = json.loads(self.events[-1]["body"])["data"] if self.events else {}
         return {
-            "run": {k: self.run[k] for k in ("status", "node", "visit", "label", "visits", "attention", "owner")},
+            "run": {
+                k: self.run[k] for k in ("status", "node", "visit", "status_label", "visits", "attention", "owner")
+            },
             "outcome": last.get("outcome"),
             "reason": last.get("reason"),
             "nodes": self.nodes,

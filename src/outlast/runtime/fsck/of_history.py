@@ -19,7 +19,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.ADMITTED: ("admit",),
     EventType.QUEUED: ("queue",),
     EventType.CHECKPOINT: ("advance",),
-    EventType.PARKED: ("park", "retry", "quiet"),
+    EventType.PARKED: ("park", "retry", "settle"),
     EventType.HANDED_BACK: ("hand_back",),
     EventType.REQUEUED: ("requeue",),
     EventType.FLAGGED: ("flag",),
