@@ -63,14 +63,21 @@ def test_a_status_is_written_in_the_machine_only() -> None:
     report(finding for source in PACKAGE for finding in rule(source))
 
 
-@pytest.mark.parametrize(
-    "snippet", ["x = \"owner <> '' AND owner <> 'ended'\"\n", "def f(a):\n    return f\"{a} <> 'ended'\"\n"]
-)
+PLANTED_SQL = [
+    "x = \"SELECT * FROM run WHERE owner <> '' AND owner <> 'ended'\"\n",
+    "def f(a):\n    return f\"{a} AND owner <> 'ended' LIMIT 1\"\n",
+    "x = \"UPDATE run SET status = 'waiting'\"\n",
+]
+
+
+@pytest.mark.parametrize("snippet", PLANTED_SQL)
 def test_a_status_inside_a_sql_text_is_found(snippet: str) -> None:
-    rule = tidy_rules.status_literals(tidy_rules.status_words(machine, set()))
-    assert list(rule(Source("outlast/store/planted.py", HEAD + snippet)))
-    inserted = HEAD + "def f(ENDED):\n    return f\"owner <> '' AND owner <> '{ENDED}'\"\n"
-    assert list(rule(Source("outlast/store/planted.py", inserted))) == []
+    words = tidy_rules.status_words(machine, {move.verb for move in machine.TABLE})
+    rule = tidy_rules.status_literals(words, in_sql={machine.ENDED})
+    (found,) = rule(Source("outlast/store/planted.py", HEAD + snippet))
+    assert "in SQL is a word of core/machine.py" in str(found)
+    inserted = "from outlast.core.machine import ENDED\nx = f\"owner <> '' AND owner <> '{ENDED}'\"\n"
+    assert list(rule(Source("outlast/store/planted.py", HEAD + inserted))) == []
 
 
 def test_every_exception_is_still_needed() -> None:

@@ -1,4 +1,4 @@
-"""A store with live runs is migrated to the next schema and goes on. The next schema is synthetic: there is one so far."""
+"""A store with live runs goes on after a migration. The next schema is synthetic, since there is only one so far."""
 
 import asyncio
 import sqlite3
