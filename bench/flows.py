@@ -13,7 +13,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, lookup, repeat, role, this_call
+from outlast import Context, NoUndo, Workflow, activity, lookup, resend, role, this_call
 from outlast.http import AsyncClient, Client
 
 RECEIVER = "OUTLAST_BENCH_RECEIVER"  # of `sending`: where its calls go
@@ -278,7 +278,9 @@ async def come_to_end(ctx: Context[Count]) -> None:
     """Nothing more."""
 
 
-@activity(key="call/{run}", undo=NoUndo("a bench changes nothing"), on_doubt=repeat(window=timedelta(hours=1)))
+@activity(
+    key="call/{run}", undo=NoUndo("a bench changes nothing"), if_uncertain=resend(remembered_for=timedelta(hours=1))
+)
 async def call_or_kill(run: str, ms: int) -> int:
     """A receiver that takes so long to answer; below zero: one that kills this process."""
     stamp(run)

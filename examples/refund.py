@@ -26,7 +26,7 @@ class Refund(BaseModel):
 refunds = Workflow("refund", state=Refund, outcome=lambda state: state.receipt)
 
 
-@activity(key="refund/{order_id}", scope="run", undo=NoUndo("the customer keeps the money"))
+@activity(key="refund/{order_id}", once_per="run", undo=NoUndo("the customer keeps the money"))
 async def issue_refund(order_id: str, cents: int) -> str:
     print(f"  the bank is called: {cents} cents, Idempotency-Key {this_call().idempotency_key}")
     return f"receipt-{order_id}"

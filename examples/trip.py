@@ -23,7 +23,7 @@ from outlast import (
     Unknown,
     Workflow,
     activity,
-    repeat,
+    resend,
     this_call,
 )
 from outlast.runtime import Choice, InProcessRuntime, Reason, open_store
@@ -65,7 +65,7 @@ trip = Workflow("trip", state=Trip)
 
 
 # --- ask: a doubt is for a person, of the booking and of its undo ------------------------------------
-@activity(key="hotel/{traveller}", scope="run")
+@activity(key="hotel/{traveller}", once_per="run")
 async def reserve_hotel(traveller: str) -> str:
     return agency.act(f"hotel for {traveller}")
 
@@ -76,18 +76,18 @@ async def release_hotel(done: str, traveller: str) -> None:
 
 
 # --- repeat: the receiver remembers keys ---------------------------------------------------------------
-@activity(key="card/{traveller}", scope="run", on_doubt=repeat(window=REMEMBERS))
+@activity(key="card/{traveller}", once_per="run", if_uncertain=resend(remembered_for=REMEMBERS))
 async def charge_card(traveller: str, cents: int) -> str:
     return agency.act(f"charge {cents} cents")
 
 
-@charge_card.undo(on_doubt=repeat(window=REMEMBERS), timeout=timedelta(seconds=20), retry=Retry(attempts=5))
+@charge_card.undo(if_uncertain=resend(remembered_for=REMEMBERS), timeout=timedelta(seconds=20), retry=Retry(attempts=5))
 async def refund_card(done: str, traveller: str, cents: int) -> None:
     agency.act(f"refund {cents} cents of {done}")
 
 
 # --- reconcile: the receiver can be asked --------------------------------------------------------------
-@activity(key="flight/{traveller}", scope="run")
+@activity(key="flight/{traveller}", once_per="run")
 async def book_flight(traveller: str) -> str:
     return agency.act(f"flight for {traveller}")
 
@@ -109,7 +109,7 @@ async def cancel_flight(done: str, traveller: str) -> None:
 
 
 # --- no undo -------------------------------------------------------------------------------------------
-@activity(key="mail/{traveller}", scope="run", undo=NoUndo("a mail cannot be unsent"))
+@activity(key="mail/{traveller}", once_per="run", undo=NoUndo("a mail cannot be unsent"))
 async def send_mail(traveller: str) -> str:
     return agency.act(f"mail to {traveller}")
 

@@ -47,7 +47,7 @@ async def take_in_answers(
     """Waits for the bids of a round, until it closes or everybody who was reached has bid; gives those suppliers."""
     s = ctx.state
     reached = [supplier for supplier in s.active() if isinstance(asked.get(supplier), Receipt)]
-    bids = await ctx.collect(bid_signal(s.cycle, round_number), Bid, until=until, most=max(1, len(reached)))
+    bids = await ctx.collect(bid_signal(s.cycle, round_number), Bid, until=until, limit=max(1, len(reached)))
     s.take_in(bids, round_number)
     s.rounds_held = round_number
     return reached

@@ -98,7 +98,7 @@ async def find_feedback(supplier_id: str, round_number: int, mailbox: str, feedb
     return await _ask(mailbox, Receipt)
 
 
-@activity(key="order/{supplier_id}/{bid_id}", scope="run")
+@activity(key="order/{supplier_id}/{bid_id}", once_per="run")
 async def place_order(supplier_id: str, bid_id: str, cents: int, mailbox: str, reference: str) -> Order:
     """Orders from a supplier what it bid, at the price it bid."""
     letter = OrderForm(run_id=this_call().run_id, reference=reference, bid_id=bid_id, cents=cents)

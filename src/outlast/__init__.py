@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Workflow,
         activity,
         lookup,
-        repeat,
+        resend,
         role,
         this_call,
     )
@@ -57,7 +57,7 @@ __all__ = [
     "activity",
     "asgi",
     "lookup",
-    "repeat",
+    "resend",
     "role",
     "this_call",
 ]

@@ -20,7 +20,7 @@ from outlast import (
     Unknown,
     Workflow,
     activity,
-    repeat,
+    resend,
     role,
     this_call,
 )
@@ -62,7 +62,7 @@ async def _find(path: str) -> Happened[str] | DidNotHappen | Unknown:
 
 
 # --- the three modes, without undo -----------------------------------------------------------------
-@activity(key="repeat/{n}", on_doubt=repeat(window=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
+@activity(key="repeat/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
 async def repeated(n: int) -> str:
     """The receiver remembers keys."""
     return await _post(f"/repeat/{n}")
@@ -80,14 +80,14 @@ async def was_reconciled(n: int) -> Happened[str] | DidNotHappen | Unknown:
     return await _find(f"/reconcile/{n}")
 
 
-@activity(key="ask/{n}", on_doubt="ask", undo=STAYS, retry=PATIENT)
+@activity(key="ask/{n}", if_uncertain="ask_person", undo=STAYS, retry=PATIENT)
 async def asked(n: int) -> str:
     """The receiver acts each time, and only a person can find out."""
     return await _post(f"/ask/{n}")
 
 
 # --- with undo -----------------------------------------------------------------------------------------
-@activity(key="room/{n}", scope="run", retry=PATIENT)
+@activity(key="room/{n}", once_per="run", retry=PATIENT)
 async def book(n: int) -> str:
     """A room, to be released."""
     return await _post(f"/book/{n}")
@@ -167,7 +167,7 @@ async def settle(ctx: Context[Job]) -> None:
         raise Fail("the conference was called off")
 
 
-@activity(key="slow/{n}", on_doubt=repeat(window=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
+@activity(key="slow/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
 async def slowly(n: int) -> str:
     """A call that takes as long as the world wants, over a line of its own: httpx2 goes over all its open connections
     at each request, which is a minute of CPU for five thousand."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, repeat, role
+from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, resend, role
 from outlast.flow import Perhaps
 
 
@@ -41,7 +41,9 @@ def _record(line: str) -> None:
             file.write(f"{line}\n")
 
 
-@activity(key="check/{order_id}", undo=NoUndo("it only opens a file"), on_doubt=repeat(window=timedelta(days=1)))
+@activity(
+    key="check/{order_id}", undo=NoUndo("it only opens a file"), if_uncertain=resend(remembered_for=timedelta(days=1))
+)
 async def open_case(order_id: str) -> str:
     _record(f"open {order_id}")
     if slow := os.environ.get("REFUND_SLOW"):
@@ -49,7 +51,7 @@ async def open_case(order_id: str) -> str:
     return f"case-{order_id}"
 
 
-@activity(key="refund/{order_id}", scope="run")
+@activity(key="refund/{order_id}", once_per="run")
 async def issue_refund(order_id: str, cents: int) -> Receipt:
     _record(f"refund {order_id} {cents}")
     if os.environ.get("REFUND_DOUBT"):

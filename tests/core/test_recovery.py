@@ -15,12 +15,12 @@ FAILED = json.dumps({"code": "timeout", "detail": "", "until": 0})
 @pytest.mark.parametrize(
     ("mode", "changes", "code"),
     [
-        ("ask", {}, "interrupted"),
-        ("repeat", {}, None),  # the death used up none of its attempts
-        ("repeat", {"error": FAILED}, "retries_exhausted"),
+        ("ask_person", {}, "interrupted"),
+        ("resend", {}, None),  # the death used up none of its attempts
+        ("resend", {"error": FAILED}, "retries_exhausted"),
         ("reconcile", {"error": FAILED}, None),  # its receiver is asked
-        ("ask", {"settle_after": 0, "error": FAILED}, None),  # it is known to have done nothing
-        ("ask", {"status": EffectStatus.UNCERTAIN}, None),
+        ("ask_person", {"settle_after": 0, "error": FAILED}, None),  # it is known to have done nothing
+        ("ask_person", {"status": EffectStatus.UNCERTAIN}, None),
     ],
 )
 def test_an_open_effect_is_uncertain_if_nothing_can_settle_it(
@@ -32,4 +32,4 @@ def test_an_open_effect_is_uncertain_if_nothing_can_settle_it(
 
 def test_after_a_restore_its_first_attempt_may_be_of_the_lost_time() -> None:
     restored = RUN._replace(restored=1)
-    assert (without_attempts(restored, OPEN._replace(attempts=1), "ask", 3) or ("",))[0] == "restored"
+    assert (without_attempts(restored, OPEN._replace(attempts=1), "ask_person", 3) or ("",))[0] == "restored"

@@ -16,7 +16,7 @@ from outlast import (
     Workflow,
     activity,
     lookup,
-    repeat,
+    resend,
     role,
     this_call,
 )
@@ -64,19 +64,19 @@ async def find_reserve(order_id: str, cents: int) -> Happened[str] | DidNotHappe
     return Happened(said, external_id=said) if said else DidNotHappen()
 
 
-@activity(key="tell/{order_id}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("said is said"))
+@activity(key="tell/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("said is said"))
 async def tell_customer(order_id: str, text: str) -> str:
     """Writes to the customer; the mail house dedupes by key for a day."""
     return _receive("tell", dedupes=True)
 
 
-@activity(key="log/{order_id}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("a log is kept"))
+@activity(key="log/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("a log is kept"))
 def log_claim(order_id: str) -> str:
     """Writes a line, from a thread: a plain function."""
     return _receive("log", dedupes=True)
 
 
-@activity(key="refund/{order_id}", scope="run", undo=NoUndo("paid is paid"))
+@activity(key="refund/{order_id}", once_per="run", undo=NoUndo("paid is paid"))
 async def pay_out(order_id: str, cents: int) -> str:
     """Pays, at a bank that neither dedupes nor can be asked."""
     return _receive(f"pay-{cents}", dedupes=False)
@@ -94,7 +94,7 @@ async def check(ctx: Context[Claim]) -> Literal["wait"]:
     s = ctx.state
     s.cents = await ctx.do(price, s.order_id)
     s.reserved = await ctx.do(reserve, s.order_id, s.cents)
-    ctx.tell("reserved", "the money is set aside", cents=s.cents)
+    ctx.log("reserved", "the money is set aside", cents=s.cents)
     letters = await ctx.do_all({"told": tell_customer.plan(s.order_id, "soon"), "log": log_claim.plan(s.order_id)})
     s.told, s.logged = letters["told"], letters["log"]
     return "wait"

@@ -34,7 +34,7 @@ refunds = Workflow("refund", state=Refund, version=2)
 purchases = Workflow("purchase", state=Refund, ceiling=timedelta(hours=1))
 
 
-@activity(key="refund/{order_id}", scope="run", retry=Retry(attempts=1), provider="erp")
+@activity(key="refund/{order_id}", once_per="run", retry=Retry(attempts=1), provider="erp")
 async def issue_refund(order_id: str, cents: int) -> str:
     if order_id.startswith("doubt"):
         raise Perhaps("the bank hung up")

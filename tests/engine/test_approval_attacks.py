@@ -551,7 +551,7 @@ async def test_an_approval_altered_before_it_is_used_is_withdrawn_and_asked_anew
 async def test_an_altered_approval_of_an_earlier_node_allows_nothing(world: World) -> None:
     """Its call is made in another visit, which asks nobody: a person is called, and the receiver hears nothing."""
     shop = Receiver()
-    order = write(shop, key="order/{what}/{amount}", scope="run")
+    order = write(shop, key="order/{what}/{amount}", once_per="run")
     flow = Workflow("two", state=State)
 
     @flow.node(start=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from outlast.flow import Context, DidNotHappen, Happened, NotSent, Perhaps, Retry, RetryLater, Unknown, Workflow, repeat
+from outlast.flow import Context, DidNotHappen, Happened, NotSent, Perhaps, Retry, RetryLater, Unknown, Workflow, resend
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -160,8 +160,8 @@ async def test_the_window_of_repeat_counts_from_the_first_intent(world: World) -
     """A repeat must land while the receiver remembers the first: 30 s start + 120 s timeout + 30 s margin before the
     window's end. Attempts never restart it, so a later doubt asks a person."""
     shop = Receiver(*[Acts(Perhaps("lost"))] * 9, dedupes=True)
-    window = repeat(window=timedelta(seconds=200))
-    flow = ordering(write(shop, on_doubt=window, retry=Retry(attempts=9, first=timedelta(seconds=12))), "a")
+    window = resend(remembered_for=timedelta(seconds=200))
+    flow = ordering(write(shop, if_uncertain=window, retry=Retry(attempts=9, first=timedelta(seconds=12))), "a")
     world.worker(flow)
     await world.start(flow)  # waits: 9 s, 18 s, …: the second repeat would be at 27 s
     await world.pass_(5 * MINUTE)
@@ -173,9 +173,9 @@ async def test_the_window_of_repeat_counts_from_the_first_intent(world: World) -
 async def test_a_repeat_that_waited_is_judged_again_when_it_is_about_to_be_sent(world: World) -> None:
     """The window was open when the attempt failed and has closed during the wait before the next: a person is asked."""
     shop = Receiver(*[Acts(Perhaps("lost"))] * 9, dedupes=True)
-    window = repeat(window=timedelta(seconds=182))
+    window = resend(remembered_for=timedelta(seconds=182))
     retry = Retry(attempts=9, first=timedelta(seconds=4), factor=1)
-    flow = ordering(write(shop, on_doubt=window, retry=retry), "a")
+    flow = ordering(write(shop, if_uncertain=window, retry=retry), "a")
     world.worker(flow)
     await world.start(flow)
     await world.pass_(5 * MINUTE)
@@ -255,10 +255,10 @@ async def test_a_receiver_that_cannot_tell_leaves_it_to_on_doubt(world: World, a
 
 @pytest.mark.req("EFF-2")
 async def test_cannot_tell_repeats_where_on_doubt_is_repeat(world: World) -> None:
-    """The second line of a reconcile is its on_doubt."""
+    """The second line of a reconcile is its if_uncertain."""
     shop = Receiver(Acts(Perhaps("lost")), dedupes=True)
     shop.tells = [Unknown("no index")] * 9
-    flow = ordering(write(shop, mode="reconcile", on_doubt=repeat(window=timedelta(hours=1))), "a")
+    flow = ordering(write(shop, mode="reconcile", if_uncertain=resend(remembered_for=timedelta(hours=1))), "a")
     world.worker(flow)
     await world.start(flow)
     await world.pass_(QUIET + 10 * SECOND)
@@ -287,8 +287,8 @@ async def test_a_found_answer_that_is_no_answer_of_the_activity_is_for_a_person(
         ({"mode": "ask"}, False, 1, "effect_uncertain"),
         ({"mode": "reconcile"}, True, 1, "completed"),
         ({"mode": "reconcile"}, False, 2, "completed"),
-        ({"on_doubt": repeat(window=timedelta(hours=1))}, True, 2, "completed"),
-        ({"on_doubt": repeat(window=timedelta(hours=1))}, False, 2, "completed"),
+        ({"if_uncertain": resend(remembered_for=timedelta(hours=1))}, True, 2, "completed"),
+        ({"if_uncertain": resend(remembered_for=timedelta(hours=1))}, False, 2, "completed"),
     ],
 )
 async def test_what_a_dead_worker_left_open_is_settled_by_its_mode(
@@ -327,7 +327,7 @@ async def test_a_crash_after_the_record_and_before_the_advance_calls_nothing_aga
 async def test_scope_run_is_one_effect_over_all_visits(world: World) -> None:
     """Scope visit: a new visit is new work. Scope run: the same effect, whatever the visit."""
     shop = Receiver()
-    once, each = write(shop, name="once", scope="run"), write(shop, name="each")
+    once, each = write(shop, name="once", once_per="run"), write(shop, name="each")
     flow = Workflow("rounds", state=State)
 
     @flow.node(start=True, max_visits=3)

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from outlast.errors import Conflict
-from outlast.flow import ActivityFailed, Cancel, Context, Fail, NotSent, Perhaps, Workflow, repeat
+from outlast.flow import ActivityFailed, Cancel, Context, Fail, NotSent, Perhaps, Workflow, resend
 from tests.engine.world import MINUTE, QUIET, Acts, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -275,7 +275,7 @@ async def test_a_run_returns_what_its_outcome_function_says(world: World) -> Non
 async def test_what_a_person_reopened_gets_its_attempt_even_where_all_were_used(world: World) -> None:
     """`did not happen` after the last attempt: one more call, and a doubt about it is a doubt again."""
     shop = Receiver(*[Acts(Perhaps("lost"))] * 2, NotSent("x"), NotSent("x"))
-    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(minutes=3, seconds=2))), "a")
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(minutes=3, seconds=2))), "a")
     world.worker(flow)
     await world.start(flow)
     await world.pass_(QUIET + 10_000)

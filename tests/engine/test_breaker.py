@@ -10,7 +10,7 @@ from outlast.core.overlay import waiting_of
 from outlast.core.rows import HOLD, Hold
 from outlast.engine import breaker, pauses
 from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
-from outlast.flow import Context, Refused, Retry, RetryLater, repeat
+from outlast.flow import Context, Refused, Retry, RetryLater, resend
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -211,7 +211,7 @@ async def test_what_perhaps_happened_is_repeated_under_its_key_when_it_is_back(w
     erp = Erp()
     erp.dedupes = True
     erp.away = TimeoutError("no answer")
-    runs = await out(world, erp, on_doubt=repeat(window=timedelta(hours=24)))
+    runs = await out(world, erp, if_uncertain=resend(remembered_for=timedelta(hours=24)))
     await world.pass_(20 * MINUTE)
     assert (sign(world).up, [world.reasons(r) for r in runs]) == (1, [[]] * FEW)
     erp.away = None

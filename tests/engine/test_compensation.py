@@ -10,7 +10,7 @@ from outlast.core.rows import RUN
 from outlast.engine import compensation as engine
 from outlast.engine import run_executor
 from outlast.errors import Conflict
-from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, repeat, role
+from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, resend, role
 from outlast.flow.registry import ACTIVITIES
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
 from tests.engine.world import (
@@ -95,7 +95,7 @@ TWICE = [[("before", place), ("before", place)] for place in PLACES]
 
 def saga(shop: Receiver, **terms: Any) -> Workflow[State]:
     """Two writes with undo, of a receiver that dedupes; then it waits."""
-    terms = terms or {"on_doubt": repeat(window=after(hours=10))}
+    terms = terms or {"if_uncertain": resend(remembered_for=after(hours=10))}
     acts = [write(shop, name=name, undo=True, undo_terms=terms) for name in ("hotel", "card")]
     return trip(*acts, waits=True)
 
@@ -137,7 +137,7 @@ async def test_a_death_at_each_point_of_the_undo(world: World, deaths: list[tupl
 async def test_a_failure_that_was_decided_stands_when_its_holder_dies(world: World) -> None:
     """The node would end otherwise on its next walk: it is not walked again."""
     shop, walks = Receiver(), []
-    order = write(shop, undo=True, undo_terms={"on_doubt": repeat(window=after(hours=1))})
+    order = write(shop, undo=True, undo_terms={"if_uncertain": resend(remembered_for=after(hours=1))})
 
     async def body(ctx: Context[State]) -> None:
         walks.append(1)
@@ -313,7 +313,7 @@ async def test_a_repeat_that_a_death_left_open_is_repeated_in_order_to_be_undone
     """Within its limits, under the same key: so it is known what became of it, and it is undone (S-19)."""
     slow = Slow(acts_first=acts)
     shop = Receiver(slow, dedupes=True)
-    order = write(shop, undo=True, undo_terms={"asks": True}, on_doubt=repeat(window=after(hours=1)))
+    order = write(shop, undo=True, undo_terms={"asks": True}, if_uncertain=resend(remembered_for=after(hours=1)))
     flow = trip(order, waits=True)
     world.worker(flow)
     await world.start(flow)
@@ -329,7 +329,7 @@ async def test_a_repeat_that_a_death_left_open_is_repeated_in_order_to_be_undone
 async def test_a_repeat_beyond_its_window_is_asked_of_a_person(world: World) -> None:
     slow = Slow(acts_first=True)
     shop = Receiver(slow, dedupes=True)
-    flow = trip(write(shop, undo=True, on_doubt=repeat(window=after(minutes=5))), waits=True)
+    flow = trip(write(shop, undo=True, if_uncertain=resend(remembered_for=after(minutes=5))), waits=True)
     world.worker(flow)
     await world.start(flow)
     world.processes[0].kill()
@@ -419,7 +419,7 @@ async def test_without_a_durable_decision_the_next_walk_goes_on_instead(
     if not guarded:
         monkeypatch.setattr(run_executor, "must_undo", lambda run, effects: False)
     shop, walks = Receiver(), []
-    order = write(shop, undo=True, undo_terms={"on_doubt": repeat(window=after(hours=1))})
+    order = write(shop, undo=True, undo_terms={"if_uncertain": resend(remembered_for=after(hours=1))})
 
     async def body(ctx: Context[State]) -> None:
         walks.append(1)

@@ -36,7 +36,7 @@ DEATHS = [(when, place) for place in PLACES for when in ("before", "after")]
 
 def rich(shop: Receiver) -> Workflow[State]:
     """Two nodes: a plain call, one lost on its way, one that waits and whose answer is lost, a lookup, people."""
-    order, price = write(shop, mode="reconcile"), reading(lambda: 7, key="price/{what}", paid=True)
+    order, price = write(shop, mode="reconcile"), reading(lambda: 7, key="price/{what}", durable=True)
     flow = Workflow("rich", state=State)
 
     @flow.node(start=True)

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from outlast.core import points
-from outlast.flow import ActivityFailed, Context, NotSent, Perhaps, Refused, RetryLater, repeat
+from outlast.flow import ActivityFailed, Context, NotSent, Perhaps, Refused, RetryLater, resend
 from tests.engine.world import (
     MINUTE,
     QUIET,
@@ -25,7 +25,7 @@ from tests.engine.world import (
     write,
 )
 
-HOUR_WINDOW = repeat(window=timedelta(hours=1))
+HOUR_WINDOW = resend(remembered_for=timedelta(hours=1))
 
 
 @pytest.mark.req("EFF-1", "RUN-2", "EFF-5")
@@ -199,7 +199,7 @@ PERHAPS = [
     Perhaps("lost"),
     KeyError("a bug of the activity"),
 ]
-MODES = {"ask": {"mode": "ask"}, "reconcile": {"mode": "reconcile"}, "repeat": {"on_doubt": HOUR_WINDOW}}
+MODES = {"ask": {"mode": "ask"}, "reconcile": {"mode": "reconcile"}, "repeat": {"if_uncertain": HOUR_WINDOW}}
 
 
 def named(error: BaseException) -> str:
@@ -273,7 +273,7 @@ async def test_what_perhaps_happened_is_looked_up_where_it_can_be(world: World, 
 async def test_what_perhaps_happened_is_repeated_under_the_same_key(world: World, error: Exception) -> None:
     """Mode repeat: the receiver dedupes by the key, which is the same for every attempt."""
     shop = Receiver(Acts(error), dedupes=True)
-    flow = ordering(write(shop, on_doubt=HOUR_WINDOW), "a")
+    flow = ordering(write(shop, if_uncertain=HOUR_WINDOW), "a")
     world.worker(flow)
     await world.start(flow)
     await world.pass_(SECOND)
@@ -299,7 +299,7 @@ async def test_a_call_that_outlives_its_timeout_perhaps_happened(world: World) -
 async def test_a_response_that_cannot_be_stored_is_uncertain_never_repeated(world: World) -> None:
     """It was done; only its answer is unusable. A person looks; nothing is called again."""
     shop = Receiver("x" * 300_000)
-    flow = ordering(write(shop, on_doubt=HOUR_WINDOW), "a")
+    flow = ordering(write(shop, if_uncertain=HOUR_WINDOW), "a")
     world.worker(flow)
     await world.start(flow)
     await world.pass_(MINUTE)
@@ -324,11 +324,11 @@ async def test_whatever_a_receiver_writes_into_a_refusal_is_recorded(world: Worl
 
 # --- lookups -------------------------------------------------------------------------------------
 @pytest.mark.req("EFF-1", "CKP-2")
-@pytest.mark.parametrize("paid", [False, True])
-async def test_a_lookup_is_made_once_in_its_scope(world: World, paid: bool) -> None:
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_lookup_is_made_once_in_its_scope(world: World, durable: bool) -> None:
     """What a lookup answered stays the same on every walk of the visit."""
     answers = iter(["1", "2"])
-    price = reading(lambda: next(answers), paid=paid)
+    price = reading(lambda: next(answers), durable=durable)
 
     async def body(ctx: Context[State]) -> None:
         first = await ctx.do(price, "a")

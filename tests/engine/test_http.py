@@ -21,7 +21,7 @@ from outlast import (
     Workflow,
     activity,
     lookup,
-    repeat,
+    resend,
     this_call,
 )
 from outlast.core.budget import Liveness
@@ -109,9 +109,11 @@ def ordering(
 ) -> Workflow[Case]:
     """A workflow named after the mode, which posts once."""
     name = name or mode
-    doubt: Any = repeat(window=timedelta(hours=1)) if mode == "repeat" else "ask"
+    doubt: Any = resend(remembered_for=timedelta(hours=1)) if mode == "repeat" else "ask_person"
 
-    @activity(key="order/{path}", name=f"order.{name}", on_doubt=doubt, undo=NoUndo("-"), timeout=timeout, retry=retry)
+    @activity(
+        key="order/{path}", name=f"order.{name}", if_uncertain=doubt, undo=NoUndo("-"), timeout=timeout, retry=retry
+    )
     async def order(path: str) -> str:
         return str((await http.post(shop.url + path)).json())
 
@@ -330,9 +332,9 @@ def test_a_plain_function_ends_before_its_time_and_is_no_lost_thread() -> None:
     """Its client gives up before the engine does, so the outcome is a time-out that a repeat may follow."""
 
     def plain(_: outlast.http.AsyncClient, shop: Shop) -> Workflow[Case]:
-        doubt = repeat(window=timedelta(hours=1))
+        doubt = resend(remembered_for=timedelta(hours=1))
 
-        @activity(key="plain/{path}", undo=NoUndo("-"), timeout=CALL, on_doubt=doubt)
+        @activity(key="plain/{path}", undo=NoUndo("-"), timeout=CALL, if_uncertain=doubt)
         def order(path: str) -> str:
             with outlast.http.Client(timeout=None) as http:
                 return str(http.post(shop.url + path).json())

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.budget import Liveness
 from outlast.core.machine import LeaseStatus
-from outlast.flow import Context, NoUndo, Workflow, activity, lookup, repeat
+from outlast.flow import Context, NoUndo, Workflow, activity, lookup, resend
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -389,8 +389,8 @@ async def test_a_plain_function_runs_in_a_thread_and_is_recorded(world: World) -
 async def test_a_thread_that_outlives_its_timeout_is_for_a_person_even_where_it_could_be_repeated(world: World) -> None:
     """It may still send, so neither a repeat nor a look-up is proof: abandoned, uncertain."""
     began, go, did = threading.Event(), threading.Event(), []  # type: ignore[var-annotated]
-    mode = repeat(window=timedelta(hours=5))
-    flow = ordering(threaded(began, go, did, on_doubt=mode, timeout=timedelta(seconds=20)), "a")
+    mode = resend(remembered_for=timedelta(hours=5))
+    flow = ordering(threaded(began, go, did, if_uncertain=mode, timeout=timedelta(seconds=20)), "a")
     world.worker(flow)
     await world.start(flow)
     await asyncio.to_thread(began.wait)

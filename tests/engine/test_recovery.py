@@ -9,7 +9,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import WORKER
 from outlast.engine.lease import closed
-from outlast.flow import Workflow, repeat
+from outlast.flow import Workflow, resend
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES
 from tests.engine.process import Process
 from tests.engine.world import HOUR, MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -73,7 +73,7 @@ async def test_a_clock_that_jumps_is_noticed_before_the_next_call(world: World, 
 async def test_a_dead_worker_is_replaced_in_time_whatever_the_clock_of_its_successor_says(
     world: World, wrong: int
 ) -> None:
-    flow = ordering(write(Receiver(Slow()), on_doubt=repeat(window=timedelta(days=1))), "a")
+    flow = ordering(write(Receiver(Slow()), if_uncertain=resend(remembered_for=timedelta(days=1))), "a")
     first = world.worker(flow)
     await world.settle()
     await world.start(flow)
@@ -106,7 +106,7 @@ async def test_a_recovery_that_another_worker_won_is_counted(world: World) -> No
 @pytest.mark.req("REC-7", "REC-3")
 async def test_a_recovery_that_the_store_failed_is_counted_and_made_good(world: World) -> None:
     """The dead worker's row is closed, and the claim of its runs is refused: counted, and claimed at the next look."""
-    flow = ordering(write(Receiver(Slow()), on_doubt=repeat(window=timedelta(days=1))), "a")
+    flow = ordering(write(Receiver(Slow()), if_uncertain=resend(remembered_for=timedelta(days=1))), "a")
     dead = world.worker(flow)
     await world.settle()
     await world.start(flow)

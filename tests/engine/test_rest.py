@@ -18,13 +18,13 @@ async def test_what_is_told_is_written_once_and_must_be_storable(world: World) -
     lines: list[str] = []
 
     async def body(ctx: Ctx) -> None:
-        ctx.tell("first", "it began", n=1)
+        ctx.log("first", "it began", n=1)
         try:
-            ctx.tell("bad", "an object", thing=object())  # type: ignore[arg-type]
+            ctx.log("bad", "an object", thing=object())  # type: ignore[arg-type]
         except Exception as error:  # shown below
             lines.append(type(error).__name__)
         await ctx.receive("go", Go)
-        ctx.tell("second", "it went on")
+        ctx.log("second", "it went on")
 
     flow = one_node(body)
     world.worker(flow)

@@ -10,7 +10,7 @@ from outlast.core import people
 from outlast.core.rows import KINDS, key_of
 from outlast.engine.restore import recover
 from outlast.errors import Unavailable
-from outlast.flow import Context, repeat
+from outlast.flow import Context, resend
 from outlast.runtime.fsck.checks import violations
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -125,7 +125,7 @@ async def test_repeat_the_same_key_while_the_receiver_surely_remembers_it(
 ) -> None:
     """The first intent is lost, so the window counts from the run's start: eight minutes are over by now."""
     shop = Receiver(dedupes=True)
-    flow = waiting_then(write(shop, on_doubt=repeat(window=window)))
+    flow = waiting_then(write(shop, if_uncertain=resend(remembered_for=window)))
     await go_on_after(world, flow, await lost_time(world, flow))
     assert shop.did == ["t:r1:1:order/a"]
     assert len(shop.attempts) == 1 + again
@@ -137,7 +137,7 @@ async def test_what_was_open_at_the_backup_is_uncertain_at_once(world: World) ->
     """Its call was under way: whatever its mode, a person looks; what is known to be done stays done."""
     slow = Slow()
     shop = Receiver("did order/a", slow)
-    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(days=2))), "a", "b")
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(days=2))), "a", "b")
     world.worker(flow)
     await world.start(flow)
     await slow.begun.wait()

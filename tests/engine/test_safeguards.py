@@ -13,7 +13,7 @@ from outlast.core.commit import Commit
 from outlast.engine import commands, lease, node_execution, permission, waits
 from outlast.engine import effect_executor as writes
 from outlast.engine.run_session import RunSession
-from outlast.flow import Context, Perhaps, repeat, role
+from outlast.flow import Context, Perhaps, resend, role
 from outlast.store import batch
 from tests.engine.world import (
     HOUR,
@@ -329,7 +329,7 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
             writes.EffectExecutor, "_within_the_window", lambda self, previous, allowed, now_real: allowed
         )
     shop = Receiver(Acts(Perhaps("lost")), dedupes=False)  # forgotten at once
-    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(seconds=100))), "a")
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(seconds=100))), "a")
     world.worker(flow)
     await world.start(flow)
     await world.pass_(MINUTE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import Context, Perhaps, Unknown, repeat
+from outlast.flow import Context, Perhaps, Unknown, resend
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, QUIET, SECOND, Receiver, Slow, State, World, one_node, reading, write
 
@@ -54,7 +54,7 @@ async def test_a_person_sees_two_uncertain_effects_of_a_run_at_once(world: World
 @pytest.mark.req("EFF-2", "EFF-4")
 async def test_a_sibling_that_may_be_repeated_is_repeated_before_the_person_is_called(world: World) -> None:
     other = Receiver(Slow())
-    flow = two(write(Receiver(Slow())), write(other, name="pay", on_doubt=repeat(window=DAY)))
+    flow = two(write(Receiver(Slow())), write(other, name="pay", if_uncertain=resend(remembered_for=DAY)))
     await cut_off(world, flow)
     assert statuses(world) == {"order/a": "uncertain", "pay/b": "done"}
     assert uncertain_in_attention(world) == ["order/a"]
@@ -114,7 +114,7 @@ async def test_a_sibling_between_two_attempts_goes_on_to_its_outcome(world: Worl
     slow = Slow()
     slow.answer = Perhaps("lost")
     other = Receiver(Perhaps("lost"))
-    flow = two(write(Receiver(slow)), write(other, name="pay", on_doubt=repeat(window=DAY)))
+    flow = two(write(Receiver(slow)), write(other, name="pay", if_uncertain=resend(remembered_for=DAY)))
     world.worker(flow)
     await world.start(flow)
     slow.go.set()

@@ -47,7 +47,7 @@ def whole(shop: Receiver) -> Workflow[State]:
 
     @flow.node(start=True)
     async def one(ctx: Ctx) -> Literal["two"]:
-        ctx.tell("began", "it began")
+        ctx.log("began", "it began")
         ctx.state.said = [await ctx.do(order, "a"), await ctx.do(price, "p")]
         await ctx.receive("go", Go)
         return "two"

@@ -13,7 +13,7 @@ from outlast.core.moves import fence
 from outlast.core.rows import EFFECT, RUN, TAKEN_BACK, USAGE, USED, Effect
 from outlast.engine import commands
 from outlast.errors import Stale
-from outlast.flow import ActivityFailed, Context, Refused, Retry, Workflow, activity, repeat
+from outlast.flow import ActivityFailed, Context, Refused, Retry, Workflow, activity, resend
 from tests.engine.world import MINUTE, QUIET, SECOND, Acts, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -23,7 +23,7 @@ DAY = 24 * 60 * MINUTE
 
 def shared(receiver: Receiver, **options: Any) -> Any:
     """A write that all runs of a tenant share."""
-    return write(receiver, scope="tenant", **options)
+    return write(receiver, once_per="tenant", **options)
 
 
 def the_row(world: World, key: str = "order/a") -> Effect:
@@ -268,7 +268,7 @@ async def test_a_successor_that_asks_no_more_is_diverged_and_its_cancel_asks_a_p
 
 async def test_the_same_key_of_scopes_run_and_tenant_in_one_run_is_a_contradiction(world: World) -> None:
     shop = Receiver()
-    own, common = write(shop, name="own", key="k/{what}", scope="run"), shared(shop, name="common", key="k/{what}")
+    own, common = write(shop, name="own", key="k/{what}", once_per="run"), shared(shop, name="common", key="k/{what}")
 
     async def body(ctx: Ctx) -> None:
         await ctx.do(common, "a")
@@ -418,7 +418,7 @@ async def test_the_user_dies_after_its_use_and_its_successor_gets_the_same(world
 
 async def test_a_repeat_counts_its_window_from_the_first_intent_of_the_present_work(world: World) -> None:
     shop = Receiver(TimeoutError("lost"), dedupes=True)
-    act = shared(shop, on_doubt=repeat(window=timedelta(hours=1)))
+    act = shared(shop, if_uncertain=resend(remembered_for=timedelta(hours=1)))
     flow = ordering(act, "a")
     world.worker(flow)
     await world.start(flow)
@@ -428,12 +428,14 @@ async def test_a_repeat_counts_its_window_from_the_first_intent_of_the_present_w
 
 @pytest.mark.req("EFF-8")
 async def test_what_a_death_left_open_is_settled_as_shared_when_its_run_is_cancelled(world: World) -> None:
-    """A `repeat` whose run ends is called once more, under the same key of the tenant, and then undone."""
+    """A `resend` whose run ends is called once more, under the same key of the tenant, and then undone."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow, dedupes=True)
     back: list[str] = []
 
-    @activity(key="order/{what}", name="order", scope="tenant", on_doubt=repeat(window=timedelta(hours=1)))
+    @activity(
+        key="order/{what}", name="order", once_per="tenant", if_uncertain=resend(remembered_for=timedelta(hours=1))
+    )
     async def order(what: str) -> str:
         return await shop.call()
 
@@ -467,7 +469,7 @@ async def test_the_end_of_a_run_asks_a_person_before_it_undoes_what_another_used
     shop = Receiver()
     back: list[str] = []
 
-    @activity(key="order/{what}", name="order", scope="tenant")
+    @activity(key="order/{what}", name="order", once_per="tenant")
     async def order(what: str) -> str:
         return await shop.call()
 

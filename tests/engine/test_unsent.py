@@ -8,7 +8,7 @@ import pytest
 
 from outlast.core.ledger import is_unsent
 from outlast.engine.run_session import RunSession
-from outlast.flow import NotSent, Perhaps, Retry, repeat
+from outlast.flow import NotSent, Perhaps, Retry, resend
 from outlast.runtime.board import seen
 from outlast.runtime.explain import explain
 from tests.engine.world import MINUTE, SECOND, Acts, Receiver, World, ordering, write
@@ -104,7 +104,7 @@ async def test_a_person_who_was_asked_before_is_shown_that_it_was_not_sent(world
 async def test_no_proof_is_kept_of_an_attempt_after_one_that_may_have_happened(world: World) -> None:
     """The second attempt was not sent, and the first may have been done: nothing is proven."""
     shop = Receiver(Acts(Perhaps("hung up")))
-    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(hours=1))), "a")
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(hours=1))), "a")
     first = world.worker(flow)
     await world.start(flow)
     assert len(shop.attempts) == 1
@@ -124,7 +124,7 @@ async def test_no_proof_is_kept_of_an_attempt_after_one_that_may_have_happened(w
 async def test_an_intent_whose_answer_was_lost_says_nothing_of_the_attempt_before_it(world: World) -> None:
     """The first may have happened. The last was not sent, and the attempts are over: that is a doubt."""
     shop = Receiver(Acts(Perhaps("hung up")), NotSent("refused"))
-    flow = ordering(write(shop, on_doubt=repeat(window=timedelta(hours=1)), retry=Retry(attempts=2)), "a")
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(hours=1)), retry=Retry(attempts=2)), "a")
     process = world.worker(flow)
     process.wire.after("defer order/a", lambda: process.wire.lost.append("intend order/a"))
     await world.start(flow)

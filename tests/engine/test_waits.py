@@ -156,7 +156,7 @@ async def test_collect_takes_all_until_the_deadline_or_as_many_as_it_asks_for(wo
     """`most` ends it early; without it the deadline does, with what has come, which may be nothing."""
 
     async def body(ctx: Ctx) -> None:
-        two = await ctx.collect("bid", Go, until=timedelta(minutes=5), most=2)
+        two = await ctx.collect("bid", Go, until=timedelta(minutes=5), limit=2)
         rest = await ctx.collect("late", Go, until=timedelta(minutes=5))
         none = await ctx.collect("never", Go, until=timedelta(minutes=5))
         ctx.state.said = [g.word for g in (*two, *rest, *none)]

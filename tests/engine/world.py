@@ -324,7 +324,7 @@ def write(
     key: str = "",
     **options: Any,
 ) -> Any:
-    """A write on the receiver, of one parameter, in one of the three modes (`repeat` must bring on_doubt).
+    """A write on the receiver, of one parameter, in one of the three modes (`resend` must bring if_uncertain).
 
     `undo`: by a call of the same receiver, or of another; `undo_terms`: as `.undo(…)` takes them, and `asks` for a
     reconcile that asks that receiver.

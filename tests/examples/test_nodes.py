@@ -54,11 +54,11 @@ class Walk(Context[Negotiation]):
         tasks = [asyncio.create_task(one(plan)) for plan in plans.values()]
         return dict(zip(plans, await asyncio.gather(*tasks), strict=True))
 
-    async def collect(self, name: str, model: type[Any], /, *, until: Any, most: int | None = None) -> list[Any]:
+    async def collect(self, name: str, model: type[Any], /, *, until: Any, limit: int | None = None) -> list[Any]:
         def come() -> list[Any]:
             return [model.model_validate(payload) for _, key, payload, _ in self._box.signals if key == name]
 
-        await when(lambda: len(come()) >= (most or 0), lambda: (name, most, self._box.signals))
+        await when(lambda: len(come()) >= (limit or 0), lambda: (name, limit, self._box.signals))
         return come()
 
     async def approval(self, plan: Plan[Any], /, **said: Any) -> Decision[Any]:

@@ -44,7 +44,7 @@ def ledger_hit() -> None:
     kept = activity_calls.perform
 
     async def perform(walk: Any, activity: Any, call: Any) -> Any:
-        visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+        visit = walk.ledger.run.visit if activity.once_per == "visit" else 0
         effect = walk.ledger.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
             attempt = effect_executor.attempt_of(walk, activity, call.args, call.kwargs, effect)

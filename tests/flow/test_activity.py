@@ -197,7 +197,7 @@ def test_arguments_with_nan_are_refused() -> None:
 def test_what_the_engine_reads() -> None:
     assert (pay.is_async, ship.is_async) == (True, False)
     assert (pay.timeout, ship.timeout) == (None, timedelta(seconds=5))
-    assert (pay.kind, pay.scope, pay.mode, pay.retry.attempts) == ("write", "visit", "ask", 3)
+    assert (pay.kind, pay.once_per, pay.mode, pay.retry.attempts) == ("write", "visit", "ask_person", 3)
     assert pay.retry.total_wait == timedelta(seconds=60)
     assert ship.response_codec.load(b'{"sku":"a","cents":1}') == Line(sku="a", cents=1)
     assert ship.response_codec.dump(None) == b"null"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, DidNotHappen, Happened, NoUndo, Retry, Workflow, activity, lookup, repeat, role
+from outlast import Context, DidNotHappen, Happened, NoUndo, Retry, Workflow, activity, lookup, resend, role
 from outlast.errors import DefinitionError
 from outlast.flow import Activity
 from outlast.flow.topology import topology_of
@@ -366,15 +366,15 @@ async def weighed(a: float) -> None: ...
         (write(weighed), "neither text", "type str"),
         (write(unstorable), "the arguments of activity", "pydantic model"),
         (write(unstorable_answer), "the answer of activity", "pydantic model"),
-        (write(mail, scope="node"), "has scope 'node'", "leave it out"),
-        (write(mail, keep=timedelta(days=1)), "says keep", 'scope="tenant"'),
-        (write(mail, scope="tenant", keep=timedelta(0)), "keep of activity", "timedelta"),
+        (write(mail, once_per="node"), "has once_per='node'", "leave it out"),
+        (write(mail, keep=timedelta(days=1)), "says keep", 'once_per="tenant"'),
+        (write(mail, once_per="tenant", keep=timedelta(0)), "keep of activity", "timedelta"),
         (write(mail, provider="the erp"), "has provider 'the erp'", "erp"),
-        (write(mail, on_doubt="retry"), "has on_doubt='retry'", "repeat(window="),
+        (write(mail, if_uncertain="retry"), "has if_uncertain='retry'", "resend(remembered_for="),
         (write(mail, undo="none"), "has undo='none'", "@mail.undo"),
         (write(mail, timeout=timedelta(0)), "timeout of activity", "timedelta"),
         (write(mail, name="a b"), "has an unusable name", "name="),
-        (lambda: lookup(scope="tenant")(mail), "has scope tenant", 'scope="run"'),
+        (lambda: lookup(once_per="tenant")(mail), "has scope tenant", 'once_per="run"'),
     ],
 )
 def test_a_wrong_activity_is_refused_when_decorated(declare: Callable[[], object], what: str, fix: str) -> None:
@@ -391,7 +391,7 @@ def test_only_functions_can_be_activities() -> None:
     ("declare", "what"),
     [
         (lambda: NoUndo(" "), "NoUndo() without a reason"),
-        (lambda: repeat(window=timedelta(0)), "the window of repeat()"),
+        (lambda: resend(remembered_for=timedelta(0)), "the remembered_for of resend()"),
         (lambda: Retry(attempts=0), "Retry(attempts=0)"),
         (lambda: Retry(factor=0.5), "Retry(factor=0.5)"),
         (lambda: Retry(total_wait=timedelta(0)), "Retry(total_wait=…)"),
@@ -479,7 +479,7 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
 
 
 def test_a_declared_reconcile_is_the_mode_whatever_on_doubt_says() -> None:
-    @activity(key="k/{a}", on_doubt=repeat(window=timedelta(hours=1)), undo=NoUndo("no"))
+    @activity(key="k/{a}", if_uncertain=resend(remembered_for=timedelta(hours=1)), undo=NoUndo("no"))
     async def pay(a: str) -> int:
         return 1
 
@@ -490,4 +490,4 @@ def test_a_declared_reconcile_is_the_mode_whatever_on_doubt_says() -> None:
         return Happened(1)
 
     assert pay.mode == "reconcile"
-    assert pay.on_doubt == repeat(window=timedelta(hours=1))
+    assert pay.if_uncertain == resend(remembered_for=timedelta(hours=1))

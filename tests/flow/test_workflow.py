@@ -144,7 +144,7 @@ def test_only_an_approved_decision_has_a_plan() -> None:
 
 # --- the front door ------------------------------------------------------------------------
 FRONT_DOOR = """ActivityFailed Allow Unknown Context Decision Deny Fail Happened RateLimit NeedsApproval NoUndo DidNotHappen
-    RetryLater Plan Refusal Refused Retry Cancel Workflow activity lookup repeat role this_call"""
+    RetryLater Plan Refusal Refused Retry Cancel Workflow activity lookup resend role this_call"""
 
 
 def test_the_front_door_exports_these_names_and_no_others() -> None:

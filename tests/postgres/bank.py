@@ -78,7 +78,7 @@ async def debit(said: str, name: str, cents: int) -> None:
     await book(name, -cents)
 
 
-@activity(key="shared/{name}", scope="tenant", transaction=True, undo=NoUndo("booked is booked"))
+@activity(key="shared/{name}", once_per="tenant", transaction=True, undo=NoUndo("booked is booked"))
 async def credit_once(name: str, cents: int) -> str:
     """Credit an account once, whoever asks."""
     return await book(name, cents)

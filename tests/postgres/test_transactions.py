@@ -438,7 +438,7 @@ def test_a_store_that_cannot_is_told_before_anything_runs(url: str, tmp_path: Pa
 def test_what_cannot_be_in_a_transaction_is_refused_where_it_is_declared() -> None:
     from datetime import timedelta
 
-    from outlast import repeat
+    from outlast import resend
 
     with pytest.raises(DefinitionError, match="is def"):
 
@@ -447,7 +447,7 @@ def test_what_cannot_be_in_a_transaction_is_refused_where_it_is_declared() -> No
 
     with pytest.raises(DefinitionError, match="never in doubt"):
 
-        @activity(key="b", transaction=True, on_doubt=repeat(window=timedelta(days=1)), undo=NoUndo("no"))
+        @activity(key="b", transaction=True, if_uncertain=resend(remembered_for=timedelta(days=1)), undo=NoUndo("no"))
         async def repeated() -> None: ...
 
     @activity(key="c", transaction=True, undo=NoUndo("no"))

@@ -46,7 +46,7 @@ async def tell(what: str) -> str:
     return f"told {what}"
 
 
-@activity(key="pay/{what}", scope="tenant", undo=NoUndo("a test"))
+@activity(key="pay/{what}", once_per="tenant", undo=NoUndo("a test"))
 async def pay(what: str) -> str:
     return f"paid {what}"
 

@@ -39,7 +39,7 @@ claims = Workflow("claim", state=Claim)
 payments: list[str] = []
 
 
-@activity(key="pay/{number}", scope="run", undo=NoUndo("the bank has it"))
+@activity(key="pay/{number}", once_per="run", undo=NoUndo("the bank has it"))
 async def pay_claim(number: str, cents: int) -> str:
     payments.append(number)
     return f"paid-{number}"

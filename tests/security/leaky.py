@@ -42,7 +42,7 @@ async def review(ctx: Context[Login]) -> None:
     s = ctx.state
     s.note = await ctx.do(ask_model, s.user)
     plan = login.plan(s.user, s.password, {"api_key": MODEL_KEY})
-    ctx.tell("login", f"logging in with {HEADER}")
+    ctx.log("login", f"logging in with {HEADER}")
     decision = await ctx.approval(plan, summary=f"Log in {s.user}", by=role("finance"), within=timedelta(hours=1))
     assert decision.approved
     try:

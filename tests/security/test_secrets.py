@@ -198,7 +198,7 @@ async def log_in(user: str, password: str) -> dict[str, str]:
 @logins.node(start=True)
 async def ask(ctx: Context[Login]) -> None:
     plan = log_in.plan(ctx.state.user, ctx.state.password)
-    ctx.tell("asked", f"with password={ctx.state.password}")
+    ctx.log("asked", f"with password={ctx.state.password}")
     decision = await ctx.approval(
         plan, summary=f"log in with password={ctx.state.password}", by=role("finance"), within=timedelta(hours=1)
     )

@@ -18,7 +18,7 @@ class Refund(BaseModel):
 refunds = Workflow("refund", state=Refund, outcome=lambda state: state.receipt)
 
 
-@activity(key="service-refund/{order_id}", scope="run", undo=NoUndo("the customer keeps the money"))
+@activity(key="service-refund/{order_id}", once_per="run", undo=NoUndo("the customer keeps the money"))
 async def pay_back(order_id: str, cents: int) -> str:
     return f"receipt-{order_id}-{cents}"
 
@@ -38,7 +38,7 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
 
 @refunds.node
 async def pay(ctx: Context[Refund]) -> None:
-    ctx.tell("paid", f"receipt {ctx.state.receipt}")
+    ctx.log("paid", f"receipt {ctx.state.receipt}")
 
 
 class Job(BaseModel):
@@ -80,7 +80,7 @@ class Call(BaseModel):
 calls = Workflow("call", state=Call)
 
 
-@activity(key="service-ring/{order}", scope="run", undo=NoUndo("it rang"))
+@activity(key="service-ring/{order}", once_per="run", undo=NoUndo("it rang"))
 async def ring(order: str) -> str:
     raise Perhaps("the line broke")
 

@@ -42,7 +42,7 @@ class Call(BaseModel):
 
 flow = Workflow("call", state=Call)
 
-@activity(key="call/{order}", scope="run", undo=NoUndo("it rang"))
+@activity(key="call/{order}", once_per="run", undo=NoUndo("it rang"))
 async def ring(order: str) -> int:
     async with AsyncClient() as client:
         return (await client.post(os.environ["RECEIVER"], json={"order": order})).status_code

@@ -35,7 +35,7 @@ class Order(BaseModel):
 orders = Workflow("counted", state=Order)
 
 
-@activity(key="counted/{number}", scope="run", undo=NoUndo("a test"))
+@activity(key="counted/{number}", once_per="run", undo=NoUndo("a test"))
 async def place_order(number: int) -> str:
     return "receipt"  # pydantic keeps the last 16,384 short texts that it has read
 

@@ -1,6 +1,6 @@
 """The other side of every call: it records what reaches it and what it does before it answers, then misbehaves.
 
-Honest as S-17 has it: a receiver of `repeat` dedupes by key for its window, one of `reconcile` can be asked, one of
+Honest as S-17 has it: a receiver of `resend` dedupes by key for its window, one of `reconcile` can be asked, one of
 `ask` can do neither.
 """
 
@@ -13,7 +13,7 @@ from outlast.flow import DidNotHappen, Happened, NotSent, Perhaps, Refused, Retr
 from tests.simulation.ground import IN_THE_AIR, LIVE, QUIET, Ground
 from tests.simulation.loop import SECOND
 
-WINDOW: Final = 150 * SECOND  # how long the receiver of `repeat` remembers a key
+WINDOW: Final = 150 * SECOND  # how long the receiver of `resend` remembers a key
 LATE_AT: Final = (LIVE.attempt_timeout, IN_THE_AIR, QUIET)
 BEHAVIOURS: Final = ("acts_then_silent", "acts_then_5xx", "5xx", "429", "says_no")
 

@@ -24,7 +24,7 @@ from outlast.flow import (
     Workflow,
     activity,
     lookup,
-    repeat,
+    resend,
     role,
 )
 from tests.simulation.receivers import WINDOW, Receivers
@@ -46,7 +46,7 @@ async def order(what: str, amount: int = 1) -> str:
     return await At.world.call("ask", what, amount=amount)
 
 
-@activity(key="book/{what}", undo=NONE, on_doubt=repeat(window=timedelta(milliseconds=WINDOW)))
+@activity(key="book/{what}", undo=NONE, if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
 async def book(what: str) -> str:
     """Repeat: the receiver dedupes, for a while."""
     return await At.world.call("repeat", what)
@@ -85,13 +85,13 @@ async def free_seat(done: str, what: str) -> str:
     return await At.world.call("ask", what)
 
 
-@activity(key="car/{what}", on_doubt=repeat(window=timedelta(milliseconds=WINDOW)))
+@activity(key="car/{what}", if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
 async def car(what: str) -> str:
     """Repeat, and can be undone: by repeating."""
     return await At.world.call("repeat", what)
 
 
-@car.undo(on_doubt=repeat(window=timedelta(milliseconds=WINDOW)))
+@car.undo(if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
 async def return_car(done: str, what: str) -> str:
     return await At.world.call("repeat", what)
 
@@ -268,7 +268,7 @@ def post_office() -> Workflow[State]:
 
     @flow.node
     async def gather(ctx: Ctx) -> None:
-        ctx.state.said += [f"bid {bid.n}" for bid in await ctx.collect("bid", Word, until=second(45), most=3)]
+        ctx.state.said += [f"bid {bid.n}" for bid in await ctx.collect("bid", Word, until=second(45), limit=3)]
         await attempt(ctx, reserve, "parcel")
 
     return flow

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.rows import EFFECT, SLOT, Effect, Run, Slot
 from outlast.engine import admission
-from outlast.flow import Context, NoUndo, Perhaps, Workflow, activity, repeat
+from outlast.flow import Context, NoUndo, Perhaps, Workflow, activity, resend
 from outlast.store.port import Store
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
@@ -69,7 +69,7 @@ def test_a_cancel_between_two_attempts_does_not_deny_the_first() -> None:
 
     async def test(world: World) -> None:
         shop = Receiver(Perhaps("502"), dedupes=True)
-        flow = ordering(write(shop, mode="repeat", on_doubt=repeat(window=timedelta(hours=1))), "a")
+        flow = ordering(write(shop, mode="repeat", if_uncertain=resend(remembered_for=timedelta(hours=1))), "a")
         process = world.worker(flow)
         process.wire.after("defer order/a", lambda: process.wire.before("intend order/a", world.cancel_now))
         await world.start(flow)
@@ -87,7 +87,7 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
         calls: list[int] = []
         flow = Workflow("two-nodes", state=State)
 
-        @activity(key="order/{what}", on_doubt=repeat(window=timedelta(hours=24)), undo=NoUndo("a test"))
+        @activity(key="order/{what}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("a test"))
         async def order(what: str) -> str:
             calls.append(1)
             if len(calls) == 1:  # somebody writes the row meanwhile: the record will name a version that is gone

@@ -43,7 +43,7 @@ async def price(order: str) -> int:
     return 4_200
 
 
-@activity(key="pay/{order}", scope="run", undo=NoUndo("paid is paid"))
+@activity(key="pay/{order}", once_per="run", undo=NoUndo("paid is paid"))
 async def pay(order: str, cents: int) -> str:
     return f"paid-{cents}"
 
@@ -52,7 +52,7 @@ async def pay(order: str, cents: int) -> str:
 async def check(ctx: Context[Claim]) -> Literal["settle", "check"]:
     s = ctx.state
     s.cents = await ctx.do(price, s.order)
-    ctx.tell("price", f"it cost {s.cents}")
+    ctx.log("price", f"it cost {s.cents}")
     if s.cents == 0:
         return "check"
     if s.cents > 1_000_000:

@@ -25,7 +25,7 @@ class Night(BaseModel):
 orders = Workflow("order-in-time", state=Order, outcome=lambda state: state.number)
 
 
-@activity(key="order/{supplier}", scope="run", undo=NoUndo("the supplier has to be called"))
+@activity(key="order/{supplier}", once_per="run", undo=NoUndo("the supplier has to be called"))
 async def place(supplier: str) -> str:
     if supplier == "busy" and this_call().attempt < 3:
         raise RetryLater("later", after=timedelta(seconds=20))

@@ -38,7 +38,7 @@ async def post(path: str, key: str = "", **body: str) -> str:
         return answer.json()["id"]
 
 
-@activity(key="charge/{order}", on_doubt=repeat(window=DAY), undo=NoUndo("a refund is another workflow"))
+@activity(key="charge/{order}", if_uncertain=resend(remembered_for=DAY), undo=NoUndo("a refund is another workflow"))
 async def charge(order: str) -> str:
     return await post("/charges", this_call().idempotency_key, order=order)
 
@@ -117,7 +117,7 @@ def test_a_planted_bug_is_named_and_its_cell_plays_again_alone(pytester: pytest.
         (
             ("DAY = ", 'bank.route("/charges", duplicates="act")\nDAY = '),
             "charge/o-1",
-            "does not dedupe by key, so repeat() is not",
+            "does not dedupe by key, so resend() is not",
         ),
     ],
     ids=["a key made of time", "repeat at a receiver that does not dedupe"],
@@ -132,7 +132,7 @@ def test_a_planted_bug_is_named(pytester: pytest.Pytester, planted: tuple[str, s
 
 OWN_IDS = (
     ORDER.replace(
-        'on_doubt=repeat(window=DAY), undo=NoUndo("a refund is another workflow"))',
+        'if_uncertain=resend(remembered_for=DAY), undo=NoUndo("a refund is another workflow"))',
         'undo=NoUndo("a refund is another workflow"))',
     )
     .replace(

@@ -51,7 +51,7 @@ def test_it_is_asked_by_ids_of_its_own(world: FakeReceivers, http: httpx2.Client
 
 
 def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(world: FakeReceivers, http: httpx2.Client) -> None:
-    """The kit blamed repeat(), which the activity does not declare."""
+    """The kit blamed resend(), which the activity does not declare."""
     world.route("/", duplicates="act")
     for path, key in (("/charges", "t:r:1:charge/o-1"), ("/mails", "t:r:1:mail/o-1"), ("/slips", "t:r:1:slip/o-1")):
         post(http, path, key)
@@ -62,7 +62,7 @@ def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(world: FakeRecei
     by_id, unasked, mute = world.record.repeated(asks={"mail/o-1": "send", "charge/o-1": "charge"})
     assert "GET /charges/ch-1 asked for it and was answered 404" in by_id and 'route("/charges", asked=…)' in by_id
     assert "send.reconcile said that it did not happen, although the receiver" in unasked
-    assert "so repeat() is not true of it" in mute, "no reconcile is declared"
+    assert "so resend() is not true of it" in mute, "no reconcile is declared"
 
 
 def test_a_started_world_has_its_address_in_the_environment_for_good(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from outlast import (
     Workflow,
     activity,
     lookup,
-    repeat,
+    resend,
     role,
     this_call,
 )
@@ -98,7 +98,7 @@ async def find_asked(supplier_id: str, turn: int) -> Happened[Ticket] | DidNotHa
     return Happened(Ticket(message_id=f"{supplier_id}-{turn}"), external_id="m-1")
 
 
-@activity(key="order/{supplier_id}/{offer_id}", scope="run", timeout=timedelta(seconds=20))
+@activity(key="order/{supplier_id}/{offer_id}", once_per="run", timeout=timedelta(seconds=20))
 async def place(supplier_id: str, offer_id: str, cents: int) -> Order:
     if cents <= 0:
         raise Refused("amount", "not above zero")
@@ -123,16 +123,16 @@ async def find_released(done: Ticket, offer_id: str) -> Happened[None] | DidNotH
     return Happened(None) if done.message_id else Unknown(offer_id)
 
 
-@hold.undo(on_doubt=repeat(window=timedelta(hours=1)), retry=Retry(attempts=5), reconcile=find_released)
+@hold.undo(if_uncertain=resend(remembered_for=timedelta(hours=1)), retry=Retry(attempts=5), reconcile=find_released)
 async def release(done: Ticket, offer_id: str) -> None: ...
 
 
-@activity(key="archive/{path}", on_doubt=repeat(window=timedelta(days=365)), undo=NoUndo("harmless"))
+@activity(key="archive/{path}", if_uncertain=resend(remembered_for=timedelta(days=365)), undo=NoUndo("harmless"))
 def archive(path: str) -> int:
     return len(path)
 
 
-@lookup(key="class/{category}", paid=True)
+@lookup(key="class/{category}", durable=True)
 def classify(category: str) -> str:
     return category.upper()
 
@@ -146,12 +146,12 @@ async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
     assert_type(await ctx.do_all({n: ask.plan("a", n) for n in (2, 3)}), dict[int, Ticket])
     s.declined |= {name: answer.detail for name, answer in asked.items() if isinstance(answer, Refusal)}
     s.offers += assert_type(
-        await ctx.collect("offer", Offer, until=ctx.entered_at + timedelta(days=1), most=3), list[Offer]
+        await ctx.collect("offer", Offer, until=ctx.entered_at + timedelta(days=1), limit=3), list[Offer]
     )
     assert_type(await ctx.receive("go", Start), Start)
     assert_type(await ctx.receive("stop", Start, until=timedelta(hours=1)), Start | None)
     await ctx.sleep("cool-off", until=timedelta(minutes=5))
-    ctx.tell("asked", "all suppliers were asked", count=len(asked), names=["a"])
+    ctx.log("asked", "all suppliers were asked", count=len(asked), names=["a"])
     if not s.offers:
         raise Fail("nobody answered")
     return "deciding"
@@ -212,7 +212,7 @@ class Desk(BaseModel):
 desk = Workflow("desk", state=Desk)
 
 
-@lookup(paid=True)
+@lookup(durable=True)
 async def think(goal: str, step: int, notes: list[str]) -> Literal["search", "done"]:
     return "done"
 

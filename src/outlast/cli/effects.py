@@ -58,7 +58,7 @@ def print_effect(screen: Screen, view: dict[str, Any], now_real: int) -> None:
     screen.pairs(
         (
             ("run", [f"{view['run']}, node {view['node']} → outlast runs show {view['run']}"]),
-            ("scope", [f"{view['scope']}{in_visit}"]),
+            ("once per", [f"{view['once_per']}{in_visit}"]),
             ("asked by", [view["requested_by"]]),
             ("policy", [view["allowed_by"]] if view["allowed_by"] else []),
             ("approval", _approval(view["decision"])),

@@ -35,7 +35,7 @@ async def invite(supplier: str) -> str:
     return f"invited {supplier}"  # send it here: once per key, whatever crashes
 
 
-@activity(key="buy/{supplier}", scope="run", undo=NoUndo("ask the supplier"))
+@activity(key="buy/{supplier}", once_per="run", undo=NoUndo("ask the supplier"))
 async def buy(supplier: str) -> str:
     return f"bought from {supplier}"
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME, NAME_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
-Scope: TypeAlias = Literal["visit", "run", "tenant"]
+OncePer: TypeAlias = Literal["visit", "run", "tenant"]
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # what percent-encoding leaves as it is
 _LITERAL: Final = re.compile(r"[A-Za-z0-9._~/:@,=+-]*").fullmatch

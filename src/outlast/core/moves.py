@@ -11,7 +11,7 @@ from outlast.core.rows import EVENT, MEMO, RUN, Memo, Run, check_run
 
 
 class Told(NamedTuple):
-    """Something a node said with ctx.tell: written with the next move of the run row, once per key and visit."""
+    """Something a node said with ctx.log: written with the next move of the run row, once per key and visit."""
 
     key: str
     text: str

@@ -43,6 +43,6 @@ def without_attempts(run: Run, effect: Effect, mode: str, attempts_max: int) -> 
     """Return code and detail of the doubt of an open effect that no attempt and no look-up can follow, else None."""
     if effect.status is not EffectStatus.INTENDED or effect.settle_after == 0:
         return None
-    if mode == "repeat":
+    if mode == "resend":
         return used_up(effect) if tries(effect) >= attempts_max else None
-    return cut_off(run, effect) if mode == "ask" else None
+    return cut_off(run, effect) if mode == "ask_person" else None

@@ -119,7 +119,7 @@ def executor_for(
     walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
 ) -> Callable[[], EffectExecutor]:
     """What makes this write, in this walk. Raises DefinitionError where the store cannot."""
-    shared = activity.scope == "tenant"
+    shared = activity.once_per == "tenant"
     if not activity.transaction:
         plain = SharedExecutor if shared else EffectExecutor
         return lambda: plain(walk, activity, call, ident)
@@ -248,7 +248,7 @@ async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: Bound
     walk.stir()
     if walk.closing:
         await walk.hang()
-    visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+    visit = walk.ledger.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)
     effect = walk.ledger.effects.get(ident)
     if effect is not None and effect.digest != call.digest:
@@ -261,7 +261,7 @@ async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: Bound
         walk.call_person(under_way(walk.ledger, activity, call, ident))
         await walk.hang()
     make = executor_for(walk, activity, call, ident)
-    if activity.scope == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
+    if activity.once_per == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
         return await walk.share(ident, lambda: shared_answer(walk, activity, call, make))
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
         return await walk.share(ident, lambda: make().drive())
@@ -278,7 +278,7 @@ async def look_up(walk: NodeExecution, activity: Activity[Any, Any], call: Bound
     walk.stir()
     if walk.closing:
         await walk.hang()
-    visit = walk.ledger.run.visit if activity.scope == "visit" else 0
+    visit = walk.ledger.run.visit if activity.once_per == "visit" else 0
     memo = walk.ledger.memos.get((visit, call.key))
     if memo is None:
         # A lookup and a write never share a flight: a lookup's key carries its activity's name.
@@ -315,7 +315,7 @@ async def _make_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: 
         raise Unresolved
     memo = _memo(walk, activity, call, ident, response, error)
     commit = moves.remember(run, memo)
-    if activity.paid:
+    if activity.durable:
         await walk.ledger.land(commit)
     else:
         walk.ledger.submit(commit)
@@ -348,7 +348,7 @@ def _keep_trace(
 ) -> None:
     """Keep one row of a lookup that failed for good, if its workflow counts failures at its end (OUT-4)."""
     visit, key = ident
-    if walk.workflow.no_results == "complete" or (visit, moves.UNANSWERED + key) in walk.ledger.memos:
+    if walk.workflow.when_empty == "complete" or (visit, moves.UNANSWERED + key) in walk.ledger.memos:
         return
     error = _error_json(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
     walk.ledger.submit(moves.unanswered(walk.ledger.run, _memo(walk, activity, call, ident, None, error)))

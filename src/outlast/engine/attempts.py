@@ -251,7 +251,7 @@ class ActivityCaller:
             return nullcontext()
         callee = attempt.callee
         ids = (attempt.tenant, attempt.run_id, callee.name, attempt.key, attempt.number)
-        paid = isinstance(callee, Activity) and callee.paid
+        paid = isinstance(callee, Activity) and callee.durable
         return self._traces.call(*ids, model=paid, asks=asks, secrets=lambda: _secrets(attempt))
 
     async def as_call(

@@ -381,7 +381,7 @@ class Maybe(NamedTuple):
 Outcome: TypeAlias = Answered | No | Unsent | Maybe
 
 # The one table of HTTP statuses. Every other one, 409 and 5xx included, may have happened: with a reconcile the
-# receiver is asked before anything else, and else the activity's `on_doubt` decides.
+# receiver is asked before anything else, and else the activity's `if_uncertain` decides.
 DEFINITE: Final = frozenset({400, 401, 403, 404, 422})
 NOT_NOW: Final = frozenset({425, 429})
 TIMED_OUT: Final = 408

@@ -83,8 +83,8 @@ def effect_misfits(workflow: Workflow[Any], run: Run, effects: Iterable[Effect])
 def _key_misfits(activity: Activity[Any, Any], effect: Effect) -> Iterator[Misfit]:
     name = f"{effect.activity} {effect.key}"
     was = "run" if effect.visit == 0 else "visit"
-    if activity.scope != was:
-        yield Misfit("key", f"{name} was made in scope {was}; its activity says {activity.scope} now")
+    if activity.once_per != was:
+        yield Misfit("key", f"{name} was made once per {was}; its activity says once_per={activity.once_per} now")
         return
     try:
         key = activity.key_of(effect.args)

@@ -99,7 +99,7 @@ async def _find_outcome(walk: NodeExecution, effect: Effect, ending: bool) -> An
 class _SettlingExecutor(EffectExecutor):
     """An effect that a predecessor left open: it is found out what became of it, and it is not wanted any more.
 
-    A call is made again only where that tells the outcome and can be undone: `repeat`, within its limits.
+    A call is made again only where that tells the outcome and can be undone: `resend`, within its limits.
     """
 
     async def settle_open(self, effect: Effect) -> Any:

@@ -282,12 +282,12 @@ class WalkContext(Context[Any]):
 
     @_seen
     async def collect(
-        self, name: str, model: type[Any], /, *, until: datetime | timedelta, most: int | None = None
+        self, name: str, model: type[Any], /, *, until: datetime | timedelta, limit: int | None = None
     ) -> list[Any]:
         """See Context."""
-        if most is not None and most < 1:
+        if limit is not None and limit < 1:
             return []
-        wait = NamedWait(self._walk, "collect", name, until=until, model=model, most=most or 0)
+        wait = NamedWait(self._walk, "collect", name, until=until, model=model, most=limit or 0)
         messages = await self._wait(wait)
         return [wait.load(message) for message in messages or ()]
 
@@ -320,7 +320,7 @@ class WalkContext(Context[Any]):
         return int(digest(self.tenant, self.run_id, self.visit, "random", name)[:13], 16) / 16**13
 
     # --- telling ---------------------------------------------------------------------------
-    def tell(self, key: str, text: str, /, **data: JsonValue) -> None:
+    def log(self, key: str, text: str, /, **data: JsonValue) -> None:
         """See Context."""
         line = canonical({"key": key, "text": text, "data": data})  # refused here, in the author's line
         if len(self.told) >= TOLD_MAX or len(line) > TOLD_BYTES_MAX:

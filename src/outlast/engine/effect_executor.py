@@ -30,7 +30,7 @@ from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
-from outlast.flow.declared import Repeat
+from outlast.flow.declared import Resend
 from outlast.flow.outcomes import DidNotHappen, Happened, Refusal, Unknown
 
 EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
@@ -218,10 +218,10 @@ class EffectExecutor:
     def _within_the_window(self, previous: Effect | None, allowed: Permission, now_real: int) -> Permission:
         """A repeat is sent while the receiver remembers the first attempt, however long this process stood still since
         it looked (S-17)."""
-        doubt = self.callee.on_doubt
-        if previous is None or not self._perhaps_done or not isinstance(doubt, Repeat):
+        doubt = self.callee.if_uncertain
+        if previous is None or not self._perhaps_done or not isinstance(doubt, Resend):
             return allowed
-        closes = previous.first_at + millis(doubt.window) - self.times.timeout - self.times.settle_margin
+        closes = previous.first_at + millis(doubt.remembered_for) - self.times.timeout - self.times.settle_margin
         if closes <= now_real:
             self._doubt(previous, "window_over", "the receiver may have forgotten the first attempt meanwhile")
         return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
@@ -357,7 +357,7 @@ class EffectExecutor:
             run = self.ledger.run
             self.ledger.submit(moves.defer(run, effect, code, detail, wait, happened=True, now=self.ledger.now))
             return await self._after_settling(self.ledger.effects[self.ident])
-        if mode == "repeat" and self._window_open(effect):
+        if mode == "resend" and self._window_open(effect):
             return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=True)
         return self._doubt(effect, outcome.code, outcome.detail)
 
@@ -429,13 +429,13 @@ class EffectExecutor:
     # --- settling what may have happened --------------------------------------------------------------
     def _window_open(self, effect: Effect) -> bool:
         """May the call be repeated: would it land while the receiver still remembers the first? (S-17)"""
-        doubt = self.callee.on_doubt
-        if not isinstance(doubt, Repeat):
+        doubt = self.callee.if_uncertain
+        if not isinstance(doubt, Resend):
             return False
         lands_by = (
             self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.settle_margin
         )
-        return lands_by < effect.first_at + millis(doubt.window)
+        return lands_by < effect.first_at + millis(doubt.remembered_for)
 
     async def settle_open(self, effect: Effect) -> Any:
         """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
@@ -447,7 +447,7 @@ class EffectExecutor:
         mode = self.callee.mode
         if mode == "reconcile":
             return await self._after_settling(effect)
-        if mode == "repeat" and self._window_open(effect):
+        if mode == "resend" and self._window_open(effect):
             if moves.tries(effect) >= self.callee.retry.attempts:
                 return self._doubt(effect, *used_up(effect))
             self._perhaps_done = True

@@ -537,12 +537,12 @@ class RunExecutor(RunMoves):
 
     async def _empty(self, way: WalkOn, told: tuple[Told, ...]) -> bool | None:
         """About to complete without a result: what its workflow says of that, if calls of it failed (OUT-4)."""
-        mode = self._workflow.no_results
+        mode = self._workflow.when_empty
         if mode == "complete" or way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
             return None
         if not (why := await why_empty(self.ledger)):
             return None
-        if mode == "ask":
+        if mode == "ask_person":
             return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), told)
         return await self._end(Ending(RunStatus.FAILED, why, ""), told, inbox_seq=self.ledger.inbox_read)
 

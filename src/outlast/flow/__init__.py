@@ -6,7 +6,7 @@ Boundary: this room declares and checks; it moves nothing. `Context` is an inter
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.calls import Call, this_call
 from outlast.flow.context import Context
-from outlast.flow.declared import NoUndo, RateLimit, Repeat, Retry, repeat
+from outlast.flow.declared import NoUndo, RateLimit, Resend, Retry, resend
 from outlast.flow.node import Node
 from outlast.flow.outcomes import (
     ActivityFailed,
@@ -56,7 +56,7 @@ __all__ = [
     "RateLimit",
     "Refusal",
     "Refused",
-    "Repeat",
+    "Resend",
     "Retry",
     "RetryLater",
     "Rule",
@@ -67,7 +67,7 @@ __all__ = [
     "classify",
     "lookup",
     "policy_from_file",
-    "repeat",
+    "resend",
     "role",
     "this_call",
     "workflows_of",

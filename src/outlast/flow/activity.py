@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
 from outlast.core.compensation import NO_UNDO
-from outlast.core.keys import Scope
+from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import refuse_bare_call
-from outlast.flow.declared import NoUndo, RateLimit, Repeat, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import NoUndo, RateLimit, Resend, Retry, Transaction, positive, transaction_of
 from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 from outlast.flow.plan import Plan
 from outlast.flow.registry import ACTIVITIES
@@ -24,7 +24,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 Kind = Literal["write", "lookup"]
 
-_RUN: Final = 'use scope="run"'
+_RUN: Final = 'use once_per="run"'
 
 
 class BoundCall(NamedTuple):
@@ -49,17 +49,17 @@ class Activity(Generic[P, R_co]):
         self.title: Final = f'{"activity" if self.kind == "write" else "lookup"} "{self.name}" ({self.where})'
         self.is_async: Final = inspect.iscoroutinefunction(fn)
         self.key: Final = options.key
-        self.scope: Final[Scope] = options.scope
-        self.on_doubt: Final[Literal["ask"] | Repeat] = options.on_doubt
+        self.once_per: Final[OncePer] = options.once_per
+        self.if_uncertain: Final[Literal["ask_person"] | Resend] = options.if_uncertain
         self.no_undo: Final = options.undo
         self.timeout: Final = positive(f"timeout of {self.title}", options.timeout, where=self.where)
         self.retry: Final = options.retry or Retry()
-        self.paid: Final = options.paid
+        self.durable: Final = options.durable
         self.keep: Final = positive(f"keep of {self.title}", options.keep, where=self.where)
         self.provider: Final = options.provider or self.name
         self.limit: Final = options.limit
         self.transaction: Final = transaction_of(
-            self.title, fn, options.transaction, options.on_doubt, where=self.where
+            self.title, fn, options.transaction, options.if_uncertain, where=self.where
         )
         self.reconcile_fn: Callable[..., Awaitable[Any]] | None = None
         self.settle_time: timedelta | None = None
@@ -139,11 +139,11 @@ class Activity(Generic[P, R_co]):
         return self._signature.response_codec
 
     @property
-    def mode(self) -> Literal["reconcile", "repeat", "ask"]:
-        """What settles a doubt first: a declared reconcile, whatever `on_doubt` says (S-17)."""
+    def mode(self) -> Literal["reconcile", "resend", "ask_person"]:
+        """What settles a doubt first: a declared reconcile, whatever `if_uncertain` says (S-17)."""
         if self.reconcile_fn is not None:
             return "reconcile"
-        return "repeat" if isinstance(self.on_doubt, Repeat) else "ask"
+        return "resend" if isinstance(self.if_uncertain, Resend) else "ask_person"
 
     @property
     def undone_by(self) -> str:
@@ -200,7 +200,7 @@ class Effectful(Activity[P, R_co]):
         self,
         /,
         *,
-        on_doubt: Literal["ask"] | Repeat = "ask",
+        if_uncertain: Literal["ask_person"] | Resend = "ask_person",
         timeout: timedelta | None = None,
         retry: Retry | None = None,
         reconcile: Callable[Concatenate[R_co, P], Awaitable[Happened[object] | DidNotHappen | Unknown]] | None = None,
@@ -212,7 +212,7 @@ class Effectful(Activity[P, R_co]):
         fn: Any = None,
         /,
         *,
-        on_doubt: Literal["ask"] | Repeat = "ask",
+        if_uncertain: Literal["ask_person"] | Resend = "ask_person",
         timeout: timedelta | None = None,
         retry: Retry | None = None,
         reconcile: Callable[..., Awaitable[Any]] | None = None,
@@ -221,8 +221,8 @@ class Effectful(Activity[P, R_co]):
     ) -> Any:
         """Declares how a done call is undone: takes the recorded response, then the same parameters.
 
-        It is called at most once per effect, as a write of its own, and doubted on its own terms: `on_doubt` is "ask"
-        (a person) or `repeat(window=…)`; `reconcile` asks the receiver whether the undo happened, with the same
+        It is called at most once per effect, as a write of its own, and doubted on its own terms: `if_uncertain` is "ask_person"
+        (a person) or `resend(remembered_for=…)`; `reconcile` asks the receiver whether the undo happened, with the same
         parameters as the undo, and comes before either; `settle_time` as for `.reconcile`; `transaction` as for `@activity`.
         Raises DefinitionError.
         """
@@ -236,7 +236,7 @@ class Effectful(Activity[P, R_co]):
                 self.title,
                 self.where,
                 fn,
-                on_doubt=on_doubt,
+                if_uncertain=if_uncertain,
                 timeout=timeout,
                 retry=retry,
                 reconcile=reconcile,
@@ -276,12 +276,12 @@ class _Options(NamedTuple):
     decorator: str
     name: str
     key: str | None
-    scope: Scope
-    on_doubt: Literal["ask"] | Repeat = "ask"
+    once_per: OncePer
+    if_uncertain: Literal["ask_person"] | Resend = "ask_person"
     undo: NoUndo | None = None
     timeout: timedelta | None = None
     retry: Retry | None = None
-    paid: bool = False
+    durable: bool = False
     keep: timedelta | None = None
     provider: str = ""
     limit: RateLimit | None = None
@@ -291,8 +291,8 @@ class _Options(NamedTuple):
 def activity(
     *,
     key: str,
-    scope: Scope = "visit",
-    on_doubt: Literal["ask"] | Repeat = "ask",
+    once_per: OncePer = "visit",
+    if_uncertain: Literal["ask_person"] | Resend = "ask_person",
     undo: NoUndo | None = None,
     timeout: timedelta | None = None,
     retry: Retry | None = None,
@@ -304,10 +304,10 @@ def activity(
 ) -> _Decorates:
     """Declares a write: a function that changes the world, done at most once per key in its scope.
 
-    `key` is a template over the function's parameters. `scope`: `visit` (a new visit of the node is new work),
+    `key` is a template over the function's parameters. `once_per`: `visit` (a new visit of the node is new work),
     `run`, or `tenant`: once for all runs of a tenant, whose answer the others take; `keep` is how long it outlives
-    its settling and the runs that used it (default: for ever). `on_doubt` decides when a call perhaps happened: "ask"
-    a person, or `repeat(window=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
+    its settling and the runs that used it (default: for ever). `if_uncertain` decides when a call perhaps happened: "ask_person"
+    a person, or `resend(remembered_for=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
     120 s). `name` (default: the function's) is what is stored; it has to stay when the function is renamed or moved.
     `provider` (default: the name): activities that name the same one share a circuit breaker, and the room of
     their `limit`: how many calls of all workers it bears at once, or a second. `transaction`: what it
@@ -319,8 +319,8 @@ def activity(
         "@activity",
         name,
         key,
-        scope,
-        on_doubt,
+        once_per,
+        if_uncertain,
         undo,
         timeout,
         retry,
@@ -335,23 +335,23 @@ def activity(
 def lookup(
     *,
     key: str | None = None,
-    scope: Scope = "visit",
+    once_per: OncePer = "visit",
     timeout: timedelta | None = None,
     retry: Retry | None = None,
-    paid: bool = False,
+    durable: bool = False,
     name: str = "",
     provider: str = "",
     limit: RateLimit | None = None,
 ) -> _DecoratesLookup:
     """Declares a lookup: a function that changes nothing and whose answer is remembered in its scope.
 
-    `key` defaults to the name and a hash of the arguments. `paid=True`: the answer costs money and is made durable
+    `key` defaults to the name and a hash of the arguments. `durable=True`: the answer costs money and is made durable
     before it is used. `provider` and `limit` as for `@activity`; no circuit breaker stops a lookup. Raises
     DefinitionError.
     """
     names = locals_of_caller(1)
     options = _Options(
-        "@lookup", name, key, scope, timeout=timeout, retry=retry, paid=paid, provider=provider, limit=limit
+        "@lookup", name, key, once_per, timeout=timeout, retry=retry, durable=durable, provider=provider, limit=limit
     )
     return cast(_DecoratesLookup, lambda fn: Activity(fn, options, names))
 
@@ -375,13 +375,13 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         raise wrong(
             "has an unusable name", "1 to 100 letters, digits, dots, dashes or underscores", 'e.g. name="mail.send"'
         )
-    if options.scope not in ("visit", "run", "tenant"):
-        raise wrong(f"has scope {options.scope!r}", "there are visit, run and tenant", "say one, or leave it out")
-    if options.scope == "tenant" and activity.kind == "lookup":
-        raise wrong("has scope tenant", "an answer for ever, of a world that changes, would be wrong soon", _RUN)
-    if options.keep is not None and options.scope != "tenant":
+    if options.once_per not in ("visit", "run", "tenant"):
+        raise wrong(f"has once_per={options.once_per!r}", "there are visit, run and tenant", "say one, or leave it out")
+    if options.once_per == "tenant" and activity.kind == "lookup":
+        raise wrong("has once_per='tenant'", "an answer for ever, of a world that changes, would be wrong soon", _RUN)
+    if options.keep is not None and options.once_per != "tenant":
         raise wrong(
-            "says keep", "only what all runs of a tenant share outlives its run", 'leave it out, or scope="tenant"'
+            "says keep", "only what all runs of a tenant share outlives its run", 'leave it out, or once_per="tenant"'
         )
     if options.provider and not NAME.fullmatch(options.provider):
         raise wrong(
@@ -389,11 +389,11 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         )
     if options.limit is not None and not isinstance(options.limit, RateLimit):
         raise wrong(f"has limit={options.limit!r}", "a limit says what its receiver bears", "RateLimit(concurrent=5)")
-    if options.on_doubt != "ask" and not isinstance(options.on_doubt, Repeat):
+    if options.if_uncertain != "ask_person" and not isinstance(options.if_uncertain, Resend):
         raise wrong(
-            f"has on_doubt={options.on_doubt!r}",
-            'on doubt a person is asked ("ask"), or the call is repeated under the same key',
-            'say "ask" or repeat(window=timedelta(hours=24)), and add .reconcile if it can be looked up',
+            f"has if_uncertain={options.if_uncertain!r}",
+            'on doubt a person is asked ("ask_person"), or the call is repeated under the same key',
+            'say "ask_person" or resend(remembered_for=timedelta(hours=24)), and add .reconcile if it can be looked up',
         )
     if options.undo is not None and not isinstance(options.undo, NoUndo):
         raise wrong(

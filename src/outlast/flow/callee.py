@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from outlast.flow.declared import RateLimit, Repeat, Retry, Transaction
+from outlast.flow.declared import RateLimit, Resend, Retry, Transaction
 
 
 class Callee(Protocol):
@@ -46,12 +46,12 @@ class Callee(Protocol):
         ...
 
     @property
-    def on_doubt(self) -> Literal["ask"] | Repeat:
+    def if_uncertain(self) -> Literal["ask_person"] | Resend:
         """What follows a call that perhaps happened."""
         ...
 
     @property
-    def mode(self) -> Literal["reconcile", "repeat", "ask"]:
+    def mode(self) -> Literal["reconcile", "resend", "ask_person"]:
         """What settles a doubt first."""
         ...
 

@@ -136,9 +136,9 @@ class Context(Generic[S]):
         raise NotImplementedError
 
     async def collect(
-        self, name: str, model: type[M], /, *, until: datetime | timedelta, most: int | None = None
+        self, name: str, model: type[M], /, *, until: datetime | timedelta, limit: int | None = None
     ) -> list[M]:
-        """All signals of this name left before `until`, in order of arrival; returns early at `most`."""
+        """All signals of this name left before `until`, in order of arrival; returns early at `limit`."""
         raise NotImplementedError
 
     # --- what would otherwise differ between walks -----------------------------------------
@@ -155,7 +155,7 @@ class Context(Generic[S]):
         raise NotImplementedError
 
     # --- telling ---------------------------------------------------------------------------
-    def tell(self, key: str, text: str, /, **data: JsonValue) -> None:
+    def log(self, key: str, text: str, /, **data: JsonValue) -> None:
         """Add a line to the run's history, once per key and visit. Kept by the node's next wait or its return."""
         raise NotImplementedError
 

@@ -28,18 +28,18 @@ def positive(what: str, value: Span, *, where: str = "") -> Span:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Resend:
     """On doubt, call again with the same key while the receiver still remembers it; after `window`, ask a person."""
 
-    window: timedelta
+    remembered_for: timedelta
 
     def __post_init__(self) -> None:
-        positive("the window of repeat()", self.window)
+        positive("the remembered_for of resend()", self.remembered_for)
 
 
-def repeat(*, window: timedelta) -> Repeat:
+def resend(*, remembered_for: timedelta) -> Resend:
     """The receiver dedupes by key and remembers keys for `window`, counted from the first intent."""
-    return Repeat(window)
+    return Resend(remembered_for)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class NoUndo:
 
 
 def transaction_of(
-    title: str, fn: Callable[..., Any], said: Transaction, on_doubt: "Literal['ask'] | Repeat", *, where: str
+    title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: "Literal['ask_person'] | Resend", *, where: str
 ) -> Transaction:
     """`said`, if a call of this function can be made in a transaction. Raises DefinitionError."""
     given: object = said  # whoever runs no type checker is told as well
@@ -118,8 +118,12 @@ def transaction_of(
         why, reason, fix = f"transaction={given!r}", "there are True and serializable", "say transaction=True"
     elif said and not inspect.iscoroutinefunction(fn):
         why, reason, fix = "transaction= and is def", "its connection is awaited", "write it as async def"
-    elif said and on_doubt != "ask":
-        why, reason, fix = "transaction= and on_doubt=", "what became of it is never in doubt", "leave on_doubt out"
+    elif said and if_uncertain != "ask_person":
+        why, reason, fix = (
+            "transaction= and if_uncertain=",
+            "what became of it is never in doubt",
+            "leave if_uncertain out",
+        )
     else:
         return said
     raise DefinitionError(f"{title} has {why}", reason, fix, where=where)

@@ -27,7 +27,7 @@ class DidNotHappen:
 
 @dataclass(frozen=True)
 class Unknown:
-    """The receiver cannot say; what follows is the activity's `on_doubt`."""
+    """The receiver cannot say; what follows is the activity's `if_uncertain`."""
 
     why: str
 
@@ -104,7 +104,7 @@ class NotSent(Declared):
 
 
 class Perhaps(Declared):
-    """Sent, and nobody can say whether it happened: the activity's `on_doubt` decides."""
+    """Sent, and nobody can say whether it happened: the activity's `if_uncertain` decides."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)

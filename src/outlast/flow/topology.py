@@ -8,7 +8,7 @@ from pydantic import PydanticUserError
 
 from outlast.core.codec import digest
 from outlast.flow.activity import Activity
-from outlast.flow.declared import Repeat
+from outlast.flow.declared import Resend
 from outlast.flow.node import Node
 from outlast.flow.reach import reach_of
 from outlast.flow.workflow import Workflow
@@ -56,9 +56,11 @@ def _activity(activity: Activity[Any, Any]) -> dict[str, Any]:
     return {
         "kind": activity.kind,
         "key": activity.key,
-        "scope": activity.scope,
+        "once_per": activity.once_per,
         "mode": activity.mode,
-        "window_ms": _ms(activity.on_doubt.window) if isinstance(activity.on_doubt, Repeat) else 0,
+        "remembered_for_ms": _ms(activity.if_uncertain.remembered_for)
+        if isinstance(activity.if_uncertain, Resend)
+        else 0,
         "arguments": _schema(activity.arguments_schema),
         "answer": _schema(activity.response_codec.schema),
         "undo": activity.undo_fn is not None,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from outlast.errors import DefinitionError
-from outlast.flow.declared import RateLimit, Repeat, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import RateLimit, Resend, Retry, Transaction, positive, transaction_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +32,7 @@ class UndoTerms:
         where: str,
         fn: Callable[..., Awaitable[Any]],
         *,
-        on_doubt: Literal["ask"] | Repeat,
+        if_uncertain: Literal["ask_person"] | Resend,
         timeout: timedelta | None,
         retry: Retry | None,
         reconcile: Callable[..., Awaitable[Any]] | None,
@@ -42,12 +42,12 @@ class UndoTerms:
         transaction: Transaction = False,
     ) -> None:
         """`name`, `provider`, `limit`, `title` and `where` are the activity's. Raises DefinitionError."""
-        given: object = on_doubt  # whoever runs no type checker is told as well
-        if given != "ask" and not isinstance(given, Repeat):
+        given: object = if_uncertain  # whoever runs no type checker is told as well
+        if given != "ask_person" and not isinstance(given, Resend):
             raise DefinitionError(
-                f"undo of {title} has on_doubt={given!r}",
-                'on doubt a person is asked ("ask"), or the undo is repeated under the same key',
-                'say "ask" or repeat(window=timedelta(hours=24))',
+                f"undo of {title} has if_uncertain={given!r}",
+                'on doubt a person is asked ("ask_person"), or the undo is repeated under the same key',
+                'say "ask_person" or resend(remembered_for=timedelta(hours=24))',
                 where=where,
             )
         if settle_time is not None and reconcile is None:
@@ -64,23 +64,23 @@ class UndoTerms:
                 "take reconcile= away",
                 where=where,
             )
-        self.transaction: Final = transaction_of(f"undo of {title}", fn, transaction, on_doubt, where=where)
+        self.transaction: Final = transaction_of(f"undo of {title}", fn, transaction, if_uncertain, where=where)
         self.name: Final = name
         self.provider: Final = provider
         self.limit: Final = limit
         self.fn: Final = fn
-        self.on_doubt: Final = on_doubt
+        self.if_uncertain: Final = if_uncertain
         self.timeout: Final = positive(f"timeout of the undo of {title}", timeout, where=where)
         self.retry: Final = retry or Retry()
         self.reconcile_fn: Final = reconcile
         self.settle_time: Final = positive(f"settle_time of the undo of {title}", settle_time, where=where)
 
     @property
-    def mode(self) -> Literal["reconcile", "repeat", "ask"]:
+    def mode(self) -> Literal["reconcile", "resend", "ask_person"]:
         """As an activity's: a declared reconcile comes first."""
         if self.reconcile_fn is not None:
             return "reconcile"
-        return "repeat" if isinstance(self.on_doubt, Repeat) else "ask"
+        return "resend" if isinstance(self.if_uncertain, Resend) else "ask_person"
 
     @property
     def response_codec(self) -> "NoAnswer":

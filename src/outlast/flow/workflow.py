@@ -41,7 +41,7 @@ class Workflow(Generic[S]):
     (business time). `outcome` makes what the run returns from its last state (default: that state). `policy` is
     asked before each write (default: allow). `input` is the model of what starts a run; its fields become fields of
     the state. Without it, the input is the state's required fields. `slot_while_waiting=False` gives the run's
-    admission slot back while it waits. `no_results`: what becomes of a run that is about to complete without a result
+    admission slot back while it waits. `when_empty`: what becomes of a run that is about to complete without a result
     (`ctx.emit`) although calls of it failed: it completes, a person is asked (attention `results_missing`), or it
     fails. Default: it fails if a node, or a helper that a node names, mentions `emit`; otherwise it completes. A run
     whose calls all went well had nothing to produce, and completes. Raises DefinitionError.
@@ -58,20 +58,20 @@ class Workflow(Generic[S]):
         policy: Policy | None = None,
         input: type[BaseModel] | None = None,  # noqa: A002 - the word an author expects
         slot_while_waiting: bool = True,
-        no_results: Literal["complete", "ask", "fail"] | None = None,
+        when_empty: Literal["complete", "ask_person", "fail"] | None = None,
     ) -> None:
         self.where: Final = where_called(1)
         self.name: Final = name
         self.version: Final = version
         self.title: Final = f'workflow "{name}"'
-        self._check_options(name, version, state, input, no_results)
+        self._check_options(name, version, state, input, when_empty)
         self.state: Final = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final = outcome
         self.policy: Final = policy
         self.input: Final = input
         self.slot_while_waiting: Final = slot_while_waiting
-        self._no_results: Final = no_results
+        self._when_empty: Final = when_empty
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
             state,
@@ -202,10 +202,10 @@ class Workflow(Generic[S]):
         return own if own is not None else cast(Activity[..., Any], ACTIVITIES.find(name))
 
     @cached_property
-    def no_results(self) -> Literal["complete", "ask", "fail"]:
+    def when_empty(self) -> Literal["complete", "ask_person", "fail"]:
         """Return the declared option, or the default that follows from what the nodes mention."""
-        if self._no_results is not None:
-            return self._no_results
+        if self._when_empty is not None:
+            return self._when_empty
         return "fail" if any(emits(node.fn) for node in self.nodes.values()) else "complete"
 
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
@@ -271,7 +271,7 @@ class Workflow(Generic[S]):
         self.nodes[node.name] = node
         self._activities = None
 
-    def _check_options(self, name: str, version: int, state: Any, input_: Any, no_results: str | None) -> None:
+    def _check_options(self, name: str, version: int, state: Any, input_: Any, when_empty: str | None) -> None:
         def wrong(why: str, fix: str) -> DefinitionError:
             return DefinitionError(f"{self.title} ({self.where}) {why}", self.where, fix, where=self.where)
 
@@ -279,8 +279,8 @@ class Workflow(Generic[S]):
             raise wrong("has an unusable name", "use 1 to 100 letters, digits, dots, dashes or underscores")
         if type(version) is not int or version < 1:
             raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
-        if no_results not in (None, "complete", "ask", "fail"):
-            raise wrong(f"has no_results={no_results!r}", 'it is "complete", "ask" or "fail"')
+        if when_empty not in (None, "complete", "ask_person", "fail"):
+            raise wrong(f"has when_empty={when_empty!r}", 'it is "complete", "ask_person" or "fail"')
         for what, model in (("state", state), ("input", input_)):
             if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
                 raise wrong(f"has {what}={model!r}", f"make the {what} a class derived from pydantic.BaseModel")

@@ -10,7 +10,7 @@ from typing import Any
 
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, iso, trace_of
-from outlast.core.keys import Scope
+from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
@@ -66,7 +66,7 @@ def effect_view(
     return {
         "run": effect.by_run or effect.run,
         "visit": effect.visit,
-        "scope": scope_of(effect),
+        "once_per": once_per(effect),
         "node": effect.node,
         "effect": effect.activity,
         "key": effect.key,
@@ -95,7 +95,7 @@ def effect_view(
     }
 
 
-def scope_of(effect: Effect) -> Scope:
+def once_per(effect: Effect) -> OncePer:
     """Where its key is unique."""
     if effect.visit:
         return "visit"

@@ -257,7 +257,7 @@ class EffectRecord(ResponseModel):
     id: str = Field(description="What POST /effects/{id}/resolve takes.")
     run: str
     visit: int
-    scope: str
+    once_per: str
     node: str
     effect: str
     key: str

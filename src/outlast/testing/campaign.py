@@ -274,8 +274,10 @@ class _Campaign:
             return _settle(teller, world, state, effect)
 
         def may_doubt(key: str) -> bool:
-            mode = modes.get(of.get(key, ("", ""))[0], "ask")
-            return mode == "ask" or (mode == "reconcile" and world is not None and _cannot_be_asked(world.record))
+            mode = modes.get(of.get(key, ("", ""))[0], "ask_person")
+            return mode == "ask_person" or (
+                mode == "reconcile" and world is not None and _cannot_be_asked(world.record)
+            )
 
         def blame(key: str) -> str:
             name, why = of[key]

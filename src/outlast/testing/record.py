@@ -152,6 +152,6 @@ def _why(entry: RecordEntry) -> str:
             "or do not let the activity repeat"
         )
     return (
-        "This receiver does not dedupe by key, so repeat() is not true of it: declare .reconcile, or leave "
-        'on_doubt="ask"'
+        "This receiver does not dedupe by key, so resend() is not true of it: declare .reconcile, or leave "
+        'if_uncertain="ask_person"'
     )

@@ -57,7 +57,7 @@ class NodeResult(Generic[S]):
     called: tuple[ActivityCall, ...]
     """The calls made, in order; what the ledger answered a second time stands once."""
     told: tuple[str, ...]
-    """The texts of `ctx.tell`."""
+    """The texts of `ctx.log`."""
     asked: tuple[PendingQuestion, ...]
     """What only the outside can answer, as the script was asked, each once."""
     waiting_for: tuple[str, ...]

@@ -16,7 +16,7 @@ def sourced(failing: int, of: int, **options: Any) -> Workflow[Any]:
     """Asks `of` pages, of which the first `failing` say no, and emits what the others have."""
     flow = Workflow("sourced", state=Go, **options)
 
-    @lookup(key="page/{n}", paid=False)
+    @lookup(key="page/{n}", durable=False)
     async def page(n: int) -> list[int]:
         if n < failing:
             raise Refused("gone")
@@ -32,12 +32,12 @@ def sourced(failing: int, of: int, **options: Any) -> Workflow[Any]:
     return flow.validate()
 
 
-@pytest.mark.parametrize("no_results", [None, "complete", "ask", "fail"])
+@pytest.mark.parametrize("when_empty", [None, "complete", "ask_person", "fail"])
 @pytest.mark.parametrize(("failing", "of"), [(0, 0), (3, 4)])
 async def test_an_empty_source_and_a_partly_broken_one_complete(
-    world: World, failing: int, of: int, no_results: Any
+    world: World, failing: int, of: int, when_empty: Any
 ) -> None:
-    flow = sourced(failing, of, no_results=no_results)
+    flow = sourced(failing, of, when_empty=when_empty)
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "completed" and len(world.core.shelf.under(RESULT, ("t", "r1"))) == of - failing
@@ -146,12 +146,12 @@ def test_a_workflow_emits_if_a_node_or_a_helper_of_it_says_so() -> None:
     async def without(ctx: Context[Go]) -> None:
         pass
 
-    assert (helped.no_results, plain.no_results) == ("fail", "complete")
-    assert Workflow("said", state=Go, no_results="ask").no_results == "ask"
+    assert (helped.when_empty, plain.when_empty) == ("fail", "complete")
+    assert Workflow("said", state=Go, when_empty="ask_person").when_empty == "ask_person"
 
 
 async def test_a_broken_stage_fails_with_its_event(world: World) -> None:
-    flow = sourced(4, 4, no_results="fail")
+    flow = sourced(4, 4, when_empty="fail")
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "failed" and world.verbs()[-1] == "failed"
@@ -160,7 +160,7 @@ async def test_a_broken_stage_fails_with_its_event(world: World) -> None:
 
 @pytest.mark.parametrize(("choice", "ends"), [("continue", "completed"), ("fail", "failed")])
 async def test_a_person_is_asked_where_the_workflow_says_so(world: World, choice: str, ends: str) -> None:
-    flow = sourced(4, 4, no_results="ask")
+    flow = sourced(4, 4, when_empty="ask_person")
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "waiting" and world.reasons() == ["results_missing"]
@@ -170,7 +170,7 @@ async def test_a_person_is_asked_where_the_workflow_says_so(world: World, choice
 
 
 async def test_continue_lets_it_complete(world: World) -> None:
-    flow = sourced(1, 1, no_results="ask")
+    flow = sourced(1, 1, when_empty="ask_person")
     world.worker(flow)
     await world.start(flow)
     await world.go_on()
@@ -179,7 +179,7 @@ async def test_continue_lets_it_complete(world: World) -> None:
 
 async def test_what_a_person_said_stands_until_the_run_ends(world: World) -> None:
     """An operator's stop sign parks the walk between the answer and the end: nobody is asked twice."""
-    flow = sourced(1, 1, no_results="ask")
+    flow = sourced(1, 1, when_empty="ask_person")
     world.worker(flow)
     await world.start(flow)
     await world.hold("workflow/sourced")
@@ -191,7 +191,7 @@ async def test_what_a_person_said_stands_until_the_run_ends(world: World) -> Non
 
 
 async def test_a_refused_write_counts_too(world: World) -> None:
-    flow = Workflow("writes", state=Go, no_results="fail")
+    flow = Workflow("writes", state=Go, when_empty="fail")
 
     @activity(key="order/{n}", undo=NoUndo("nothing to undo"))
     async def order(n: str) -> str:
