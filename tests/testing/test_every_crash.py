@@ -16,7 +16,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Unknown, Context, Found, NotFound, NoUndo, Workflow, activity, repeat, role, this_call
+from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, repeat, role, this_call
 from outlast.testing import FakeReceivers, approve_all, every_crash
 
 bank = FakeReceivers(env="BANK_URL")
@@ -144,7 +144,7 @@ OWN_IDS = (
 async def find_charge(order: str):
     async with httpx2.AsyncClient(base_url=bank.url, timeout=5) as http:
         answer = await http.get(f"/charges/ch-{order}")
-        return Found(answer.json()["id"]) if answer.status_code == 200 else NotFound()
+        return Happened(answer.json()["id"]) if answer.status_code == 200 else DidNotHappen()
 
 
 @orders.node""",
@@ -183,7 +183,7 @@ def test_a_client_of_another_address_is_named(pytester: pytest.Pytester) -> None
 
 @pytest.mark.req("TEST-1", "EFF-3")
 def test_a_reconcile_that_breaks_is_blamed_and_not_the_workflow(pytester: pytest.Pytester) -> None:
-    text = OWN_IDS.replace("ASKED", BY_ID).replace('Found(answer.json()["id"])', 'Found(answer.json()["number"])')
+    text = OWN_IDS.replace("ASKED", BY_ID).replace('Happened(answer.json()["id"])', 'Happened(answer.json()["number"])')
     said = run(pytester, text, "--crash-cell=r1 call charge/o-1 call:inside")
     assert "1 failed" in said and "charge/o-1 is uncertain, although its receiver can be asked and the world's" in said
     assert "correct charge.reconcile (reconcile of charge failed: KeyError: 'number'" in said, said

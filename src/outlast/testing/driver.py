@@ -89,7 +89,7 @@ class Driver:
         if watch is not None:
             watch.begin(cell if outside else None, state.at)
         ask = self._ask(state, action, None if outside else cell)
-        answer = self.forker.life(ask, watch.born if watch is not None else lambda pid: None)
+        answer = self.forker.run_child(ask, watch.born if watch is not None else lambda pid: None)
         seen = [CrashPoint(*one) for one in answer.get("seen", ())]
         at = answer.get("at")
         if watch is not None:

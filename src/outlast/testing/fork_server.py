@@ -67,7 +67,7 @@ class ForkServer:
             raise CheckFailed("the process that forks has ended")
         return dict(json.loads(line))
 
-    def child_process(self, ask: dict[str, Any], born: Callable[[int], None] = lambda pid: None) -> dict[str, Any]:
+    def run_child(self, ask: dict[str, Any], born: Callable[[int], None] = lambda pid: None) -> dict[str, Any]:
         """One life to its end, its death or its stop; `born` is told its pid."""
         self._say(ask)
         born(self._hear()["pid"])
