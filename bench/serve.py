@@ -20,7 +20,7 @@ from outlast import Workflow
 from outlast.core import points
 from outlast.core.budget import Liveness
 from outlast.flow.workflow import workflows_of
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 
 WARM_RUNS, WARM_LOOPS = 4, 25
 

@@ -17,7 +17,7 @@ from outlast.core.rows import RUN
 from outlast.engine import commands
 from outlast.engine.worker import WorkerProcess
 from outlast.runtime.clocks import SystemClock, chance, process_id
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 
 TENANT = "bench"

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("cli", "testing", "runtime", "engine", "outbox", "flow", "store", "core", "service", "adapters", "agent")
 STORES = ("store/memory", "store/postgres/store", "store/postgres/__init__", "store/sqlite")
-MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/open", "errors")
+MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/stores", "errors")
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:
@@ -43,8 +43,8 @@ def test_every_import_between_rooms_is_allowed() -> None:
 def test_calls_go_down(tmp_path: Path) -> None:
     plant(
         tmp_path,
-        cli__demo="import outlast.runtime.open",
-        runtime__open="import outlast.engine, outlast.store.sqlite, outlast.store.memory",
+        cli__demo="import outlast.runtime.stores",
+        runtime__stores="import outlast.engine, outlast.store.sqlite, outlast.store.memory",
         engine__walk="import outlast.flow, outlast.store, outlast.core, outlast.errors",
         testing__kit="import outlast.store.memory",
     )

@@ -52,7 +52,7 @@ AUTHORS_ROOM = "outlast.testing"
 # Files that may import inside a function.
 LATE_IMPORTS = {
     "outlast/__init__.py": "the front door opens a store only when asked, so importing it loads no driver",
-    "outlast/runtime/open.py": "opening one kind of store loads no driver of another",
+    "outlast/runtime/stores.py": "opening one kind of store loads no driver of another",
     "outlast/runtime/webhooks.py": "what deliveries are signed with is an extra, so only sending loads it",
     "outlast/testing/__init__.py": "pytest loads the plugin in every session, so naming one tool loads no other",
     "outlast/testing/plugin.py": "as above: a session that crashes nothing loads nothing",

@@ -24,9 +24,9 @@ from outlast.core.overlay import attention_of
 from outlast.core.rows import Approval, Run
 from outlast.errors import OutlastError, StoreError, Uncertain
 from outlast.flow.people import EVERY_ROLE
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from tests.chaos import flows
 
 LOOK_S = 0.5

@@ -16,7 +16,7 @@ import httpx2
 from bench.serving import STARTS
 from outlast.core.rows import RUN, STORE, WORKER, Worker
 from outlast.engine import commands
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.chaos import flows
 from tests.chaos.fleet import Fleet

@@ -30,7 +30,7 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 
 TENANT = "default"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.overlay import attention_of
 from outlast.core.rows import RUN, Run, is_over
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.chaos.fleet import CALL_S, LIVE, Fleet
 from tests.chaos.judge import TENANT, Verdict, _all, judge

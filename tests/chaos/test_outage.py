@@ -11,9 +11,9 @@ import pytest
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import STORE, WORKER
 from outlast.errors import OutlastError
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from tests.chaos import flows
 from tests.chaos.fleet import START_S, Fleet
 from tests.postgres.server import Server

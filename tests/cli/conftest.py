@@ -19,8 +19,7 @@ from outlast.cli.modules import load_workflows
 from outlast.core.budget import Liveness
 from outlast.core.rows import Run
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 from tests import forked
 
 MODULE = str(Path(__file__).with_name("refunds.py"))

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.overlay import rearmed
 from outlast.core.rows import Run, is_over
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from tests.cli.conftest import Terminal
 
 

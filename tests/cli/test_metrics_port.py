@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outlast.runtime.metrics import Metrics
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.service.metrics_endpoint import BACKLOG, MetricsEndpoint
 from outlast.service.sockets import listen, url_of
 from tests.cli.conftest import MODULE, SHORT_OPTIONS, Terminal, eventually

@@ -15,8 +15,8 @@ from typing import Any
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
 from outlast.core.budget import Liveness
-from outlast.runtime.open import open_store
 from outlast.runtime.serve import worker_of
+from outlast.runtime.stores import open_store
 
 PR_SET_PDEATHSIG = 1
 LIVE = Liveness(

@@ -24,9 +24,9 @@ from outlast.core.overlay import rearmed, waiting_of
 from outlast.core.rows import Run, is_over
 from outlast.errors import Conflict
 from outlast.runtime.in_process import state_of
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from tests.crash_routes.cases import Answer, Case
 from tests.examples.helpers import Market, market
 

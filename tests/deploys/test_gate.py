@@ -16,10 +16,9 @@ from outlast.core.rows import Run
 from outlast.engine import answers
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES
-from outlast.runtime.check import Checked, check
+from outlast.runtime.deploy_check import Checked, check
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 from tests import copies
 from tests.deploys.code import BASE, Edit, load
 from tests.deploys.edits import ALL, BREAKING, SAFE

@@ -12,7 +12,7 @@ from outlast.core.overlay import rearmed
 from outlast.core.rows import Run
 from outlast.flow import Perhaps
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.watch import until
+from outlast.runtime.stores import until
 from outlast.store.port import Store
 
 DAYS_LATER = timedelta(hours=97)

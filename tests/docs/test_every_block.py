@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from outlast.core.generation import StoreFile
-from outlast.outbox.notify import notice
-from outlast.runtime.open import open_store
+from outlast.outbox.post import notice
 from outlast.runtime.settings import load, said
+from outlast.runtime.stores import open_store
 from outlast.service import admin_responses
 from outlast.service.app import asgi
 from outlast.store.database import copied

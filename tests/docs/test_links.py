@@ -12,7 +12,7 @@ from outlast.cli import exit_codes
 from outlast.cli.root import cli
 from outlast.core import limits
 from outlast.core.machine import CHOICES, Reason
-from outlast.runtime.open import is_there
+from outlast.runtime.stores import is_there
 from tests.docs.pages import ROOT, anchors, blocks, pages, prose
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

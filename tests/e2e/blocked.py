@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 
 
 class Nothing(BaseModel):

@@ -16,9 +16,9 @@ from typing import Any
 
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import Event, Run
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from tests import forked
 from tests.e2e import flows
 

@@ -17,9 +17,9 @@ from typing import Any
 from outlast.core.overlay import attention_of
 from outlast.core.rows import is_over
 from outlast.flow import Context, Workflow
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from tests import forked
 from tests.e2e.helpers import ROOT
 from tests.engine.raising import KINDS, PLACES, raising, version

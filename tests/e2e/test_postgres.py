@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from outlast.cli import cli
 from outlast.core.rows import is_over
-from outlast.runtime.open import is_there
+from outlast.runtime.stores import is_there
 from tests import forked
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Stand, stand, when
 from tests.postgres import server
@@ -189,7 +189,7 @@ def test_a_server_that_is_not_there_is_told_in_words() -> None:
 
 
 def test_without_the_extra_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = importlib.import_module("outlast.runtime.open")
+    opened = importlib.import_module("outlast.runtime.stores")
 
     def missing(name: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {name}", name="asyncpg")

@@ -11,9 +11,9 @@ from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
 from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
-from outlast.runtime.board import seen
+from outlast.runtime.attention import seen
+from outlast.runtime.effect_queries import doubts_of
 from outlast.runtime.explain import explain
-from outlast.runtime.verification import doubts_of
 from tests.engine.world import (
     MINUTE,
     QUIET,

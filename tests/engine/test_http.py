@@ -27,7 +27,7 @@ from outlast import (
 from outlast.core.budget import Liveness
 from outlast.core.rows import EFFECT, Effect
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from tests.engine.shop import Manner, Shop
 
 Mode = Literal["ask", "repeat", "reconcile"]

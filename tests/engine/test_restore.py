@@ -11,7 +11,7 @@ from outlast.core.rows import KINDS, key_of
 from outlast.engine.restore import recover
 from outlast.errors import Unavailable
 from outlast.flow import Context, resend
-from outlast.runtime.fsck.checks import violations
+from outlast.runtime.fsck import violations
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 

@@ -18,7 +18,7 @@ from outlast.engine.run_session import RunSession
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
 from outlast.flow import Context, Workflow
-from outlast.runtime.fsck.checks import violations
+from outlast.runtime.fsck import violations
 from tests.engine.world import MINUTE, QUIET, Go, Receiver, Slow, World, write
 
 pytestmark = pytest.mark.req("CKP-3")

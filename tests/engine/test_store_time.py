@@ -12,7 +12,7 @@ from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import _clock
-from outlast.runtime.fsck.checks import violations
+from outlast.runtime.fsck import violations
 from tests.engine.world import SECOND, Receiver, State, World, write
 
 Ctx = Context[State]

@@ -9,7 +9,7 @@ import pytest
 from outlast.core.ledger import is_unsent
 from outlast.engine.run_session import RunSession
 from outlast.flow import NotSent, Perhaps, Retry, resend
-from outlast.runtime.board import seen
+from outlast.runtime.attention import seen
 from outlast.runtime.explain import explain
 from tests.engine.world import MINUTE, SECOND, Acts, Receiver, World, ordering, write
 

@@ -24,9 +24,9 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.overlay import rearmed, waiting_of
 from outlast.core.rows import Approval, Effect, Run, is_over
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import WorkflowState
+from outlast.runtime.stores import open_store
 from tests.examples.helpers import GIVE_UP_S, ROOT, Market, market
 
 Answer = Literal["approve", "reject", "again", "other"]

@@ -18,8 +18,8 @@ from outlast.core.budget import Liveness
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import is_over
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.port import WorkflowState
+from outlast.runtime.stores import open_store
 from tests.examples.helpers import GIVE_UP_S, Market, market
 
 NODES = ["ingest", "classify", "route", "auction", "evaluate", "approve", "award"]

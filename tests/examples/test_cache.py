@@ -19,7 +19,7 @@ from examples.negotiation.state import Negotiation
 from outlast import Context, RetryLater, Workflow
 from outlast.core.rows import is_over
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from tests.examples.helpers import GIVE_UP_S, purchase
 
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from outlast.core import deliveries, points
-from outlast.outbox import lane, stream
-from outlast.runtime.open import open_store
+from outlast.outbox import dispatcher, stream
+from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
 from tests.outbox.helpers import DEVELOPMENT
 
@@ -26,7 +26,7 @@ async def live(url: str, place: str, n: int) -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (deliveries, lane, stream):
+    for module in (deliveries, dispatcher, stream):
         module.DELIVERY_CLAIM = CLAIM_MS  # type: ignore[attr-defined]
     stream.MARGIN_MS = 100  # type: ignore[misc]
     stream.SENT_AT_ONCE = 2  # type: ignore[misc]

@@ -16,10 +16,10 @@ from outlast.core.rows import EVENT, UNTOLD, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.address import Reach
 from outlast.outbox.dispatcher import Dispatcher
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.serve import worker_of
+from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.store.port import Store
 

@@ -11,7 +11,7 @@ from outlast.core.commit import Commit, Drop, Put
 from outlast.core.deliveries import Attempt
 from outlast.core.outgoing import Cursor, Subscription
 from outlast.core.rows import CURSOR, SUBSCRIPTION
-from outlast.outbox import lane, stream
+from outlast.outbox import dispatcher, stream
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.outbox.post import Poster
@@ -154,7 +154,7 @@ def noting(store: Store, name: str, sent: list[int]) -> Dispatcher:
 
 def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int) -> None:
     """A claim of half a second where production has half a minute."""
-    for module in (deliveries, lane, stream):
+    for module in (deliveries, dispatcher, stream):
         monkeypatch.setattr(module, "DELIVERY_CLAIM", claim_ms)
     monkeypatch.setattr(stream, "MARGIN_MS", margin_ms)
 
@@ -209,7 +209,7 @@ def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
 def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten slow answers outlast the claim by far, and nobody takes over."""
     short_claims(monkeypatch, 1_800, 1_200)
-    monkeypatch.setattr(lane, "IDLE_LOOK", 100)  # who lost the race for the claim looks again long before the end
+    monkeypatch.setattr(dispatcher, "IDLE_LOOK", 100)  # who lost the race for the claim looks again long before the end
 
     async def slow(got: Got, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.3)

@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.points import POINTS
 from outlast.core.rows import UNTOLD
-from outlast.runtime.fsck.look import Fsck
+from outlast.runtime.fsck import Fsck
 from tests import forked
 from tests.forked import ROOT
 from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, working

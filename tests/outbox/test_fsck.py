@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.runtime.fsck.look import Fsck
-from outlast.runtime.open import open_store
+from outlast.runtime.fsck import Fsck
+from outlast.runtime.stores import open_store
 from tests.outbox.helpers import Receiver, a_store, answer, dispatching, firsts, settled, until, url_of, working
 
 CANARIES = {

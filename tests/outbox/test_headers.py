@@ -8,9 +8,8 @@ import pytest
 
 from outlast.core.limits import ANSWER_CHARS_MAX, HEADERS_MAX
 from outlast.errors import InvalidInput
-from outlast.outbox.headers import checked_headers
-from outlast.runtime.webhook_views import delivery_view, made_view, whole_webhook_view
-from outlast.runtime.webhooks import Standing
+from outlast.outbox.subscriptions import checked_headers
+from outlast.runtime.webhooks import Standing, delivery_view, made_view, whole_webhook_view
 from outlast.telemetry.redact import GONE
 from tests.outbox.helpers import Got, Receiver, a_store, answer, dispatching, settled, until, working
 

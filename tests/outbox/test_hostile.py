@@ -11,8 +11,8 @@ from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.outgoing import Cursor
 from outlast.core.rows import CURSOR, META, UNTOLD
-from outlast.outbox import lane, post
-from outlast.runtime.lag import Lag, lag_of
+from outlast.outbox import dispatcher, post
+from outlast.runtime.delivery_lag import Lag, lag_of
 from outlast.runtime.webhooks import id_of
 from outlast.testing.faults import FaultKind, FaultyStore
 from tests.outbox.helpers import (
@@ -403,7 +403,7 @@ def test_a_silent_receiver_holds_up_nobody_else(url: str, monkeypatch: pytest.Mo
                     return all([await all_told(ops, good, run) for run in runs])
 
                 await until(told, within=11)
-                assert bad.accepted == [] and len(bad.got) == lane.WIDTH
+                assert bad.accepted == [] and len(bad.got) == dispatcher.WIDTH
                 bad.behaviour = resetting
                 bad.cut()
 

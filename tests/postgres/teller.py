@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from outlast.core import points
 from outlast.core.budget import Liveness
-from outlast.runtime.open import open_store
 from outlast.runtime.serve import worker_of
+from outlast.runtime.stores import open_store
 from tests.postgres import bank
 
 LIVE = Liveness(heartbeat_window=1_500, heartbeat_every=400, attempt_timeout=8_000)

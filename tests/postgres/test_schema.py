@@ -10,7 +10,7 @@ import pytest
 
 from outlast.core.rows import APPROVAL, EFFECT, KINDS, RUN
 from outlast.errors import StoreUnusable
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store import sql
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.postgres import maintenance, reads, statements

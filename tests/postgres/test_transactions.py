@@ -20,11 +20,11 @@ from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
 from outlast.flow import NoUndo, activity
-from outlast.runtime.fsck.look import Fsck
-from outlast.runtime.open import open_store
+from outlast.runtime.fsck import Fsck
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.serve import worker_of
+from outlast.runtime.stores import open_store
 from outlast.store.postgres.store import PostgresStore
 from tests import forked
 from tests.postgres import bank, server

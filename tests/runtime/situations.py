@@ -16,7 +16,7 @@ from outlast.core.machine import (
 )
 from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
 from outlast.core.rows import ENDED, Approval, Effect, Event, Hold, Message, Run, Slot, Wait, Worker
-from outlast.runtime.seen import Seen
+from outlast.runtime.run_facts import Seen
 
 T = 1_767_225_600_000
 NOW = Instant(T, T, 0)

@@ -10,10 +10,10 @@ from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
 from outlast.core.rows import MESSAGE, RUN, Run
 from outlast.errors import Conflict
-from outlast.runtime import board
-from outlast.runtime.open import open_store
+from outlast.runtime import attention
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.runtime.situations import RUN as ROW
 
@@ -51,7 +51,7 @@ async def whole(ops: Operations, reason: Reason, choice: Choice, workflow: str =
 
 
 def test_page_by_page_each_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "PAGE", 2)
+    monkeypatch.setattr(attention, "PAGE", 2)
 
     async def go() -> None:
         others = [flagged(20, Reason.POISONED), flagged(21, Reason.EXCEPTION, "loan")]
@@ -75,7 +75,7 @@ def test_what_fails_is_listed_and_the_rest_is_answered() -> None:
             if run == "r3":
                 raise Conflict("run r3 has ended", "it takes no note")
 
-        page = await board.answer_page(ops.store, "default", Reason.EXCEPTION, "", "", one)
+        page = await attention.answer_page(ops.store, "default", Reason.EXCEPTION, "", "", one)
         assert sorted(page.done) == [f"r{n}" for n in range(RUNS) if n != 3]
         assert page.failed == (("r3", "run r3 has ended: it takes no note"),)
         await ops.store.close()
@@ -103,7 +103,7 @@ def test_no_board_shows_another_tenants_runs() -> None:
         other = Operations(ops.store, tenant="other", actor=Actor("mallory"), workflows={})
         assert await other.flagged() == ((), "") and await other.held_up() == {}
         answered = await other.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="x")
-        assert answered == board.Answered((), (), "")
+        assert answered == attention.Answered((), (), "")
         await ops.store.close()
 
     asyncio.run(go())

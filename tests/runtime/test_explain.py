@@ -8,7 +8,7 @@ from outlast.core.budget import HOUR
 from outlast.core.machine import Reason
 from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
 from outlast.runtime.explain import explain
-from outlast.runtime.seen import Explanation, Seen
+from outlast.runtime.run_facts import Explanation, Seen
 from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
 
 SENTENCES = {

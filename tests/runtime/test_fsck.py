@@ -15,12 +15,10 @@ from outlast import Cancel, Context, NoUndo, Workflow, activity, role
 from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Effect, Event, Usage
-from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.fsck import of_store
-from outlast.runtime.fsck.checks import OF_A_RUN, OF_HISTORY, OF_THE_STORE, violations
-from outlast.runtime.fsck.look import Fsck, Looked
-from outlast.runtime.fsck.of_store import settings_safe
-from outlast.runtime.watch import until
+from outlast.runtime import InProcessRuntime, fsck_checks, open_store
+from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, Looked, violations
+from outlast.runtime.fsck_checks import settings_safe
+from outlast.runtime.stores import until
 from outlast.store.port import RunRows
 
 
@@ -339,18 +337,18 @@ def test_shared_effects_are_used_by_whom_the_rows_say(played: Path) -> None:
     rows, _ = asyncio.run(_rows(played, "r-done"))
     usage = Usage("default", "r-done", "pay/x", 1)
     shared = rows.effects[0]._replace(run="", by_run="r-done")
-    assert not list(of_store.usage_of(usage, known=True))
-    assert [key for _, key, _ in of_store.usage_of(usage, known=False)] == [("default", "r-done", "pay/x")]
-    assert not list(of_store.usage_known(shared, rows.run, usage))
-    assert [key for _, key, _ in of_store.usage_known(shared, rows.run, None)] == [shared[:4]]
+    assert not list(fsck_checks.usage_of(usage, known=True))
+    assert [key for _, key, _ in fsck_checks.usage_of(usage, known=False)] == [("default", "r-done", "pay/x")]
+    assert not list(fsck_checks.usage_known(shared, rows.run, usage))
+    assert [key for _, key, _ in fsck_checks.usage_known(shared, rows.run, None)] == [shared[:4]]
 
 
 @pytest.mark.req("TEST-4", "REC-1")
 def test_an_owner_without_a_row(played: Path) -> None:
     rows, _ = asyncio.run(_rows(played, "r-asks"))
     owned = rows.run._replace(owner="w-1", status=RunStatus.RUNNING)
-    assert not list(of_store.owner_known(owned, frozenset({"w-1"})))
-    assert [key for _, key, _ in of_store.owner_known(owned, frozenset())] == [("default", "r-asks")]
+    assert not list(fsck_checks.owner_known(owned, frozenset({"w-1"})))
+    assert [key for _, key, _ in fsck_checks.owner_known(owned, frozenset())] == [("default", "r-asks")]
 
 
 @pytest.mark.req("TEST-4")

@@ -14,11 +14,10 @@ from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, role
 from outlast.core.budget import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor, ExecutionRuntime
 from outlast.runtime.serve import Serving, worker_of
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 from outlast.store.port import Store
 
 PATIENCE_S = 60.0

@@ -15,10 +15,10 @@ from outlast.core.rows import RESULT, Key, Kind, Result, Row
 from outlast.errors import NotFound
 from outlast.flow.people import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.fsck.look import Fsck, Looked
+from outlast.runtime.fsck import Fsck, Looked
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.whole import page_of_results, run_views, whole_run
+from outlast.runtime.run_detail import page_of_results, run_views, whole_run
 
 pytestmark = pytest.mark.req("OUT-5")
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.watch import until
+from outlast.runtime.stores import until
 from outlast.testing import skip
 
 

@@ -11,7 +11,7 @@ from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attent
 from outlast.core.people import REOPENED
 from outlast.core.rows import ENDED, Effect, Event, Run, Worker
 from outlast.runtime import views
-from outlast.runtime.words import shown_status, waiting_text
+from outlast.runtime.labels import shown_status, waiting_text
 
 NOW = Instant(10_000, 10_000, 0)
 RUN = Run(

@@ -13,9 +13,9 @@ import uvicorn
 
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous, Authenticator, AuthSettings, authenticator, new_token, proxy_options
 from tests.security.flows import ears, payments

@@ -11,10 +11,9 @@ import outlast
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import KINDS
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 from outlast.service.requests import effect_id
 from tests.security.flows import payments
 from tests.security.test_matrix import NOBODYS, TABLE, address

@@ -13,10 +13,9 @@ import pytest
 
 import outlast
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 from outlast.service.identity import Anonymous
 from outlast.service.requests import effect_id
 from outlast.store.port import Store

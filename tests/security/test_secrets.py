@@ -17,10 +17,9 @@ from outlast.errors import DefinitionError
 from outlast.flow import role
 from outlast.runtime.export import export, verify
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 from outlast.telemetry.redact import GONE, redact, redacted, secrets_in
 
 SECRET = "canary-Pass-77AQ"

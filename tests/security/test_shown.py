@@ -20,12 +20,11 @@ from outlast.cli import cli
 from outlast.cli.text import inert, json_escaped
 from outlast.core.rows import is_over
 from outlast.flow import role
+from outlast.runtime.confusables import suspicious_texts
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.suspicious import suspicious_texts
-from outlast.runtime.watch import until
+from outlast.runtime.stores import open_store, until
 
 HOSTILE = {
     "script": "<script>alert(1)</script><img src=x onerror=alert(1)>[x](javascript:alert(1))",

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from outlast.runtime.export import export
-from outlast.runtime.fsck.look import Fsck
-from outlast.runtime.open import open_store
+from outlast.runtime.fsck import Fsck
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.serve import worker_of
+from outlast.runtime.stores import open_store
 from tests.security.flows import ears
 
 

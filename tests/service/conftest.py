@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from outlast.flow.workflow import Workflow
-from outlast.runtime.open import open_store
 from outlast.runtime.serve import Serving, worker_of
+from outlast.runtime.stores import open_store
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.multiprocess import ServiceProcess

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from outlast.core.limits import CONNECTIONS_MAX, connections_within
 from outlast.errors import Busy
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.service.connections import STRANGERS_SHARE, Connections
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import AuthSettings, authenticator, new_token

@@ -13,9 +13,9 @@ from outlast.core.generation import GENERATION
 from outlast.core.rows import META, Meta
 from outlast.errors import InvalidInput
 from outlast.runtime.export import export
-from outlast.runtime.open import open_store
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.runtime.stores import open_store
 from outlast.service import cursors as module
 from outlast.service.cursors import Cursors
 from tests.service.flows import wishes

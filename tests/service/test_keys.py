@@ -21,7 +21,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.rows import REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.care import purge
+from outlast.runtime.maintenance import purge
 from outlast.service import idempotency
 from outlast.service.idempotency import IN_FLIGHT, once
 from outlast.service.sockets import listen, url_of

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.open import open_store
 from outlast.runtime.serve import Serving, eyes, worker_of
+from outlast.runtime.stores import open_store
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous
 from outlast.store import session

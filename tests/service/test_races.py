@@ -27,7 +27,7 @@ from outlast.core.rows import (
     Token,
     Worker,
 )
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.conformance.subject import put_run
 from tests.service.conftest import Running, Service

@@ -46,7 +46,7 @@ from outlast.core.rows import (
     Wait,
     Worker,
 )
-from outlast.runtime.fsck.checks import violations
+from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
 from tests.simulation.ground import IN_THE_AIR, Ground
 from tests.simulation.loop import PROC

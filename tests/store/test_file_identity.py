@@ -16,7 +16,7 @@ import pytest
 from outlast.core.generation import FILE, StoreFile, compare_files, store_file_of
 from outlast.core.rows import META, RUN
 from outlast.errors import Conflict, Rejected, StoreReplaced, StoreUnusable
-from outlast.runtime.open import Use, open_store
+from outlast.runtime.stores import Use, open_store
 from outlast.store import backup
 from outlast.store.sqlite import SqliteStore
 from tests.conformance.subject import run_row, start

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from outlast.cli import cli
 from outlast.core.rows import RUN
 from outlast.errors import Unavailable
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from outlast.telemetry.outage import Outage
 from tests import forked

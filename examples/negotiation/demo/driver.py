@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from outlast.runtime.open import open_store
+from outlast.runtime.stores import open_store
 
 from . import state as saved
 from .output import Output, folded, output_for

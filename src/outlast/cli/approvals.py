@@ -17,9 +17,9 @@ from outlast.cli.text import json_escaped
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.spans import span
+from outlast.runtime.durations import span
+from outlast.runtime.labels import ATTENTION
 from outlast.runtime.views import ENDINGS, TAKEN
-from outlast.runtime.words import ATTENTION
 
 WITHIN_S = 5.0  # the target for going on after a decision (REQ-G201)
 MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})

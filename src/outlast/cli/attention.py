@@ -16,10 +16,10 @@ from outlast.cli.text import duration
 from outlast.cli.webhooks import warn_unsent
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
-from outlast.runtime.answers import ways_of_all
-from outlast.runtime.board import check_for_all
-from outlast.runtime.spans import span
-from outlast.runtime.words import late_words
+from outlast.runtime.attention import check_for_all
+from outlast.runtime.attention_answers import ways_of_all
+from outlast.runtime.durations import span
+from outlast.runtime.labels import late_words
 
 FAILURES_SHOWN = 50
 

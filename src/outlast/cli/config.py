@@ -12,8 +12,8 @@ from outlast.cli.serving import liveness_of
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import ELSEWHERE, Command, Group
 from outlast.core.budget import Liveness
+from outlast.runtime.durations import milliseconds, span
 from outlast.runtime.settings import ASTRAY, Value, said, unknown
-from outlast.runtime.spans import milliseconds, span
 from outlast.telemetry.redact import redacted
 
 LIVENESS = "liveness."

@@ -19,8 +19,8 @@ from outlast.cli.settings import Group, Settings
 from outlast.cli.text import ago, duration, ms_of
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
-from outlast.runtime.spans import span
-from outlast.runtime.words import late_words
+from outlast.runtime.durations import span
+from outlast.runtime.labels import late_words
 
 
 def print_effects(screen: Screen, views: Sequence[dict[str, Any]], *, across: bool = False, now_real: int = 0) -> None:

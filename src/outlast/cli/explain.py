@@ -11,8 +11,8 @@ from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of, liveness_options
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
+from outlast.runtime.durations import span
 from outlast.runtime.serve import lease_view
-from outlast.runtime.spans import span
 
 
 class Explain(Group):

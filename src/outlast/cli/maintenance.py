@@ -15,14 +15,13 @@ from outlast.cli.settings import Command
 from outlast.cli.text import duration
 from outlast.core.budget import DAY, RUNS_KEPT
 from outlast.engine.restore import Recovered
-from outlast.runtime.backup import back_up
-from outlast.runtime.care import adopt_moved, purge, unfinished
-from outlast.runtime.care import recover as recover_store
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import examine
-from outlast.runtime.fsck.look import Fsck, Looked
+from outlast.runtime.durations import span
+from outlast.runtime.fsck import Fsck, Looked
+from outlast.runtime.maintenance import adopt_moved, back_up, purge, unfinished
+from outlast.runtime.maintenance import recover as recover_store
 from outlast.runtime.operations import Operations
-from outlast.runtime.spans import span
 from outlast.telemetry.redact import redact, redacted
 
 VIOLATIONS = 1

@@ -12,8 +12,8 @@ from outlast.cli.session import operations, screen_of, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.text import duration
 from outlast.flow.policy import Policy
-from outlast.runtime.rehearsal import Finding, Rehearsal, rehearse
-from outlast.runtime.spans import span
+from outlast.runtime.durations import span
+from outlast.runtime.policy_replay import Finding, Rehearsal, rehearse
 from outlast.runtime.views import instant
 
 WORDS = {

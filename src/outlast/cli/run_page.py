@@ -10,8 +10,8 @@ from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of
 from outlast.core.events import EventType, iso
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
-from outlast.runtime.spans import span
-from outlast.runtime.words import late_words
+from outlast.runtime.durations import span
+from outlast.runtime.labels import late_words
 
 
 def progress_lines(screen: Screen, progress: dict[str, Any]) -> list[str]:

@@ -20,8 +20,8 @@ from outlast.core.budget import RUN_CEILING
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.overlay import WaitingKind
 from outlast.errors import NotFound
-from outlast.runtime.spans import span
-from outlast.runtime.words import ATTENTION
+from outlast.runtime.durations import span
+from outlast.runtime.labels import ATTENTION
 
 
 @click.group(cls=Group)

@@ -32,10 +32,10 @@ from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.open import MEMORY
 from outlast.runtime.operations import Operations
 from outlast.runtime.serve import FileWatch, Serving, eyes, worker_of
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
+from outlast.runtime.stores import MEMORY
 from outlast.runtime.webhooks import new_dispatcher, reach_of
 from outlast.telemetry import Counters
 

@@ -16,10 +16,10 @@ from outlast.core.budget import DAY, HEARTBEAT_EVERY, SECOND, Liveness
 from outlast.engine.alerts import Notifier
 from outlast.engine.user_code import ends_process, text_of
 from outlast.errors import InvalidInput, to_install
+from outlast.runtime.durations import span
 from outlast.runtime.metrics import Metrics
-from outlast.runtime.open import MEMORY
 from outlast.runtime.settings import load
-from outlast.runtime.spans import span
+from outlast.runtime.stores import MEMORY
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 
@@ -143,7 +143,7 @@ def notifier_of(url: str) -> Notifier | None:
         return None
     if not url.startswith(("http://", "https://")):
         raise click.UsageError("--notify takes an http:// or https:// address")
-    from outlast.outbox.notify import HttpNotifier
+    from outlast.outbox.post import HttpNotifier
 
     return HttpNotifier(url)
 

@@ -16,7 +16,7 @@ from outlast.cli.settings import Command, Group, Settings
 from outlast.core.adoption import lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
-from outlast.runtime.check import Checked, Verdict, check
+from outlast.runtime.deploy_check import Checked, Verdict, check
 
 
 @click.group(cls=Group)

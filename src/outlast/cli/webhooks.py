@@ -13,7 +13,7 @@ from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import Forbidden
-from outlast.runtime.spans import span
+from outlast.runtime.durations import span
 
 NOT_ACCEPTED = 1
 STATUSES = click.Choice([status.value for status in DeliveryStatus])

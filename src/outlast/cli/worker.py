@@ -31,10 +31,10 @@ from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow
-from outlast.runtime.lag import nobody_sends
+from outlast.runtime.delivery_lag import nobody_sends
+from outlast.runtime.durations import span
 from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
 from outlast.runtime.settings import ASTRAY, load, unknown
-from outlast.runtime.spans import span
 from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure

@@ -10,8 +10,8 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Group
 from outlast.core.budget import SECOND
-from outlast.runtime.spans import span
-from outlast.runtime.words import STALLED
+from outlast.runtime.durations import span
+from outlast.runtime.labels import STALLED
 
 LATE = SECOND // 10
 

@@ -105,7 +105,7 @@ def _is_unicode(text: str) -> bool:
 
 # --- declared types ------------------------------------------------------------------------
 class Codec(Generic[T]):
-    """Dump and load for one declared type, made once. `named` is how errors call the value ("the state of …")."""
+    """Dump and load for one declared type, made once. `effect_name` is how errors call the value ("the state of …")."""
 
     __slots__ = (
         "_dump",

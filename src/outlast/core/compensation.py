@@ -84,7 +84,7 @@ def named(effect: Effect) -> str:
 
 
 def names(effects: Sequence[Effect]) -> list[str]:
-    """As `named`, as many as an event names."""
+    """As `effect_name`, as many as an event names."""
     more = [f"… and {len(effects) - NAMED_MAX} more"] if len(effects) > NAMED_MAX else []
     return [*(named(e) for e in effects[:NAMED_MAX]), *more]
 

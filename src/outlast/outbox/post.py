@@ -5,8 +5,8 @@ httpx2's transport is used below its client, so that nothing follows, decodes or
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import httpx2
 
@@ -14,7 +14,11 @@ from outlast.core.backoff import asked_wait
 from outlast.core.budget import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND
 from outlast.core.clock import Clock
 from outlast.core.deliveries import Attempt
+from outlast.core.events import iso
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
+from outlast.core.machine import CHOICES, if_ignored
+from outlast.core.overlay import Attention
+from outlast.core.rows import Run
 from outlast.errors import InvalidInput
 from outlast.outbox.address import (
     NotAllowed,
@@ -151,3 +155,47 @@ async def _beginning(response: httpx2.Response) -> str:
         await response.aclose()
     text = bytes(read[: 4 * ANSWER_CHARS_MAX]).decode("utf-8", "replace").replace("\0", "\ufffd")
     return text[:ANSWER_CHARS_MAX]
+
+
+TIMEOUT_S: Final = 5.0
+DETAIL_CHARS: Final = 500  # of the first line; the whole of it stands in the store
+
+
+class HttpNotifier:
+    """POSTs JSON to one address. No retry, no signature, no redirect: a hint, not a record. What the endpoint says
+    beyond its status is not read."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+
+    async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
+        """Tell them. Raises whatever kept the endpoint from saying 2xx within the timeout."""
+        async with (
+            asyncio.timeout(self._timeout_s),
+            httpx2.AsyncClient(timeout=self._timeout_s) as client,
+            client.stream("POST", self._url, json=notice(run, reasons)) as response,
+        ):
+            response.raise_for_status()
+
+
+def notice(run: Run, reasons: Sequence[Attention]) -> dict[str, Any]:
+    """What is sent."""
+    return {
+        "run": run.run,
+        "workflow": run.workflow,
+        "tenant": run.tenant,
+        "node": run.node,
+        "reasons": [
+            {
+                "reason": a.reason.value,
+                "trigger": a.trigger,
+                "key": a.key,
+                "detail": (a.detail.splitlines() or [""])[0][:DETAIL_CHARS],
+                "since": iso(a.since),
+                "choices": [choice.value for choice in CHOICES[a.reason]],
+                "if_ignored": if_ignored(a.reason),
+            }
+            for a in reasons
+        ],
+    }

@@ -6,10 +6,11 @@ once more, under the same webhook-id.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from outlast.core import deliveries
 from outlast.core.budget import DELIVERY_CLAIM, DELIVERY_TIMEOUT
+from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.deliveries import Attempt, webhook_id
 from outlast.core.machine import DeliveryStatus
@@ -18,10 +19,23 @@ from outlast.core.points import point
 from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import signing, subscriptions
-from outlast.outbox.headers import veiled
 from outlast.outbox.post import Poster
-from outlast.outbox.tools import Tools
+from outlast.outbox.subscriptions import veiled
+from outlast.store.port import Store
+from outlast.telemetry import Counters
 from outlast.telemetry.names import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DELIVERIES
+
+
+class Tools(NamedTuple):
+    """The store, this dispatcher's name, its clock and its dice."""
+
+    store: Store
+    dispatcher: str
+    clock: Clock
+    chance: Callable[[], float]
+    counters: Counters
+    stopping: Callable[[], bool]
+
 
 EVENTS_AT_ONCE: Final = 20  # read together
 SENT_AT_ONCE: Final = 20  # accepted events that a death may repeat

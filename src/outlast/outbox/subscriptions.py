@@ -5,19 +5,21 @@ believes that nobody listens while somebody does.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from outlast.core import deliveries
 from outlast.core.budget import SECOND
 from outlast.core.commit import Commit, Expect, Instant, Put, When
-from outlast.core.deliveries import OUTLETS, outlets_row, tenants_of
-from outlast.core.limits import SUBSCRIPTIONS_MAX
+from outlast.core.deliveries import OUTLETS, Attempt, headers_of, outlets_row, secrets_in, tenants_of
+from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
 from outlast.core.machine import SubscriptionStatus, can
 from outlast.core.outgoing import Subscription
 from outlast.core.rows import META, SUBSCRIPTION, Row, version_of
-from outlast.errors import Conflict, LimitExceeded, NotFound, Stale
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.store.port import Store
+from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact
 
 TRIES = 20
 LEAD_MS = 200  # from the look at the clock to the first instant that a new one is told of
@@ -123,3 +125,38 @@ async def _without(store: Store, tenant: str, subscription: str, outlets: Row | 
 
 def _as_read(row: Row | None) -> Expect:
     return Expect(META, OUTLETS, 0 if row is None else version_of(META, row))
+
+
+SAFE: Final = re.compile(r"x-[a-z0-9]+(?:-[a-z0-9]+)*|api-?key")
+NEVER: Final = re.compile(
+    r"x-(?:forwarded|original|rewrite|real|host|http|method|envoy|amzn?|cluster|remote|client|outlast|webhook)(?:-.*)?"
+)
+"""What proxies and frameworks believe: who asks, for which host, by which method; and names of ours."""
+VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+
+
+def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
+    """By lower-case name, each allowed. Raises InvalidInput with every problem, and never with a value."""
+    problems: list[tuple[str, str]] = []
+    if len(given) > HEADERS_MAX:
+        problems.append(("headers", f"there are at most {HEADERS_MAX}"))
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        low = name.lower()
+        if len(name) > 100 or not SAFE.fullmatch(low) or NEVER.fullmatch(low):
+            problems.append((name[:100], "it is none of X-… and Api-Key, or one that proxies and frameworks believe"))
+        elif low in found:
+            problems.append((name, "it is given twice"))
+        elif len(value) > HEADER_CHARS_MAX or not VALUE.fullmatch(value):
+            problems.append((name, f"its value is 1 to {HEADER_CHARS_MAX} printable ASCII characters, no space around"))
+        else:
+            found[low] = value
+    if problems:
+        raise InvalidInput("these headers are not allowed for a webhook", problems=problems)
+    return found
+
+
+def veiled(attempt: Attempt, row: Subscription) -> Attempt:
+    """An attempt whose answer and error repeat no secret of the subscription, as a receiver that echoes would."""
+    known = [each for each in (*secrets_in(row), *headers_of(row).values()) if len(each) >= KNOWN_CHARS_MIN]
+    return attempt._replace(answer=redact(attempt.answer, known), error=redact(attempt.error, known))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from outlast.core.machine import Choice, Reason
     from outlast.runtime.in_process import InProcessRuntime
-    from outlast.runtime.open import open_store
     from outlast.runtime.operations import Operations
     from outlast.runtime.port import Actor, ExecutionRuntime, WorkflowHandle, WorkflowState
+    from outlast.runtime.stores import open_store
 
 __all__ = [
     "Actor",
@@ -29,7 +29,7 @@ _HOMES: Final = {
     "InProcessRuntime": "outlast.runtime.in_process",
     "Operations": "outlast.runtime.operations",
     "Reason": "outlast.core.machine",
-    "open_store": "outlast.runtime.open",
+    "open_store": "outlast.runtime.stores",
 }
 
 

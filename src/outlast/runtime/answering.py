@@ -7,8 +7,8 @@ from outlast.core.overlay import Attention, attention_of
 from outlast.core.route import meant
 from outlast.core.rows import Run
 from outlast.errors import Conflict, InvalidInput
-from outlast.runtime.answers import ways_of
-from outlast.runtime.board import verb_of
+from outlast.runtime.attention import verb_of
+from outlast.runtime.attention_answers import ways_of
 from outlast.runtime.operations import Operations
 
 

@@ -9,11 +9,11 @@ from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN
 from outlast.engine.retention import PURGED, purge_of
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.lag import lag_of, sender_of, unsent
+from outlast.runtime.delivery_lag import lag_of, sender_of, unsent
+from outlast.runtime.durations import span
 from outlast.runtime.operations import Operations
-from outlast.runtime.seen import clock_words
+from outlast.runtime.run_facts import clock_words
 from outlast.runtime.settings import unknown
-from outlast.runtime.spans import span
 from outlast.runtime.views import worker_view
 from outlast.store.port import AnchoredClock
 

@@ -13,12 +13,12 @@ from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
+from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor, WorkflowHandle, WorkflowState
 from outlast.runtime.serve import worker_of
+from outlast.runtime.stores import until
 from outlast.runtime.views import ENDINGS
-from outlast.runtime.watch import until
-from outlast.runtime.words import shown_status
 from outlast.store.port import Store
 
 

@@ -14,7 +14,7 @@ from outlast.engine.admission import set_slots
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime import board
+from outlast.runtime import attention
 from outlast.runtime.clocks import new_id
 from outlast.runtime.port import Actor
 from outlast.runtime.reading import Reading
@@ -205,17 +205,17 @@ class Operations(Reading):
         workflow: str = "",
         by: timedelta | None = None,
         cursor: str = "",
-    ) -> board.Answered:
+    ) -> attention.Answered:
         """Answer every run flagged so in one page of runs, each once; what fails is listed. Go on with the cursor."""
 
         async def one(run: str, key: str) -> None:
             if reason is Reason.EFFECT_UNCERTAIN:
-                await self.resolve_effect(run, key, board.verb_of(choice), reason=text)
+                await self.resolve_effect(run, key, attention.verb_of(choice), reason=text)
             else:
                 await self.answer(run, reason, choice, text=text, by=by)
 
-        board.check_for_all(reason, choice)
-        return await board.answer_page(self.store, self.tenant, reason, workflow, cursor, one)
+        attention.check_for_all(reason, choice)
+        return await attention.answer_page(self.store, self.tenant, reason, workflow, cursor, one)
 
     async def _may_decide(self, approval: str) -> Approval:
         self.actor.check_person()

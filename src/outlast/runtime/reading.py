@@ -36,12 +36,11 @@ from outlast.engine import answers, commands, pauses
 from outlast.engine.snapshots import joined
 from outlast.errors import NotFound
 from outlast.flow.people import Rule
-from outlast.runtime import board, verification
-from outlast.runtime.asked import asked_of, may_be_unheeded, notes_of
+from outlast.runtime import attention, effect_queries
 from outlast.runtime.explain import explain
+from outlast.runtime.labels import is_held, lanes_served
 from outlast.runtime.port import Actor
-from outlast.runtime.seen import Explanation, Seen
-from outlast.runtime.words import is_held, lanes_served
+from outlast.runtime.run_facts import Explanation, Seen, asked_of, may_be_unheeded, notes_of
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
@@ -122,7 +121,7 @@ class Reading:
 
     async def seen(self, run: str) -> Seen:
         """All rows that say where a run stands. Raises NotFound."""
-        return await board.seen(self.store, self.tenant, run)
+        return await attention.seen(self.store, self.tenant, run)
 
     async def asked(self, run: Run) -> list[dict[str, Any]]:
         """What was asked of a run and is not done: a cancel, or a `continue` of its attention."""
@@ -210,7 +209,7 @@ class Reading:
     ) -> tuple[tuple[Effect, ...], str]:
         """The calls of all runs, newest first, and the cursor of the next page; `since`: no older than this."""
         since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
-        return await verification.page(
+        return await effect_queries.page(
             self.store,
             self.tenant,
             status=status,
@@ -227,14 +226,14 @@ class Reading:
         rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
         return frozenset(row.run for row in rows if isinstance(row, Run) and is_held(row))
 
-    async def effect(self, run: str, key: str, *, visit: int | None = None) -> verification.Doubt:
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> effect_queries.Doubt:
         """One effect with its evidence: the uncertain one of this key, else the latest, or that of a visit."""
         effect = await answers.find_effect(self.store, self.tenant, run, key, visit=visit)
-        return verification.Doubt(effect, await verification.evidence_of(self.store, effect))
+        return effect_queries.Doubt(effect, await effect_queries.evidence_of(self.store, effect))
 
-    async def doubts(self, runs: Iterable[Run]) -> dict[verification.EffectName, verification.Doubt]:
+    async def doubts(self, runs: Iterable[Run]) -> dict[effect_queries.EffectName, effect_queries.Doubt]:
         """The uncertain effects for which these runs call a person, with their evidence."""
-        return await verification.doubts_of(self.store, runs)
+        return await effect_queries.doubts_of(self.store, runs)
 
     # --- people -----------------------------------------------------------------------------------
     async def approval(self, approval: str) -> Approval:
@@ -258,10 +257,10 @@ class Reading:
         return Rule.parse(approval.who).allows(self.actor.roles)
 
     async def flagged(
-        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = board.PAGE
+        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = attention.PAGE
     ) -> tuple[tuple[Run, ...], str]:
         """Runs a person must look at, for this reason or any, of one page of runs; and the next page's cursor."""
-        return await board.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
+        return await attention.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
 
     # --- what holds runs up -----------------------------------------------------------------------
     async def pauses(self) -> tuple[Hold, ...]:
@@ -271,7 +270,7 @@ class Reading:
 
     async def held_up(self) -> dict[str, int]:
         """How many runs wait for the release of each hold, by its key."""
-        return await board.held_up(self.store, self.tenant)
+        return await attention.held_up(self.store, self.tenant)
 
     async def breakers(self) -> tuple[tuple[Hold, int], ...]:
         """The circuit breakers that are up, each with how many runs wait for it."""

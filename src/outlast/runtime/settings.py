@@ -26,7 +26,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError
 
 from outlast.errors import InvalidInput
-from outlast.runtime.spans import milliseconds
+from outlast.runtime.durations import milliseconds
 
 PREFIX: Final = "OUTLAST_"
 NESTED: Final = "__"

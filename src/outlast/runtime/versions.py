@@ -10,9 +10,9 @@ from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
+from outlast.runtime.labels import is_alive
 from outlast.runtime.operations import Operations
-from outlast.runtime.seen import first_line
-from outlast.runtime.words import is_alive
+from outlast.runtime.run_facts import first_line
 from outlast.store.port import Store
 
 PAGE = 200

@@ -16,9 +16,9 @@ from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
 from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Result, Run, Worker, is_over
 from outlast.flow.people import EVERY_ROLE
+from outlast.runtime.confusables import suspicious_texts
+from outlast.runtime.labels import effect_words, is_alive, shown_status, waiting_text, worker_words
 from outlast.runtime.port import Actor
-from outlast.runtime.suspicious import suspicious_texts
-from outlast.runtime.words import effect_words, is_alive, shown_status, waiting_text, worker_words
 
 ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
 TAKEN = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})

@@ -3,6 +3,7 @@
 Rows leave here without their secrets: `add` and `rotate` answer the new one, once, and nothing else ever does.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -12,7 +13,7 @@ from outlast.core import deliveries
 from outlast.core.budget import SECOND, SECRET_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.deliveries import GONE, Attempt
+from outlast.core.deliveries import GONE, Attempt, headers_of
 from outlast.core.events import EventType, iso
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
@@ -29,16 +30,18 @@ from outlast.outbox.address import (
     checked_addresses,
     checked_url,
 )
-from outlast.outbox.headers import checked_headers
-from outlast.runtime.answers import way_view
+from outlast.outbox.subscriptions import checked_headers
+from outlast.runtime.attention_answers import way_view
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.runtime.port import Actor
+from outlast.runtime.views import instant
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 from outlast.telemetry.redact import redact
 
 if TYPE_CHECKING:
     from outlast.runtime.settings import Settings
+
 
 KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
@@ -106,7 +109,7 @@ class Webhooks:
         """Tell this address of what happens from now on, or (`from_start`) of everything that is there.
 
         `types`: event types, `dev.outlast.workflow.*` for all that begin so; `workflows`: their names; none = all.
-        `headers`: further ones of each delivery (outbox/headers.py says which); their values are secrets.
+        `headers`: further ones of each delivery (outbox/subscriptions.py says which); their values are secrets.
         The form of the URL and every address that its host has now are checked. Raises InvalidInput, LimitExceeded.
         """
         wanted, flows, further = _types(types), _names(workflows), checked_headers(headers or {})
@@ -407,3 +410,70 @@ def _untold(subscription: Subscription, event: Event) -> Conflict:
         "it is sent in the order of its run",
         "a dispatcher does that: outlast dispatcher",
     )
+
+
+def webhook_view(row: Subscription) -> dict[str, Any]:
+    """An address that is told of what happens. `former_until_real`: until when the secret before this one signs too."""
+    return {
+        "webhook": row.subscription,
+        "status": row.status.value,
+        "url": redact(row.url),
+        "name": row.name,
+        "types": json.loads(row.types) if row.types else [],
+        "workflows": json.loads(row.workflows) if row.workflows else [],
+        "headers": sorted(headers_of(row)),
+        "since": instant(row.since),
+        "why": row.why,
+        "created_at": instant(row.created_at),
+        "created_by": row.created_by,
+        "changed_at": instant(row.changed_at),
+        "changed_by": row.changed_by,
+        "former_until_real": instant(row.former_until),
+    }
+
+
+def made_view(made: Made) -> dict[str, Any]:
+    """With its new secret: the one answer that has it."""
+    return {**webhook_view(made.subscription), "secret": made.secret}
+
+
+def whole_webhook_view(row: Subscription, standing: Standing) -> dict[str, Any]:
+    """How it fares: events given up, events that will be sent again, runs of which something is still to be told."""
+    return {
+        **webhook_view(row),
+        DeliveryStatus.DEAD.value: standing.dead,
+        DeliveryStatus.OWED.value: standing.owed,
+        "behind": standing.behind,
+        "more": standing.more,
+        "oldest_at_real": instant(standing.oldest_at or 0),
+    }
+
+
+def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, Any]:
+    """An event that was not accepted at once; `shared_answer` is a stranger's text, veiled before it was stored.
+
+    `business`: of a real instant, ours.
+    """
+    return {
+        "delivery": id_of(row),
+        "webhook": row.subscription,
+        "run": row.run,
+        "sequence": row.seq,
+        "type": row.type,
+        "webhook_id": row.event,
+        "status": row.status.value,
+        "attempts": row.attempts,
+        "code": row.code,
+        "error": row.error,
+        "answer": row.answer,
+        "took_ms": row.took_ms,
+        "first_at": instant(row.first_at),
+        "last_at": instant(row.last_at),
+        "next_at": instant(business(row.due_at)) if row.due_at else None,
+        "asked_by": row.by,
+    }
+
+
+def attempt_view(webhook: str, attempt: Attempt) -> dict[str, Any]:
+    """What came back of one attempt; `shared_answer` is a stranger's text."""
+    return {"webhook": webhook, "accepted": not attempt.error, **attempt._asdict()}

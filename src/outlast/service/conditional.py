@@ -12,7 +12,7 @@ from starlette.responses import Response
 from outlast.core.rows import Run
 from outlast.errors import BadRequest, Conflict, Precondition
 from outlast.runtime.operations import Operations
-from outlast.runtime.whole import run_views
+from outlast.runtime.run_detail import run_views
 from outlast.service.problems import ProblemResponse
 from outlast.service.requests import IdempotencyKey, RunId
 from outlast.service.service_state import Ops

@@ -26,8 +26,8 @@ from outlast.errors import InvalidInput, NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.open import open_store
 from outlast.runtime.port import WorkflowState
+from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store
 from outlast.testing.answers import to_json
 from outlast.testing.crash_points import CheckFailed

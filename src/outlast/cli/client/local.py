@@ -13,18 +13,25 @@ from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, R
 from outlast.engine.pauses import What
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime import inbox, watch
+from outlast.runtime import approvals, stores
 from outlast.runtime import versions as of_store
 from outlast.runtime.answering import answer_entry, entry_of
-from outlast.runtime.answers import away_view, entry_view
-from outlast.runtime.inbox import listed_approval, whole_approval
-from outlast.runtime.lag import unsent
+from outlast.runtime.approvals import listed_approval, whole_approval
+from outlast.runtime.attention_answers import away_view, entry_view
+from outlast.runtime.delivery_lag import unsent
 from outlast.runtime.operations import Operations
+from outlast.runtime.run_detail import listed_runs, page_of_results, run_views, whole_run
 from outlast.runtime.settings import load
 from outlast.runtime.views import caller_view, effect_view, event_view, hold_view, worker_view
-from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
-from outlast.runtime.webhooks import KEPT, reach_of
-from outlast.runtime.whole import listed_runs, page_of_results, run_views, whole_run
+from outlast.runtime.webhooks import (
+    KEPT,
+    attempt_view,
+    delivery_view,
+    made_view,
+    reach_of,
+    webhook_view,
+    whole_webhook_view,
+)
 
 
 class LocalWebhooks:
@@ -126,7 +133,7 @@ class LocalRuns:
 
     async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
         """By the store's wakes, and by looking again."""
-        return await watch.until(self.ops.store, look, within_s=within_s)
+        return await stores.until(self.ops.store, look, within_s=within_s)
 
     async def runs(
         self,
@@ -220,7 +227,7 @@ class LocalRuns:
             return (events, row) if events or is_over(row) else None
 
         while True:
-            found = await watch.until(self.ops.store, look)
+            found = await stores.until(self.ops.store, look)
             assert found is not None
             if not found[0]:
                 return
@@ -282,7 +289,7 @@ class LocalClient(LocalRuns):
     ) -> tuple[list[View], str]:
         """One page."""
         only = ApprovalStatus(status) if status else None
-        rows, further = await inbox.approvals(
+        rows, further = await approvals.approvals(
             self.ops, status=only, mine=mine, overdue=overdue, cursor=cursor, limit=limit
         )
         return [listed_approval(self.ops, row) for row in rows], further

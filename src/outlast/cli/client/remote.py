@@ -15,7 +15,7 @@ from outlast.core.compensation import NO_UNDO
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason, RunStatus
 from outlast.engine.pauses import What
 from outlast.errors import InvalidInput, NotFound, OutlastError, Unavailable
-from outlast.runtime.board import verb_of
+from outlast.runtime.attention import verb_of
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.versions import UNSERVED, why_not
 from outlast.runtime.views import ENDINGS

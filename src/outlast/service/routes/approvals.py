@@ -10,9 +10,9 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval, Run, is_over
 from outlast.errors import Conflict, OutlastError
 from outlast.flow.people import Rule
-from outlast.runtime import inbox
+from outlast.runtime import approvals
 from outlast.runtime.operations import Operations
-from outlast.runtime.whole import run_views
+from outlast.runtime.run_detail import run_views
 from outlast.service import responses
 from outlast.service.conditional import IfMatch, etag, named, seen, stale
 from outlast.service.problems import ProblemResponse
@@ -38,7 +38,7 @@ async def list_approvals(
     run: Annotated[str, Query(max_length=100, description="Only those of this run.")] = "",
 ) -> dict[str, Any]:
     """Newest first. With a filter a page may hold fewer than `limit` and still have a next one."""
-    rows, further = await inbox.approvals(
+    rows, further = await approvals.approvals(
         ops,
         status=status,
         mine=mine,
@@ -48,7 +48,7 @@ async def list_approvals(
         cursor=pages.place,
         limit=pages.limit,
     )
-    return await pages.page("approvals", [inbox.listed_approval(ops, row) for row in rows], further)
+    return await pages.page("approvals", [approvals.listed_approval(ops, row) for row in rows], further)
 
 
 @router.get(
@@ -129,8 +129,8 @@ async def whole(house: ServiceState, ops: Operations, row: Approval, run: Run | 
     """An approval with all that a person needs, and what a decision about it has to look like."""
     run = run or await ops.run(row.run)
     return {
-        **await inbox.whole_approval(ops, row, run),
-        "schema": inbox.decision_schema(house.code_of(run), row, DECISION),
+        **await approvals.whole_approval(ops, row, run),
+        "schema": approvals.decision_schema(house.code_of(run), row, DECISION),
     }
 
 

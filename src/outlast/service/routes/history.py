@@ -14,8 +14,8 @@ from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
 from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.runtime.operations import Operations
+from outlast.runtime.run_detail import page_of_results
 from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
-from outlast.runtime.whole import page_of_results
 from outlast.service import responses
 from outlast.service.cursors import link_to_next
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream

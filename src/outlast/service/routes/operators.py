@@ -12,8 +12,8 @@ from outlast.core.rows import Effect
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.runtime.answering import answer_entry, entry_of
-from outlast.runtime.answers import away_view, entry_view
-from outlast.runtime.board import PAGE
+from outlast.runtime.attention import PAGE
+from outlast.runtime.attention_answers import away_view, entry_view
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, hold_view, instant, worker_view

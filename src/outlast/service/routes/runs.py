@@ -12,8 +12,8 @@ from outlast.errors import NotFound
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow
 from outlast.runtime.explain import explain
+from outlast.runtime.run_detail import listed_runs, run_views, whole_run
 from outlast.runtime.versions import adopt_one
-from outlast.runtime.whole import listed_runs, run_views, whole_run
 from outlast.service import admin_responses, responses
 from outlast.service.conditional import On, etag
 from outlast.service.requests import (

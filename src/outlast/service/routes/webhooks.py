@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
-from outlast.runtime.lag import unsent
+from outlast.runtime.delivery_lag import unsent
 from outlast.runtime.operations import Operations
-from outlast.runtime.webhook_views import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
+from outlast.runtime.webhooks import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
 from outlast.service import admin_responses
 from outlast.service.idempotency import NO_STORE
 from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word

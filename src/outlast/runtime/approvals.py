@@ -9,11 +9,11 @@ from outlast.core.people import CHANGED_BY, votes_of
 from outlast.core.rows import APPROVAL, Approval, Run
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime.asked import notes_of
+from outlast.runtime.labels import effect_words, shown_status
 from outlast.runtime.operations import Operations
 from outlast.runtime.reading import PAGES_PER_CALL
+from outlast.runtime.run_facts import notes_of
 from outlast.runtime.views import approval_view
-from outlast.runtime.words import effect_words, shown_status
 from outlast.store.pages import cursor_of
 
 EVIDENCE_MAX: Final = 100

@@ -9,7 +9,7 @@ from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import Effect, Hold, Run
-from outlast.runtime.verification import Doubt
+from outlast.runtime.effect_queries import Doubt
 from outlast.runtime.views import evidence_view
 
 WHY = "--reason …"

@@ -1,15 +1,16 @@
 """Checks of a run's history: its numbers, its bytes, its chain, and whether the moves it tells of are legal."""
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from outlast.core.diet import join, unpack, values_in
 from outlast.core.events import GENESIS, EventType, chain_hash, iso
 from outlast.core.machine import TABLE, TERMINAL, Move, RunStatus
-from outlast.core.rows import EFFECT, EVENT, RUN, VALUE, Event, Run, is_over
+from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, VALUE, Event, Result, Run, is_over
 from outlast.errors import Corrupt
-from outlast.runtime.fsck.finding import Broken, OneRun, broken
+from outlast.runtime.fsck_checks import Broken, OneRun, broken
 
 # The verbs that each type of event may tell of. A type that is not here tells of no move.
 SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
@@ -220,3 +221,25 @@ def state_whole(one: OneRun) -> Broken:
                 join(event.snapshot or b"", whole)
         except Corrupt as error:
             yield broken(EVENT, event, error.what)
+
+
+def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Broken:
+    """Results are numbered 1 … n, and no event counts more of them than there are (I18, CKP-5, OUT-5)."""
+    for n, row in enumerate(sorted(rows, key=lambda row: row.ordinal), 1):
+        if row.ordinal != n:
+            yield broken(RESULT, row, f"it has the ordinal {row.ordinal} where {n} comes next")
+            break
+    for row in rows:
+        try:
+            json.loads(row.data)
+        except ValueError:
+            yield broken(RESULT, row, "its data is not JSON")
+    for event in history:
+        if b'"results":' not in event.body:
+            continue
+        try:
+            counted = json.loads(event.body)["data"].get("results")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # told by history_bytes
+        if isinstance(counted, dict) and counted.get("count", 0) > len(rows):
+            yield broken(EVENT, event, f"it counts {counted['count']} results, and there are {len(rows)}")

@@ -1,15 +1,22 @@
 """What is done to a store as a whole, of all tenants: recover it after a restore, forget what is old."""
 
 import asyncio
+from pathlib import Path
 from typing import NamedTuple
 
 from outlast.core.budget import RUNS_KEPT
+from outlast.core.generation import Generation
 from outlast.core.rows import RUN, Key, Run, is_over
 from outlast.engine import restore
-from outlast.engine.restore import Recovered
+from outlast.engine.restore import Recovered, present_generation
 from outlast.engine.retention import AT_ONCE, PURGED_AT_ONCE
-from outlast.runtime.clocks import new_id
+from outlast.errors import Conflict, StoreUnusable
+from outlast.runtime.clocks import SystemClock, new_id
+from outlast.runtime.fsck import Fsck
+from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.operations import Operations
+from outlast.runtime.stores import file_of, open_store
+from outlast.store import backup as files
 from outlast.store.port import OnFile
 
 PAGE = 500
@@ -64,3 +71,49 @@ async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT) -> Purged:
         await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
         begun = loop.time()
     return Purged(runs, before)
+
+
+class Backup(NamedTuple):
+    """A backup as it was looked at."""
+
+    path: Path
+    bytes: int
+    runs: int
+    events: int
+    generation: Generation | None
+    findings: tuple[Finding, ...]
+
+
+async def back_up(url: str, target: Path, *, replace: bool = False) -> Backup:
+    """Copy the store at `url` to a file, as of one instant, and check every invariant in the copy.
+
+    A copy with findings is kept too: it is what there is. Raises StoreUnusable (a store that is no file), Conflict
+    (there is a file of that name).
+    """
+    source = file_of(url)
+    if source is None:
+        raise StoreUnusable(
+            f"{url} is not a file that could be copied",
+            "a server is backed up by its own tools, a store in memory ends with its process",
+            "PostgreSQL: pg_dump, or a base backup with its log; after a restore: outlast recover --after-restore",
+        )
+    part = await asyncio.to_thread(_copy_store, source, target, replace)
+    try:
+        store = await open_store(f"sqlite:{part}", use="read")
+        try:
+            looked = await Fsck(store).look()
+            generation = await present_generation(store)
+        finally:
+            await store.close()
+        size = await asyncio.to_thread(files.keep, part, target)
+    finally:
+        files.drop(part)
+    return Backup(target, size, looked.runs, looked.events, generation, looked.findings)
+
+
+def _copy_store(source: Path, target: Path, replace: bool) -> Path:
+    if not source.exists():
+        raise StoreUnusable(f"there is no store at {source}", "nothing can be backed up", "name a store with --store")
+    if target.exists() and not replace:
+        raise Conflict(f"{target} is there already", "a backup never overwrites a file unasked", "name another file")
+    return files.copy(source, target, SystemClock().wall())

@@ -11,7 +11,7 @@ from outlast.core.route import meant
 from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold, Run, Slot, Worker
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
-from outlast.runtime.seen import Seen
+from outlast.runtime.run_facts import Seen
 from outlast.store.port import Store, clock_step
 
 PAGE = 500  # runs read at once

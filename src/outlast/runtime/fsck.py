@@ -1,8 +1,9 @@
 """Looks at a whole store, page by page and read only; what moves meanwhile is looked at again before it is told."""
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
+from outlast.core.commit import Mapping
 from outlast.core.generation import GENERATION, generation_of
 from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.rows import (
@@ -28,15 +29,92 @@ from outlast.core.rows import (
     Slot,
     Token,
     Usage,
+    Value,
     Worker,
 )
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
-from outlast.runtime.fsck import of_deliveries, of_results, of_store
-from outlast.runtime.fsck.checks import findings
-from outlast.runtime.fsck.finding import Broken, Finding, OneRun
+from outlast.runtime import fsck_checks, fsck_history
+from outlast.runtime.fsck_checks import Broken, Check, Finding, OneRun
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store
+
+OF_A_RUN: Final[tuple[Check, ...]] = (
+    fsck_checks.run_row,
+    fsck_checks.run_words,
+    fsck_checks.run_visits,
+    fsck_checks.run_clocks,
+    fsck_checks.run_mail,
+    fsck_checks.wait_bound,
+    fsck_checks.wait_visit,
+    fsck_checks.evidence_of_effect,
+    fsck_checks.effect_row,
+    fsck_checks.effect_digest,
+    fsck_checks.effect_order,
+    fsck_checks.effect_claim,
+    fsck_checks.effect_open_at_end,
+    fsck_checks.effect_undone,
+    fsck_checks.undo_order,
+    fsck_checks.run_restored,
+    fsck_checks.approval_decided,
+    fsck_checks.approval_plans,
+    fsck_checks.approval_consumed,
+    fsck_checks.approval_in_time,
+    fsck_checks.approval_at_end,
+)
+OF_HISTORY: Final[tuple[Check, ...]] = (
+    fsck_history.history_numbers,
+    fsck_history.history_head,
+    fsck_history.history_chain,
+    fsck_history.history_bytes,
+    fsck_history.history_versions,
+    fsck_history.history_moves,
+    fsck_history.history_end,
+    fsck_history.effect_settled,
+    fsck_history.checkpoint_kept,
+    fsck_history.state_whole,
+)
+OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
+    fsck_checks.slot_held,
+    fsck_checks.slot_named,
+    fsck_checks.owner_known,
+    fsck_checks.worker_lease,
+    fsck_checks.settings_safe,
+    fsck_checks.token_target,
+    fsck_checks.usage_of,
+    fsck_checks.usage_known,
+    fsck_checks.event_told,
+    fsck_checks.cursor_due,
+)
+
+
+def violations(
+    rows: RunRows,
+    history: Sequence[Event] | None = None,
+    *,
+    mapping: Mapping | None = None,
+    generation: int | None = None,
+    values: Sequence[Value] | None = None,
+    chain: bool = True,
+) -> list[Finding]:
+    """What breaks an invariant in the rows of one run, as read in one snapshot; [] when nothing does.
+
+    `history`: all its events up to that snapshot; without them only the rows are looked at. `values`: the large
+    parts of its states; without them nothing is said of those.
+    `mapping`, `generation`: the store's, for what depends on them. `chain`: compute hashes and digests anew. Pure:
+    the simulator and the crash runs ask the same.
+    """
+    events = None if history is None else tuple(history)
+    parts = None if values is None else tuple(values)
+    one = OneRun(rows, events, mapping, generation, parts, chain)
+    return findings(one)
+
+
+def findings(one: OneRun) -> list[Finding]:
+    """The findings of every check, in their order."""
+    return [Finding(check.__name__, kind.name, key, text)
+            for check in (*OF_A_RUN, *OF_HISTORY) for kind, key, text in check(one)]  # fmt: skip
+
 
 PAGE: Final = 200  # runs read at once
 EVENTS: Final = 1_000  # events of a run read at once
@@ -169,8 +247,8 @@ class Fsck:
         one = OneRun(rows, history, self._store.mapping(), self._generation, values, self._chain)
         return [
             *findings(one),
-            *_named("slot_named", of_store.slot_named(run, self._slots)),
-            *_named("owner_known", of_store.owner_known(run, self._workers)),
+            *_named("slot_named", fsck_checks.slot_named(run, self._slots)),
+            *_named("owner_known", fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history),
             *(await self._told(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
@@ -182,11 +260,11 @@ class Fsck:
         failed = [row for row in await self._store.rows(DELIVERY, key) if isinstance(row, Delivery)]
         cursors = [row for row in await self._store.rows(CURSOR, key) if isinstance(row, Cursor)]
         own = {row.subscription: row for row in cursors}
-        found = [f for row in cursors for f in _named("cursor_due", of_deliveries.cursor_due(row, None))]
+        found = [f for row in cursors for f in _named("cursor_due", fsck_checks.cursor_due(row, None))]
         for each in self._subscriptions[run.tenant]:
             name = each.subscription
             mine = {row.seq: row for row in failed if row.subscription == name}
-            told = of_deliveries.event_told(run, history, each, own.get(name), mine, untold)  # type: ignore[arg-type]
+            told = fsck_checks.event_told(run, history, each, own.get(name), mine, untold)  # type: ignore[arg-type]
             found += _named("event_told", told)
         return found
 
@@ -199,7 +277,7 @@ class Fsck:
             found += [row for row in page if isinstance(row, Result)]
             if len(page) < EVENTS:
                 break
-        return list(_named("results_counted", of_results.results_counted(history, found)))
+        return list(_named("results_counted", fsck_history.results_counted(history, found)))
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """The events of a run up to the number its row had."""
@@ -237,8 +315,8 @@ class Fsck:
         else:
             self._generation = found.n if found else 1
         for worker in workers:
-            self._tell(_named("worker_lease", of_store.worker_lease(worker)))
-        for text in of_store.settings_safe(self._store.facts(), SCHEMA):
+            self._tell(_named("worker_lease", fsck_checks.worker_lease(worker)))
+        for text in fsck_checks.settings_safe(self._store.facts(), SCHEMA):
             self._tell([Finding("settings_safe", META.name, (STORE, "settings"), text)])
 
     async def _run(self, key: tuple[str, str]) -> tuple[Run | None, bool]:
@@ -257,7 +335,7 @@ class Fsck:
                     break
                 holder = await self._store.load(RUN, (fresh.holder_tenant, fresh.holder)) if fresh.holder else None
                 found = list(
-                    _named("slot_held", of_store.slot_held(fresh, holder if isinstance(holder, Run) else None))
+                    _named("slot_held", fsck_checks.slot_held(fresh, holder if isinstance(holder, Run) else None))
                 )
                 again = await self._store.load(SLOT, slot[:2])
                 if not found:
@@ -273,7 +351,7 @@ class Fsck:
             for usage in rows:
                 assert isinstance(usage, Usage)
                 effect = await self._store.load(EFFECT, (usage.tenant, "", 0, usage.key))
-                self._tell(_named("usage_of", of_store.usage_of(usage, isinstance(effect, Effect))))
+                self._tell(_named("usage_of", fsck_checks.usage_of(usage, isinstance(effect, Effect))))
             after = rows[-1][: USAGE.key]  # type: ignore[assignment]
 
     async def _made_by(self, tenant: str) -> None:
@@ -285,7 +363,7 @@ class Fsck:
                 usage = await self._store.load(USAGE, (tenant, effect.by_run, effect.key))
                 owner, _ = await self._run((tenant, effect.by_run))
                 used = usage if isinstance(usage, Usage) else None
-                self._tell(_named("usage_known", of_store.usage_known(effect, owner, used)))
+                self._tell(_named("usage_known", fsck_checks.usage_known(effect, owner, used)))
             after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
 
     async def _tokens(self) -> None:
@@ -298,7 +376,7 @@ class Fsck:
                 if not (await self._run(named))[1]:
                     left = await self._store.rows(EVENT, named, limit=1)
                     gone = not left or (await self._run(named))[1]
-                    self._tell(_named("token_target", of_store.token_target(token, gone)))
+                    self._tell(_named("token_target", fsck_checks.token_target(token, gone)))
             after = rows[-1][: TOKEN.key]  # type: ignore[assignment]
 
     def _tell(self, found: "list[Finding] | Iterator[Finding]") -> None:
