@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bench.figures import Figures, Goal, percentile
 from bench.serving import ACTOR, TENANT
 from outlast.core.rows import APPROVAL, Approval
-from outlast.engine import decisions
+from outlast.engine import approvals
 from outlast.store.port import Store
 
 MS = 1_000_000
@@ -54,7 +54,9 @@ class Decider:
         row = self._approvals[run]
         self._called[run] = time.monotonic_ns()
         chosen = _offered(row)
-        await decisions.decide(self._store, row, verb="approve", chosen=chosen, by=ACTOR, claims=["bench"], reason="")
+        await approvals.decide_approval(
+            self._store, row, verb="approve", chosen=chosen, by=ACTOR, claims=["bench"], reason=""
+        )
         self._acknowledged[run] = time.monotonic_ns()
 
     def line(self, run: str, at_ns: int) -> None:

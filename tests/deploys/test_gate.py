@@ -13,7 +13,7 @@ from outlast.core.budget import Liveness
 from outlast.core.machine import TERMINAL
 from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.rows import Run
-from outlast.engine import answers
+from outlast.engine import commands
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES
 from outlast.runtime.deploy_check import Checked, check
@@ -116,8 +116,8 @@ async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: b
             ops = runtime.operations
             for run in ALL:
                 await ops.signal(run, "go" if run in ("plan", "lost") else "nudge", {})
-            lost = await answers.find_effect(store, "default", "lost", "reserve/lost")
-            await answers.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=answer)
+            lost = await commands.find_effect(store, "default", "lost", "reserve/lost")
+            await commands.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=answer)
 
             async def look() -> dict[str, Run] | None:
                 now = {run: await ops.run(run) for run in ALL}

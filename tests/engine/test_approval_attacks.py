@@ -12,7 +12,7 @@ import pytest
 from outlast.core import people
 from outlast.core.codec import digest
 from outlast.core.rows import APPROVAL, Approval
-from outlast.engine import decisions
+from outlast.engine import approvals
 from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
 from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, role
 from outlast.runtime.operations import Operations
@@ -143,7 +143,9 @@ async def _(s: Scene) -> None:
     old = s.row
     digest = json.loads(old.plans)[0]["digest"]
     for _ in range(2):
-        await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason="")
+        await approvals.decide_approval(
+            s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason=""
+        )
 
 
 @attack("an alternative beyond those offered", NotFound, "")
@@ -155,7 +157,9 @@ async def _(s: Scene) -> None:
 async def _(s: Scene) -> None:
     digest = json.loads(s.row.plans)[0]["digest"]
     other = digest[:-1] + ("0" if digest[-1] != "0" else "1")
-    await decisions.decide(s.world.store, s.row, verb="approve", chosen=other, by="ana", claims=["boss"], reason="")
+    await approvals.decide_approval(
+        s.world.store, s.row, verb="approve", chosen=other, by="ana", claims=["boss"], reason=""
+    )
 
 
 def alter(s: Scene, index: int = 0) -> None:
@@ -230,7 +234,9 @@ async def _(s: Scene) -> None:
     s.process.freeze()
     s.world.cancel_now()
     digest = json.loads(old.plans)[0]["digest"]
-    await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason="")
+    await approvals.decide_approval(
+        s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason=""
+    )
 
 
 @attack("decided when the run has ended", Conflict, "withdrawn")
@@ -305,14 +311,16 @@ async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
     digest = json.loads(old.plans)[0]["digest"]
-    await decisions.decide(s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="")
+    await approvals.decide_approval(
+        s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason=""
+    )
 
 
 @attack("claimed with the row as it was before it was reassigned", Conflict, "moved")
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
-    await decisions.claim(s.world.store, old, by="ben")
+    await approvals.acknowledge(s.world.store, old, by="ben")
 
 
 @attack("decided, having seen what somebody else decided meanwhile", Conflict, "decided")
@@ -320,7 +328,7 @@ async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reject(s.id, reason="no")
     digest = json.loads(old.plans)[0]["digest"]
-    await decisions.decide(
+    await approvals.decide_approval(
         s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="", version=old.version
     )
 
@@ -517,7 +525,7 @@ async def test_a_plan_that_somebody_wrote_into_the_row_does_not_run(world: World
         **plan, "arguments": forged.arguments.decode(), "key": forged.key, "of": 0, "changed_by": "eve", "changes": {},
         "digest": forged.approval_digest("t", "r1"),
     }  # fmt: skip
-    await decisions.decide(
+    await approvals.decide_approval(
         world.store, old, verb="approve", chosen=entry["digest"], by="eve", claims=["boss"], reason="", changed=entry
     )
     await world.settle()

@@ -8,7 +8,7 @@ import pytest
 from outlast.core.budget import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import HOLD, Hold
-from outlast.engine import breaker, pauses
+from outlast.engine import pauses
 from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, resend
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
@@ -114,7 +114,7 @@ async def test_two_that_want_to_try_at_once_are_one(world: World) -> None:
     await world.off_duty()
     await world.pass_(BREAKER_PAUSE)
     row, live = sign(world), Liveness()
-    ones = [breaker.Breakers(world.store, pauses.PauseCache(world.store), live) for _ in range(2)]
+    ones = [pauses.Breakers(world.store, pauses.PauseCache(world.store), live) for _ in range(2)]
     now = world.time.wall()
     lent = [await one.probe(row, now, MINUTE) for one in ones]
     assert [x is not None for x in lent] == [True, False]
@@ -249,7 +249,7 @@ async def test_it_can_be_switched_off(world: World) -> None:
     ],
 )
 def test_what_says_that_a_provider_is_away(outcome: Any, away: bool) -> None:
-    assert breaker.says_away(outcome) is away
+    assert pauses.says_away(outcome) is away
 
 
 async def test_a_receiver_that_asks_for_a_long_pause_is_away(world: World) -> None:

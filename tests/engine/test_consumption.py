@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
-from outlast.engine import decisions
+from outlast.engine import approvals
 from outlast.engine.permission import usable_approvals, was_theirs_to_decide
 from outlast.flow import Allow, Context, Deny, NeedsApproval, NotSent, PolicyRequest, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene
@@ -19,7 +19,9 @@ from tests.engine.world import MINUTE, Acts, Receiver, State, World, one_node, w
 async def decided(s: Scene, by: str, *claims: str) -> Approval:
     """A decision that got past the door: the engine leaves it to its callers to check who may decide."""
     chosen = json.loads(s.row.plans)[0]["digest"]
-    return await decisions.decide(s.world.store, s.row, verb="approve", chosen=chosen, by=by, claims=claims, reason="")
+    return await approvals.decide_approval(
+        s.world.store, s.row, verb="approve", chosen=chosen, by=by, claims=claims, reason=""
+    )
 
 
 @pytest.mark.req("GATE-2", "GATE-9")

@@ -8,7 +8,7 @@ import pytest
 
 from outlast.core.budget import DEATHS_ALONE_MAX, GROUP_PATIENCE, Liveness
 from outlast.core.events import EventType
-from outlast.engine import answers
+from outlast.engine import commands
 from outlast.flow import Context, Workflow, lookup
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -381,7 +381,7 @@ async def test_continue_is_written_before_the_run_kills_again(world: World) -> N
     killer = Killer(world)
     await world.start(killer.flow)
     await lives(world, killer, POISONED + 1)
-    await answers.go_on(world.store, tenant="t", run="r1", actor="op", reason="try")
+    await commands.continue_run(world.store, tenant="t", run="r1", actor="op", reason="try")
     await world.pass_(MINUTE)
     said = [json.loads(e.body)["data"] for e in world.events() if e.type == EventType.ANSWERED]
     assert (said[-1]["answers"][0]["reason"], world.reasons()) == ("poisoned", [])

@@ -31,7 +31,7 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
-from outlast.engine import answers, commands, decisions, pauses
+from outlast.engine import approvals, commands, pauses
 from outlast.engine.alerts import Notifier
 from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
@@ -132,13 +132,13 @@ class World:
         await self.settle()
 
     async def go_on(self, run: str = "r1") -> None:
-        await answers.go_on(self.store, tenant="t", run=run, actor="op", reason="looked into it")
+        await commands.continue_run(self.store, tenant="t", run=run, actor="op", reason="looked into it")
         await self.settle()
 
     async def answer(
         self, reason: str, choice: str, run: str = "r1", *, key: str = "", by_ms: int = 0, settle: bool = True
     ) -> None:
-        await answers.answer(
+        await commands.resolve_attention(
             self.store,
             tenant="t",
             run=run,
@@ -162,8 +162,8 @@ class World:
         return woken
 
     async def resolve(self, key: str, verb: Any, run: str = "r1", response: bytes | None = None) -> None:
-        effect = await answers.find_effect(self.store, "t", run, key)
-        await answers.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
+        effect = await commands.find_effect(self.store, "t", run, key)
+        await commands.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
         await self.settle()
 
     async def decide(
@@ -171,7 +171,7 @@ class World:
     ) -> Approval:
         chosen = chosen or json.loads(approval.plans)[0]["digest"]
         verb: Any = "again" if again else "approve" if approve else "reject"
-        decided = await decisions.decide(
+        decided = await approvals.decide_approval(
             self.store, approval, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
         )
         await self.settle()
@@ -363,12 +363,12 @@ def write(
     return act
 
 
-def reading(answers: Callable[[], Any], *, name: str = "price", **options: Any) -> Any:
+def reading(commands: Callable[[], Any], *, name: str = "price", **options: Any) -> Any:
     """A lookup that answers what `answers` returns or raises."""
 
     @lookup(name=name, **options)
     async def look(what: str) -> str:
-        return str(answers())
+        return str(commands())
 
     return look
 

@@ -8,7 +8,7 @@ from outlast.core.keys import idempotency_key
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.overlay import Attention, attention_of, rearmed
 from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
-from outlast.engine import answers, commands, decisions
+from outlast.engine import approvals, commands
 from outlast.errors import Conflict, NotFound, OutlastError, StoreError
 from tests.simulation.ground import QUIET, Ground
 from tests.simulation.loop import SECOND, Proc
@@ -71,7 +71,9 @@ class People:
         verb: Any = "again" if row.again and draw < 0.2 else "reject" if draw > 0.9 else "approve"
         chosen = json.loads(row.plans)[0]["digest"]
         self.ground.say("%s: %s %s", by, verb, approval)
-        await decisions.decide(self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because")
+        await approvals.decide_approval(
+            self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
+        )
         self.ground.say("%s was told that %s is decided", by, approval)
 
     # --- signals ---------------------------------------------------------------------------------
@@ -164,10 +166,10 @@ class People:
         choice = self._choice(each.reason, times)
         self.ground.say("the operator answers %s of %s: %s", each.reason.value, name, choice.value)
         if choice is Choice.CONTINUE:
-            await answers.go_on(self.store, tenant=TENANT, run=name, actor="op", reason="looked into it")
+            await commands.continue_run(self.store, tenant=TENANT, run=name, actor="op", reason="looked into it")
             return
         by_ms = 600 * SECOND if choice is Choice.EXTEND else 0
-        await answers.answer(
+        await commands.resolve_attention(
             self.store, tenant=TENANT, run=name, reason=each.reason, choice=choice, actor="op", text="looked into it",
             by_ms=by_ms,
         )  # fmt: skip
@@ -196,7 +198,7 @@ class People:
         else:
             verb, response = "give_up" if self.ground.dice.rng.random() < 0.2 and not no else "did_not_happen", None
         self.ground.say("the operator: %s %s", effect.key, verb)
-        await answers.resolve_effect(
+        await commands.resolve_effect(
             self.store,
             effect,
             verb,
@@ -215,7 +217,7 @@ class People:
         by_hand = self.receivers.executed.get(key) or times > 3
         choice = Choice.DONE_BY_HAND if by_hand else Choice.RETRY
         self.ground.say("the operator answers undo_failed of %s %s: %s", run.run, each.key, choice.value)
-        await answers.answer(
+        await commands.resolve_attention(
             self.store, tenant=TENANT, run=run.run, reason=each.reason, choice=choice, actor="op", text="asked them",
             key=each.key,
         )  # fmt: skip

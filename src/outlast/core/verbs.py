@@ -128,7 +128,7 @@ def claim(
 
 
 def requeue(run: Run, *, now: Instant, closed: Facts[str, int]) -> Commit:
-    """Let any worker take a run whose owner's row is closed, due at once; the death counts as in `claim`."""
+    """Let any worker take a run whose owner's row is closed, due at once; the death counts as in `acknowledge`."""
     suspicion = after_death(run, closed[run.owner])
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
     return Commit(

@@ -17,12 +17,20 @@ from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.engine.attempts import CallAttempt
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent, asked_to_wait, is_transient, judge
-from outlast.engine.conflict import contradiction, recorded_call, under_way, uses_recorded
 from outlast.engine.effect_executor import EXHAUSTED, EffectExecutor, Next
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.node_result import Parked
+from outlast.engine.node_result import (
+    EffectRefused,
+    Parked,
+    contradiction,
+    is_reopened,
+    recorded_call,
+    refusal_of,
+    uncertain,
+    under_way,
+    uses_recorded,
+)
 from outlast.engine.permission import Permission
-from outlast.engine.reasons import EffectRefused, is_reopened, refusal_of, uncertain
 from outlast.engine.reconcile import attempt_of, durations, millis
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
 from outlast.engine.user_code import as_exception

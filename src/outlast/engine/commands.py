@@ -1,16 +1,22 @@
 """What people and programs outside a holder do to a run: start, signal, cancel, decide."""
 
-from typing import Any, NamedTuple
+import json
+from typing import Any, Literal, NamedTuple
 
-from outlast.core import people
+from outlast.core import compensation, people
 from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Expect
+from outlast.core.events import iso
 from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.rows import APPROVAL, RUN, TOKEN, Approval, Key, Kind, Run, Token, version_of
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
+from outlast.core.overlay import Attention, attention_of
+from outlast.core.route import ANSWERED_BY_CONTINUE, meant
+from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Key, Kind, Run, Token, is_over, version_of
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
+from outlast.engine.run_session import tell_waiting
 from outlast.engine.snapshots import first_snapshot
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
@@ -250,4 +256,273 @@ async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
             return row
     raise NotFound(
         f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls"
+    )
+
+
+EXHAUSTED = Reason.RETRIES_EXHAUSTED
+ENDS = (Choice.CANCEL, Choice.FAIL)
+
+
+async def continue_run(
+    store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None
+) -> None:
+    """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer, or
+    where the run is no longer as it was `seen` (moved)."""
+    check_reason(reason)
+    for _ in range(RACES_MAX):
+        await check_seen(store, seen)
+        row = await _unfinished(store, tenant, run)
+        reasons = attention_of(row)
+        if not reasons:
+            raise Conflict(
+                f"run {run} needs no attention",
+                "continue answers a run that waits for an operator",
+                f"outlast runs show {run}",
+            )
+        stops = [a for a in reasons if a.reason not in OVERLAY_ONLY] or list(reasons)
+        other = next((a for a in stops if a.reason not in ANSWERED_BY_CONTINUE), None)
+        if other is not None:
+            raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other.reason, run))
+        refused = await _refused(store, row, [a for a in reasons if a.reason is EXHAUSTED])
+        commit = people.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
+        try:
+            await store.commit(as_seen(commit, seen))
+            return
+        except Ended:
+            raise over(run) from None
+        except Stale:
+            continue
+    raise busy(run)
+
+
+async def resolve_attention(
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    reason: Reason,
+    choice: Choice,
+    actor: str,
+    text: str,
+    key: str = "",
+    by_ms: int = 0,
+    seen: Expect | None = None,
+) -> None:
+    """A person's choice for one reason of a run's attention. Raises NotFound, InvalidInput, Conflict (ended, not
+    flagged so, not offered, answered before; moved, where the run is no longer as it was `seen`)."""
+    check_reason(text)
+    choice = meant(reason, choice)
+    if choice is Choice.EXTEND and by_ms <= 0:
+        raise InvalidInput("an extension needs a length", f"{by_ms} ms is none", "say by how much")
+    for _ in range(RACES_MAX):
+        await check_seen(store, seen)
+        row = await _unfinished(store, tenant, run)
+        entries = _entries(row, reason, choice, key)
+        if choice is Choice.CANCEL:
+            await cancel(store, tenant=tenant, run=run, actor=actor, reason=text.strip() or reason.value, seen=seen)
+            return
+        if reason is Reason.UNDO_FAILED:
+            await _answer_undo(store, row, entries, choice, actor=actor, text=text, seen=seen)
+            return
+        commit = people.answer(
+            row,
+            reason,
+            choice,
+            key=key,
+            actor=actor,
+            text=text,
+            by_ms=by_ms,
+            now=await store.now(),
+            refused=await _refused(store, row, entries) if reason is EXHAUSTED else (),
+            approvals=await approvals_of(store, tenant, run) if choice in ENDS else (),
+            recorded=[(a.visit, a.key, a.digest) for a in entries] if choice is Choice.USE_RECORDED else (),
+        )
+        try:
+            await store.commit(as_seen(commit, seen))
+            break
+        except Ended:
+            raise over(run) from None
+        except Stale:
+            continue
+    else:
+        raise busy(run)
+    if choice in ENDS:
+        await withdraw_late(store, tenant, run)
+
+
+async def _answer_undo(
+    store: Store, run: Run, entries: list[Attention], choice: Choice, *, actor: str, text: str, seen: Expect | None
+) -> None:
+    """An undo that failed is called again, or was done by hand; once. Raises Conflict (answered before, too early)."""
+    if choice is Choice.DONE_BY_HAND and not text.strip():
+        raise InvalidInput("what was done by hand needs a reason", "people will read who did what", "say what was done")
+    (entry,) = entries  # undo stops at the first that fails
+    undo = await store.load(EFFECT, (run.tenant, run.run, entry.visit, entry.key))
+    assert isinstance(undo, Effect), "whoever called the person wrote it first"
+    failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
+    original = await _undone_by(store, undo)
+    if not failed or original.status is not EffectStatus.DONE:
+        raise _answered_before(undo)
+    now = await store.now()
+    try:
+        commit = compensation.answer_undo(run, undo, original, choice, actor=actor, text=text, now=now)
+        await store.commit(as_seen(commit, seen))
+    except Ended:
+        raise over(run.run) from None
+    except Stale as stale:
+        if stale.reason == "settle":
+            raise await _too_early(store, undo, "to call it again") from None
+        await check_seen(store, seen)
+        raise _answered_before(undo) from None
+
+
+async def _undone_by(store: Store, undo: Effect) -> Effect:
+    visit, _, key = undo.undoes.partition(":")
+    for owner in (undo.run, ""):  # '' = shared by the tenant
+        row = await store.load(EFFECT, (undo.tenant, owner, int(visit), key))
+        if isinstance(row, Effect) and row.by_run in ("", undo.run):
+            return row
+    raise NotFound(f"{undo.key} undoes {key}, which is gone", "", f"outlast runs effects {undo.run}")
+
+
+def _answered_before(undo: Effect) -> Conflict:
+    by = f", settled by {undo.settled_by}" if undo.settled_by else ""
+    return Conflict(f"{undo.key} was answered before", f"it is {undo.status}{by}", f"outlast runs effects {undo.run}")
+
+
+async def _too_early(store: Store, effect: Effect, what: str) -> Conflict:
+    left = (effect.settle_after - (await store.now()).real) / SECOND
+    return Conflict(
+        f"{effect.key}: it is too early {what}",
+        f"a call that is still under way could land for another {max(left, 0):.0f} s, until {iso(effect.settle_after)}",
+        "look again at the receiver after that, then resolve it",
+    )
+
+
+async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
+    """Give a run that has passed its ceiling more time, and arm the ceiling anew. Raises NotFound, Conflict."""
+    await resolve_attention(
+        store,
+        tenant=tenant,
+        run=run,
+        reason=Reason.TOTAL_TIMEOUT,
+        choice=Choice.EXTEND,
+        actor=actor,
+        text=text,
+        by_ms=by_ms,
+    )
+
+
+async def _unfinished(store: Store, tenant: str, run: str) -> Run:
+    row = await find_run(store, tenant, run)
+    if is_over(row):
+        raise over(run)
+    return row
+
+
+def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attention]:
+    """The entries that a choice answers. Raises Conflict."""
+    entries = [a for a in attention_of(run) if a.reason is reason and key in ("", a.key)]
+    if not entries:
+        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in attention_of(run)) or "none"
+        what = f"{reason.value} {key}".strip()
+        raise Conflict(f"run {run.run} is not flagged {what}", f"its attention: {now}", f"outlast runs show {run.run}")
+    if choice not in CHOICES[reason]:
+        offered = ", ".join(c.value for c in CHOICES[reason])
+        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if any(choice not in a.choices() for a in entries):
+        raise Conflict(
+            f"{reason.value} does not offer {choice.value} here",
+            "what is recorded under this key was made by another activity",
+            f"outlast attention show {run.run}",
+        )
+    if reason is Reason.EFFECT_UNCERTAIN:
+        fix = _answer_to(Reason.EFFECT_UNCERTAIN, run.run)
+        raise Conflict("an uncertain effect is resolved by its key", entries[0].detail, fix)
+    return entries
+
+
+async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Effect]:
+    """The effects of these entries, refused with their attempts used up. Raises Conflict once they were answered."""
+    keys = {(a.visit, a.key) for a in entries}
+    owners = [(run.run, visit, key) for visit, key in sorted(keys)]
+    owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]  # of scope `tenant`, whosever it is
+    rows = [await store.load(EFFECT, (run.tenant, *name)) for name in owners]
+    refused = [row for row in rows if isinstance(row, Effect) and row.status is EffectStatus.REFUSED]
+    answered = next((e for e in refused if json.loads(e.error)["code"] != EXHAUSTED), None)
+    if answered is not None:
+        said = json.loads(answered.error)
+        why = f"{said['code']}: {said['detail']}"
+        raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {run.run}")
+    return refused
+
+
+def _answer_to(reason: Reason, run: str) -> str:
+    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
+        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
+    if reason is Reason.EFFECT_UNCERTAIN:
+        return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
+    return f"outlast runs cancel {run} --reason …"
+
+
+async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
+    """The effect of this key: of this visit, else the open one, else the latest visit's. Raises NotFound."""
+    await find_run(store, tenant, run)
+    rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
+    shared = await store.load(EFFECT, (tenant, "", 0, key))
+    if isinstance(shared, Effect) and shared.by_run == run:
+        rows.append(shared)
+    rows = [e for e in rows if visit in (None, e.visit)]
+    if not rows:
+        raise NotFound(
+            f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),
+            "keys are spelt as the ledger shows them",
+            f"outlast runs effects {run}",
+        )
+    return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
+
+
+async def resolve_effect(
+    store: Store,
+    effect: Effect,
+    verb: Literal["happened", "did_not_happen", "give_up"],
+    *,
+    actor: str,
+    reason: str,
+    response: bytes | None = None,
+    external_id: str = "",
+    seen: Expect | None = None,
+) -> None:
+    """A person's answer on an uncertain effect, once. Raises Conflict (settled, resolved before, too early; moved,
+    where the effect, or its run, is no longer as it was `seen`)."""
+    check_reason(reason)
+    await check_seen(store, seen)
+    if effect.undoes:
+        raise Conflict(
+            f"{effect.key} is the undo of another effect",
+            "what it undoes is answered with it, in one move",
+            f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
+        )
+    if effect.status is not EffectStatus.UNCERTAIN:
+        raise _resolved(effect)
+    commit = people.resolve_effect(
+        effect, verb, by=actor, reason=reason, now=await store.now(), response=response, external_id=external_id
+    )
+    try:
+        await store.commit(as_seen(commit, seen))
+        if effect.by_run:
+            await tell_waiting(store, effect)
+    except Ended:
+        raise over(effect.by_run or effect.run) from None
+    except Stale as stale:
+        if stale.reason == "settle":
+            raise await _too_early(store, effect, "to say that it did not happen") from None
+        await check_seen(store, seen)
+        raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None
+
+
+def _resolved(effect: Effect) -> Conflict:
+    by = f", settled by {effect.settled_by}" if effect.settled_by else ""
+    return Conflict(
+        f"effect {effect.key} is not uncertain", f"it is {effect.status}{by}", f"outlast runs effects {effect.run}"
     )

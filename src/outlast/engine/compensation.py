@@ -25,8 +25,8 @@ from outlast.engine import admission
 from outlast.engine.activity_calls import TransactionalExecutor, executor_for
 from outlast.engine.effect_executor import CANCELLED, EffectExecutor, Next
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
+from outlast.engine.node_result import EffectRefused, attention, is_reopened, refusal_of, uncertain
 from outlast.engine.permission import Permission, covered
-from outlast.engine.reasons import EffectRefused, attention, is_reopened, refusal_of, uncertain
 from outlast.engine.run_session import EffectKey, RunSession
 from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall

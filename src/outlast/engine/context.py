@@ -20,7 +20,7 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.moves import Told
 from outlast.core.people import votes_of
 from outlast.engine.activity_calls import look_up, perform
-from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request
+from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
@@ -233,7 +233,7 @@ class WalkContext(Context[Any]):
             )
         walk.asked.add(flight[1])
         walk.count((flight[1],))
-        row = await walk.share(flight, lambda: request(walk, question))
+        row = await walk.share(flight, lambda: request_approval(walk, question))
         if row is None:
             await walk.hang()
         if row.status is ApprovalStatus.AGAIN:

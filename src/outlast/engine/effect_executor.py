@@ -15,15 +15,13 @@ from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Hold
 from outlast.engine.attempts import Sending
-from outlast.engine.breaker import key_of_provider
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.node_result import Parked
-from outlast.engine.pauses import BREAKER
+from outlast.engine.node_result import EffectRefused, Parked, held_up, paused, refusal_of, uncertain
+from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import Permission, permission
 from outlast.engine.rate_limit import CallSlot
-from outlast.engine.reasons import EffectRefused, held_up, paused, refusal_of, uncertain
 from outlast.engine.reconcile import attempt_of, durations, evidence_of, millis, reconcile
 from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, text_of

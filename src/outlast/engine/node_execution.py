@@ -19,9 +19,9 @@ from outlast.core.overlay import Armed, Attention
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
 from outlast.engine.attempts import ActivityCaller, SendWindow
-from outlast.engine.breaker import Breakers
 from outlast.engine.lease import Lease
 from outlast.engine.node_result import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
+from outlast.engine.pauses import Breakers
 from outlast.engine.rate_limit import CallSlot, Throttle, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process

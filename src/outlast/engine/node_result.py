@@ -1,9 +1,20 @@
 """What a walk came to, taken from the context and never from what the body raised or returned afterwards (S-16)."""
 
+import json
 from typing import Any, NamedTuple, TypeAlias
 
+from outlast.core.budget import HOLD_LOOK_AGAIN
+from outlast.core.commit import Mapping
+from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
+from outlast.core.people import REOPENED
 from outlast.core.route import EndCancelled
+from outlast.core.rows import Effect, Hold, Memo
+from outlast.engine.pauses import waiting_for
+from outlast.engine.run_session import EffectKey, RunSession
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.callee import Callee
+from outlast.flow.outcomes import ActivityFailed, Refusal
 
 
 class Parked(NamedTuple):
@@ -52,3 +63,87 @@ class Returned(NamedTuple):
 
 
 Verdict: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
+
+
+class EffectRefused(ActivityFailed):
+    """The refusal of one effect, which it names."""
+
+    def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
+        super().__init__(refusal)
+        self.ident = ident
+
+
+def is_reopened(effect: Effect) -> bool:
+    """Did a person say that it did not happen, or to try again?"""
+    return effect.status is EffectStatus.REFUSED and refusal_of(effect).code == REOPENED
+
+
+def refusal_of(effect: Effect) -> Refusal:
+    """The recorded no of an effect."""
+    error = json.loads(effect.error) if effect.error else {"code": EffectStatus.REFUSED.value, "detail": ""}
+    return Refusal(error["code"], error["detail"])
+
+
+def uncertain(session: RunSession, effect: Effect) -> Attention:
+    """The reason to call a person: it may have happened."""
+    error = refusal_of(effect)
+    return attention(session, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
+
+
+def attention(session: RunSession, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
+    """An entry of the attention set, from now on; only messages the walk has not read can answer it."""
+    key, visit = (effect.key, effect.visit) if effect else ("", 0)
+    return Attention(reason, session.now.business, detail, key, visit, seen=session.inbox_read)
+
+
+def held_up(hold: Hold, now_real: int) -> Parked:
+    """Waiting for a release: it makes the run due; one that was missed is found by looking again."""
+    return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
+
+
+def paused(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
+    """Waiting until one may try, or until another has: `at_real` is when this run looks again by itself."""
+    then = "one run tries whether it answers; the others go on when it does"
+    waiting = WaitingFor(
+        "hold", f"{hold.key}: {hold.reason}", hold.by, hold.since, mapping.business(hold.again_at), then
+    )
+    return Parked("park", waiting, Armed(hold.key, at_real, real=True))
+
+
+ARGUMENTS_SHOWN = 200
+
+
+def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
+    """The reason to call a person. Its recorded answer can be used where the same activity made it."""
+    given = f" with {row.args.decode(errors='replace')[:ARGUMENTS_SHOWN]}" if isinstance(row, Effect) else ""
+    detail = (
+        f"key {row.key} is recorded for {row.activity}{given}; "
+        f"now {callee.name} asks for it with {call.args_bytes.decode(errors='replace')[:ARGUMENTS_SHOWN]}"
+    )
+    usable = call.digest if row.activity == callee.name else ""
+    entry = attention(session, Reason.CONTRADICTION, detail)
+    return entry._replace(key=row.key, visit=row.visit, digest=usable)
+
+
+def under_way(session: RunSession, callee: Callee, call: BoundCall, ident: EffectKey) -> Attention:
+    """The reason to call a person while the first call of this walk has no row yet."""
+    detail = f"key {call.key} is under way; now {callee.name} asks for it with other arguments"
+    entry = attention(session, Reason.CONTRADICTION, detail)
+    return entry._replace(key=call.key, visit=ident[0], digest=call.digest)
+
+
+def uses_recorded(session: RunSession, ident: EffectKey, digest: str) -> bool:
+    """Did a person say that this key's recorded answer is used for exactly this call? The message that says so stays."""
+    named = [*ident, digest]
+    return any(
+        message.kind == "answer"
+        and message.name == Reason.CONTRADICTION
+        and named in json.loads(message.payload).get("recorded", ())
+        for message in session.messages
+    )
+
+
+def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
+    """The call as it was recorded: what is open settles as what it is. Raises NotStorable: it fits no longer."""
+    args, kwargs = activity.load_args(effect.args) if effect.settled_at == 0 else ((), {})
+    return BoundCall(args, kwargs, effect.key, effect.args, effect.digest)

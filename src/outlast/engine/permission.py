@@ -8,7 +8,7 @@ from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.overlay import Attention
 from outlast.core.people import altered_plan, votes_of
 from outlast.core.rows import Approval, Effect
-from outlast.engine.approvals import Question, request
+from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
 from outlast.flow.activity import Activity, BoundCall
@@ -142,7 +142,7 @@ async def _ask_person(walk: NodeExecution, verdict: NeedsApproval, plan: Plan[An
         quorum=verdict.quorum,
         not_requester=verdict.not_requester,
     )
-    approval = await request(walk, question)
+    approval = await request_approval(walk, question)
     if approval is None:
         return None
     if approval.status is not ApprovalStatus.APPROVED:

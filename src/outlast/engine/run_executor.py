@@ -38,9 +38,19 @@ from outlast.engine.compensation import end, left_open, unwind
 from outlast.engine.context import WalkContext
 from outlast.engine.effect_executor import EXHAUSTED
 from outlast.engine.node_execution import NodeExecution, WorkerServices
-from outlast.engine.node_result import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
+from outlast.engine.node_result import (
+    Again,
+    EffectRefused,
+    Flagged,
+    HandBack,
+    Parked,
+    Raised,
+    Resting,
+    Returned,
+    Verdict,
+    held_up,
+)
 from outlast.engine.pauses import TENANT
-from outlast.engine.reasons import EffectRefused, held_up
 from outlast.engine.results import ResultBuffer, why_empty
 from outlast.engine.run_session import ConditionFailed, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import as_exception, text_of

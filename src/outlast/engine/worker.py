@@ -31,14 +31,13 @@ from outlast.engine import admission, unserved_versions
 from outlast.engine.activity_calls import check_served
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, SendWindow
-from outlast.engine.breaker import Breakers
 from outlast.engine.capacity import NO_OWNERS, Capacity, Owners, Taker, Taking
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.node_execution import NodeExecution, WorkerServices
-from outlast.engine.pauses import PauseCache
+from outlast.engine.node_result import attention, uncertain
+from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import Throttle
-from outlast.engine.reasons import attention, uncertain
 from outlast.engine.reconcile import millis
 from outlast.engine.retention import Retention
 from outlast.engine.run_executor import RunExecutor

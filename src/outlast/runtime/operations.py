@@ -9,7 +9,7 @@ from outlast.core.budget import RUN_CEILING, SECOND
 from outlast.core.commit import Expect
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Run, key_of
-from outlast.engine import answers, commands, decisions, pauses
+from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.people import Rule
@@ -92,7 +92,9 @@ class Operations(Reading):
     async def go_on(self, run: str, *, reason: str = "", version: int = 0) -> None:
         """Answer a run's attention with "continue". Raises NotFound, Conflict."""
         seen = self.shown(run, version)
-        await answers.go_on(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen)
+        await commands.continue_run(
+            self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen
+        )
 
     async def approve(
         self,
@@ -119,12 +121,12 @@ class Operations(Reading):
                 f"it offers {len(plans) - 1} beside the plan asked for",
                 f"see them with: outlast approvals show {approval}",
             )
-        choice = decisions.ChosenPlan(plans[alternative]["digest"])
+        choice = approvals.ChosenPlan(plans[alternative]["digest"])
         if changes:
             choice = await self._changed(row, alternative, changes)
         return await self._decide(row, "approve", choice, reason=reason, version=version)
 
-    async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> decisions.ChosenPlan:
+    async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> approvals.ChosenPlan:
         run = await self.run(row.run)
         workflow = self._workflows.get(run.workflow)
         if workflow is None or workflow.lane != run.lane:
@@ -133,11 +135,13 @@ class Operations(Reading):
                 "changed arguments are checked against the activity's types and the workflow's policy",
                 "name the module: outlast approvals approve … --module flows.py",
             )
-        return await decisions.change(self.store, workflow, run, row, alternative, changes, by=self.actor.name)
+        return await approvals.changed_plan(self.store, workflow, run, row, alternative, changes, by=self.actor.name)
 
     async def claim_approval(self, approval: str, *, version: int = 0) -> Approval:
         """Say "I look at it"; it binds nobody. `version` as for `approve`. Raises NotFound, Forbidden, Conflict."""
-        return await decisions.claim(self.store, await self._may_decide(approval), by=self.actor.name, version=version)
+        return await approvals.acknowledge(
+            self.store, await self._may_decide(approval), by=self.actor.name, version=version
+        )
 
     async def reassign(self, approval: str, who: Rule, *, reason: str, version: int = 0) -> Approval:
         """Let others decide. Whoever may decide can hand it on, and the role `admin`. Raises NotFound, Forbidden."""
@@ -145,15 +149,15 @@ class Operations(Reading):
         row = await commands.find_approval(self.store, self.tenant, approval)
         if ADMIN not in self.actor.roles:
             row = await self._may_decide(approval)
-        return await decisions.reassign(
+        return await approvals.reassign(
             self.store, row, who=str(who), by=self.actor.name, reason=reason, version=version
         )
 
     async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> Approval:
         """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
         row = await self._may_decide(approval)
-        verb: decisions.Answer = "again" if again else "reject"
-        return await self._decide(row, verb, decisions.ChosenPlan(""), reason=reason, version=version)
+        verb: approvals.DecisionVerb = "again" if again else "reject"
+        return await self._decide(row, verb, approvals.ChosenPlan(""), reason=reason, version=version)
 
     async def answer(
         self,
@@ -168,7 +172,7 @@ class Operations(Reading):
     ) -> None:
         """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict, Forbidden."""
         self.actor.check_person()
-        await answers.answer(
+        await commands.resolve_attention(
             self.store,
             tenant=self.tenant,
             run=run,
@@ -230,9 +234,9 @@ class Operations(Reading):
         return row
 
     async def _decide(
-        self, row: Approval, verb: decisions.Answer, choice: decisions.ChosenPlan, *, reason: str, version: int
+        self, row: Approval, verb: approvals.DecisionVerb, choice: approvals.ChosenPlan, *, reason: str, version: int
     ) -> Approval:
-        return await decisions.decide(
+        return await approvals.decide_approval(
             self.store,
             row,
             verb=verb,
@@ -262,12 +266,12 @@ class Operations(Reading):
         `version`: of the effect as it was shown; `run_version`: of its run, where that was shown.
         """
         self.actor.check_person()
-        effect = await answers.find_effect(self.store, self.tenant, run, key)
+        effect = await commands.find_effect(self.store, self.tenant, run, key)
         seen = Expect(EFFECT, key_of(EFFECT, effect), version) if version else self.shown(run, run_version)
         answer = None
         if verb == "happened":
             answer = self._response_of(effect, await self.run(run), response)
-        await answers.resolve_effect(
+        await commands.resolve_effect(
             self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id,
             seen=seen,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.engine import answers, commands, pauses
+from outlast.engine import commands, pauses
 from outlast.engine.snapshots import joined
 from outlast.errors import NotFound
 from outlast.flow.people import Rule
@@ -228,7 +228,7 @@ class Reading:
 
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> effect_queries.Doubt:
         """One effect with its evidence: the uncertain one of this key, else the latest, or that of a visit."""
-        effect = await answers.find_effect(self.store, self.tenant, run, key, visit=visit)
+        effect = await commands.find_effect(self.store, self.tenant, run, key, visit=visit)
         return effect_queries.Doubt(effect, await effect_queries.evidence_of(self.store, effect))
 
     async def doubts(self, runs: Iterable[Run]) -> dict[effect_queries.EffectName, effect_queries.Doubt]:

@@ -84,7 +84,7 @@ def to_json(payload: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer_of(decide: Decide, asked: PendingQuestion) -> ScriptedAnswer | None:
-    """What `decide` says, as an Answer. Raises TypeError for what is none."""
+    """What `decide_approval` says, as an Answer. Raises TypeError for what is none."""
     said: object = decide(asked)
     if said is None or isinstance(said, ScriptedAnswer):
         return said

@@ -41,7 +41,7 @@ def every_crash(
     approvals, and what the world did. The decorated function is called with each `RunEnd`, the uncrashed one first; its
     other parameters are fixtures.
 
-    `decide` answers what the run waits for; waits pass at once. `world` is the HTTP world its activities call, and
+    `decide_approval` answers what the run waits for; waits pass at once. `world` is the HTTP world its activities call, and
     the judge of what happened. `pairs`: also die a second time during each recovery, at one place drawn by `seed`
     ("sampled") or at every one ("all"). `workers`: so many cells at once. `batched`: commits share transactions, as
     in production, which makes fewer and larger places. `slots`: an admission limit. `attempt_timeout` bounds calls

@@ -54,7 +54,7 @@ class CrashScenario:
     """Why the outcome of an effect of this key ought to be known."""
     decide: Decide = no_answer
     signals: Callable[[RunSnapshot, ScenarioState], list[Signal]] | None = None
-    """Signals by name, payload and id that have come by now; None: what `decide` says."""
+    """Signals by name, payload and id that have come by now; None: what `decide_approval` says."""
     env: Callable[[ScenarioState], dict[str, str]] = lambda state: {}
     enter: Callable[[ScenarioState], None] = lambda state: None
     """Called when a story is taken up in a folder."""
@@ -163,7 +163,7 @@ class Driver:
         return Action("post", {"signals": signals}) if signals else None
 
     def _decided(self, seen: RunSnapshot, state: ScenarioState) -> list[Signal]:
-        """What `decide` sends to the signals waited for: once each, however often it is asked."""
+        """What `decide_approval` sends to the signals waited for: once each, however often it is asked."""
         found: list[Signal] = []
         open_ = [w for w in seen.waits if w["status"] == WaitStatus.OPEN and w["kind"] in ("receive", "collect")]
         for wait in open_:
@@ -242,7 +242,7 @@ def _approval(seen: RunSnapshot, approval: dict[str, Any]) -> PendingQuestion:
 
 
 def effect_asked(seen: RunSnapshot, effect: dict[str, Any]) -> PendingQuestion:
-    """An uncertain effect, as `decide` is asked about it."""
+    """An uncertain effect, as `decide_approval` is asked about it."""
     call = {"activity": effect["activity"], "key": effect["key"], "arguments": json.loads(effect["args"])}
     return _asked(seen, "effect", effect["key"], plans=(call,))
 

@@ -77,7 +77,7 @@ def node(
     """Visit one node with this state, and say what came of it.
 
     `answers` has for each activity (itself, its name, or one rendered key) what it returns, a function of its
-    arguments, or an exception to raise (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and attention
+    arguments, or an exception to raise (`Refused("…")`, `RetryLater()`). `decide_approval` answers approvals, signals and attention
     as in `every_crash`; sleeps, and deadlines of signals that nobody sends, pass at once. Raises what the node's own
     code raises, but for `Fail` and `Cancel`, which end the run; LookupError for an activity without an answer.
     """
