@@ -11,7 +11,7 @@ def test_a_hold_is_seen_by_the_run_that_meets_it_and_released_by_one_command(out
     outlast.start()
     outlast.serve("r1", waits_for("hold"))
     assert "activity open_case 1 " in outlast("holds").row("activity")
-    assert outlast("holds", "-o", "json").json["holds"][0]["reason"] == "the archive is down"
+    assert outlast("holds", "-o", "json").json["pauses"][0]["reason"] == "the archive is down"
     page = outlast("explain", "r1").out
     assert page.startswith("r1 waits while activity open_case is held by local:") and "(the archive is down)" in page
     assert "unblock      outlast release activity open_case" in page

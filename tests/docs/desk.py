@@ -115,7 +115,7 @@ async def _make(folder: Path) -> dict[str, str]:
                 await until(store, flagged)
             await begin("refund", THEN)
             await begin("purchase", {"order-7": ""})
-            await ops.hold("provider", "erp", reason="they move house")
+            await ops.pause("provider", "erp", reason="they move house")
             return {approval.run: approval.id for approval in (await ops.approvals())[0]}
     finally:
         await store.close()

@@ -50,7 +50,7 @@ class Service:
     def operations(self, tenant: str = "acme") -> Operations:
         """What stands behind it, as an operator of that tenant without a door."""
         actor = Actor("test", frozenset({"finance", "admin"}), ("admin", "finance"))
-        return Operations(self.app.state.house.store, tenant=tenant, actor=actor, workflows={})
+        return Operations(self.app.state.service.store, tenant=tenant, actor=actor, workflows={})
 
     def start(self, workflow: str, given: dict[str, Any], *, by: str = "req", tenant: str = "acme") -> str:
         """A run that was started by this caller, and waits."""

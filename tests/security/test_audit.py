@@ -92,7 +92,7 @@ def test_a_decision_is_on_record_with_what_was_seen_and_what_it_is_now(service: 
     assert late.json()["current"]["decided_by"] == "ana", "a refusal with the present state"
     row = service.do(service.operations().approval(approval))
     assert (row.decided_by, json.loads(row.claims), row.reason) == ("ana", ["approver", "finance"], body["reason"])
-    notes = service.do(service.app.state.house.store.rows(MESSAGE, ("acme", run)))
+    notes = service.do(service.app.state.service.store.rows(MESSAGE, ("acme", run)))
     assert [(note.kind, note.actor) for note in notes] == [("decision", "ana")]
 
 
@@ -231,13 +231,13 @@ def test_a_request_that_is_cut_off_at_the_end_is_on_record_and_told_so(
         await asyncio.Event().wait()
 
     with Running(f"sqlite:{tmp_path / 'outlast.db'}", worker=False) as service:
-        monkeypatch.setattr(service.house.store, "commit", never)
+        monkeypatch.setattr(service.state.store, "commit", never)
         ask = {"what": "tenant", "reason": "fire"}
-        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{service.url}/v1/holds", json=ask)))
+        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{service.url}/v1/pauses", json=ask)))
         asking.start()
         assert entered.wait(30)
     asking.join(30)
     (answer,) = answers
     assert (answer.status_code, answer.json()["code"], answer.json()["refusal"]) == (503, "OUT-505", "cut_off")
-    line = lines.last("hold")
+    line = lines.last("pause")
     assert (line["outcome"], line["refusal"], line["by"], line["asked"]) == (503, "cut_off", "local:ana", ask)

@@ -74,7 +74,7 @@ def test_a_program_decides_nothing(service: Service, program: str) -> None:
 def test_behind_the_door_a_program_decides_nothing_either(service: Service) -> None:
     run, approval, _ = service.approval("s6-deep")
     bot = Actor("bot", frozenset({"finance", "admin"}), ("admin", "finance"), person=False)
-    ops = Operations(service.app.state.house.store, tenant="acme", actor=bot, workflows={})
+    ops = Operations(service.app.state.service.store, tenant="acme", actor=bot, workflows={})
     for call in (
         lambda: ops.approve(approval), lambda: ops.reject(approval, reason="x"), lambda: ops.claim_approval(approval),
         lambda: ops.reassign(approval, role("agent"), reason="x"),
@@ -169,7 +169,7 @@ def test_nobody_decides_for_another_tenant(service: Service) -> None:
 def test_a_decision_a_moment_late_is_refused_though_nobody_has_swept(service: Service) -> None:
     """The approval's own time, by the store's clock: whatever the worker has or has not noticed yet."""
     _, approval, tag = service.approval("s11", within_ms=1_500)
-    store, row = service.app.state.house.store, service.do(service.operations().approval(approval))
+    store, row = service.app.state.service.store, service.do(service.operations().approval(approval))
     service.until(lambda: service.do(store.now()).business >= row.within_until)
     answer = decide(service, approval, tag)
     assert answer.status_code in (409, 412)

@@ -66,7 +66,7 @@ def test_nothing_is_written_for_nobody(service: Service) -> None:
     assert answer.status_code == 401
     assert service.do(service.operations().counts()) == before
     for tenant in ("acme", "default", ""):
-        assert not service.do(service.app.state.house.store.rows(REQUEST, (tenant,)))
+        assert not service.do(service.app.state.service.store.rows(REQUEST, (tenant,)))
 
 
 @pytest.mark.req("GATE-2")

@@ -113,7 +113,7 @@ def test_a_flood_is_answered_whole_and_another_tenant_at_once(
     monkeypatch.setattr(module, "WAITING", 8)
     answers: Counter[int] = Counter()
     stop = threading.Event()
-    before = service.do(service.app.state.house.store.tally(RUN, "acme", "status"))
+    before = service.do(service.app.state.service.store.tally(RUN, "acme", "status"))
 
     def flood(n: int) -> None:
         with service.client("starter") as client:
@@ -136,5 +136,5 @@ def test_a_flood_is_answered_whole_and_another_tenant_at_once(
         for thread in threads:
             thread.join()
     assert set(answers) == {201, 429}, answers
-    after = service.do(service.app.state.house.store.tally(RUN, "acme", "status"))
+    after = service.do(service.app.state.service.store.tally(RUN, "acme", "status"))
     assert sum(after.values()) - sum(before.values()) == answers[201]

@@ -31,7 +31,7 @@ class Service:
     """One, running. `call` runs a coroutine in its loop."""
 
     url: str
-    house: ServiceState
+    state: ServiceState
     loop: asyncio.AbstractEventLoop
     client: httpx2.Client = field(init=False)
 
@@ -61,7 +61,7 @@ class Service:
         async def look() -> Any:
             async with httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
                 changed = asyncio.Event()
-                end = self.house.store.on_change(changed.set)
+                end = self.state.store.on_change(changed.set)
                 try:
                     while not true(body := (await client.get(path)).json()):
                         await _within(changed, 0.05)
@@ -114,12 +114,12 @@ class Running:
         url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
         try:
             store = await open_store(url)
-            house = ServiceState(store, authenticator, tuple(workflows), bounds)
-            house.live = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=house.live.most)
+            state = ServiceState(store, authenticator, tuple(workflows), bounds)
+            state.broadcaster = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=state.broadcaster.most)
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []
-            self._process = ServiceProcess(house, listening, list(parts), {})
-            service = Service(url_of(listening), house, asyncio.get_running_loop())
+            self._process = ServiceProcess(state, listening, list(parts), {})
+            service = Service(url_of(listening), state, asyncio.get_running_loop())
             await self._process.run(lambda: self._ready.set_result(service))
             await store.close()
         except BaseException as error:  # told to whoever waits for the service

@@ -131,9 +131,9 @@ def _operate(ask: Recorder) -> None:
     ask("post", "/v1/runs/{run}/continue", {"reason": "the line is mended"}, run=flagged[1])
     ask("post", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "no use"}, run=flagged[2])
     hold = {"what": "activity", "name": "ring"}
-    ask("post", "/v1/holds", {**hold, "reason": "the exchange is down"})
-    ask("get", "/v1/holds")
-    ask("post", "/v1/holds/release", hold)
+    ask("post", "/v1/pauses", {**hold, "reason": "the exchange is down"})
+    ask("get", "/v1/pauses")
+    ask("post", "/v1/pauses/resume", hold)
 
 
 def _hear(ask: Recorder, hook: str) -> None:
@@ -209,8 +209,8 @@ def recorded() -> dict[str, Any]:
     workflows = (flows.refunds, flows.wishes, flows.calls, searches)
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
         with Running(f"sqlite:{folder}/outlast.db", workflows) as service:
-            service.house.reach = reach = Reach.of(private=True, plain=True, networks=())
-            sender = new_dispatcher(service.house.store, reach=reach)
+            service.state.reach = reach = Reach.of(private=True, plain=True, networks=())
+            sender = new_dispatcher(service.state.store, reach=reach)
             telling = asyncio.run_coroutine_threadsafe(sender.run(), service.loop)
             try:
                 found = record(service, receiver)

@@ -127,7 +127,7 @@ def _fit(case: Any, operation: str, service: Service, known: dict[str, list[str]
         service.post(f"/v1/webhooks/{path['webhook']}/disable", {"reason": "for a test"})
     elif operation in ("disable_webhook", "rotate_webhook"):
         service.post(f"/v1/webhooks/{path['webhook']}/enable")
-    elif operation in ("hold", "release"):
+    elif operation in ("pause", "resume"):
         body["what"] = "provider"  # a tenant that is held would answer nothing that is asked for here
     elif "run" in path and case.method == "POST":
         path["run"] = service.start("wish", text="?")

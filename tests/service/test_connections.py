@@ -183,24 +183,24 @@ def test_a_caller_with_a_credential_is_kept_where_strangers_come_and_go(folder_u
     token, line = new_token("ops", tenant="acme", roles=["operator"], person=False)
     who = authenticator(AuthSettings(tokens=SecretStr(line)), SystemClock())
     with Running(folder_url, authenticator=who, worker=False) as service:
-        service.house.connections.most = 8
+        service.state.connections.most = 8
         with connect(service) as good:
             ask = f"GET /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
             assert listed(good, ask)
             with strangers(service.url, 30) as there:
                 assert there[0].recv(1) == b"", "the one that waited longest made room"
                 assert listed(good, ask)
-                assert len(service.house.connections) <= 8
+                assert len(service.state.connections) <= 8
 
 
 def test_a_connection_without_room_is_told_when_to_come_again(folder_url: str) -> None:
     slow = b"POST /v1/workflows/refund/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" \
            b"Content-Length: 9\r\n\r\n{"  # fmt: skip
     with Running(folder_url, bounds=Bounds(body_s=PATIENCE_S), worker=False) as service:
-        service.house.connections.most = 1
+        service.state.connections.most = 1
         with connect(service) as one:
             one.sendall(slow)
-            eventually(lambda: not service.house.connections._waiting and len(service.house.connections))
+            eventually(lambda: not service.state.connections._waiting and len(service.state.connections))
             with connect(service) as more:
                 answer = answer_of(more)
             assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
@@ -241,6 +241,6 @@ def test_a_stream_is_counted_for_its_caller_and_address(folder_url: str) -> None
     with Running(folder_url) as service:
         run = service.start("wish", text="?")
         with service.client.stream("GET", f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"}):
-            held = dict(service.house.live._shares)
+            held = dict(service.state.broadcaster._shares)
         assert held == {("tenant", "default"): 1, ("address", "127.0.0.1"): 1, ("caller", "default local:ana"): 1}
         assert json.loads(service.get("/healthz").text)["status"] == "ok"

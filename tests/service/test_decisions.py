@@ -123,7 +123,7 @@ def test_handing_on_and_the_inbox(service: Service) -> None:
 def test_what_changes_while_it_is_decided_is_not_decided(service: Service) -> None:
     """Somebody claims it between the look at it and the commit: what was shown is not what stands there."""
     approval, tag = service.asked()
-    store, ops = service.house.store, service.house.operations(_me(service))
+    store, ops = service.state.store, service.state.operations(_me(service))
     commit, moved = store.commit, []
 
     async def later(given: Any) -> Any:
@@ -154,7 +154,7 @@ def test_what_was_not_seen_is_neither_claimed_nor_handed_on(service: Service, ve
 
 
 def _me(service: Service) -> Any:
-    return service.call(service.house.authenticator.authenticate("", "127.0.0.1"))
+    return service.call(service.state.authenticator.authenticate("", "127.0.0.1"))
 
 
 @pytest.mark.req("GATE-2")

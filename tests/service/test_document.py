@@ -41,9 +41,9 @@ def test_every_operation_says_how_it_is_refused(service: Service) -> None:
             assert any(p["name"] == "Idempotency-Key" for p in operation.get("parameters", ())), name
         assert path.startswith("/v1/") or name == "get_metrics", path
         assert {"400", "414", "431"} <= set(operation["responses"]), name
-    decide, release = (operations(service)[name][2] for name in ("decide_approval", "release"))
+    decide, release = (operations(service)[name][2] for name in ("decide_approval", "resume"))
     assert "428" in decide["responses"] and "404" in release["responses"]
-    assert service.post("/v1/holds/release", {"what": "workflow", "name": "nothing"}).status_code == 404
+    assert service.post("/v1/pauses/resume", {"what": "workflow", "name": "nothing"}).status_code == 404
     (tag,) = [each for each in decide["parameters"] if each["name"] == "If-Match"]
     assert tag["required"] and tag["schema"]["type"] == "string"
 
@@ -126,7 +126,7 @@ def test_no_field_of_a_view_is_left_out(service: Service) -> None:
     approval, tag = service.asked(run)
     service.decide(approval, tag)
     service.ended(run)
-    ops = service.house.operations(service.call(service.house.authenticator.authenticate("", "127.0.0.1")))
+    ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
     now = service.call(ops.store.now())
     (effect,) = service.call(ops.effects(run))
     (worker, *_) = service.call(ops.workers())

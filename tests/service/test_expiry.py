@@ -110,13 +110,13 @@ def test_it_is_looked_at_again_soon_and_at_its_very_end(
     async def look() -> None:
         office = Office()
         office.principal = principal
-        house: Any = SimpleNamespace(clock=clock, authenticator=office)
+        state: Any = SimpleNamespace(clock=clock, authenticator=office)
         request: Any = SimpleNamespace(
             state=SimpleNamespace(principal=principal), client=None, headers={},
             scope={"route": SimpleNamespace(operation_id="list_runs")},
         )  # fmt: skip
         with pytest.raises(Enough):
-            await history.expired(house, request)
+            await history.expired(state, request)
 
     with monkeypatch.context() as patched:
         patched.setattr(history.asyncio, "sleep", sleep)
@@ -220,7 +220,7 @@ def test_ended_streams_leave_nothing_behind(service: Service, office: Office, mo
         office.error = Unauthenticated("the credential proves nothing")
         assert closed(all_runs)
     office.error = None
-    watcher = service.house.live
+    watcher = service.state.broadcaster
     service.call(_until(lambda: not len(watcher) and not watcher._tenants))
     assert (watcher._listeners, watcher._runs, watcher._told, watcher._expected) == ({}, {}, {}, {})
     service.call(_until(lambda: not _of_streams()))

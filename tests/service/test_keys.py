@@ -45,9 +45,9 @@ def postgres_url() -> Iterator[str]:
 def left_by(service: Service, key: str, ago_ms: int) -> None:
     """The row that a process leaves which dies with this very request under way, as long ago as said."""
     stamp = digest("start_run", PATH, "", BODY)
-    now = service.call(service.house.store.now()).business
+    now = service.call(service.state.store.now()).business
     row = Row("default", digest("local:ana", key), 1, "local:ana", "start_run", stamp, 0, "", b"", now - ago_ms)
-    service.call(service.house.store.commit(Commit((Put(REQUEST, row, 0),))))
+    service.call(service.state.store.commit(Commit((Put(REQUEST, row, 0),))))
 
 
 @pytest.mark.req("RUN-4")
@@ -88,19 +88,19 @@ def test_many_at_once_start_one_run(service: Service) -> None:
 def test_an_answer_is_forgotten_after_a_week_and_no_sooner(folder_url: str) -> None:
     """`purge` forgets it; what a run was started with is remembered for ever."""
     with Running(folder_url, worker=False) as service:
-        ops = service.house.operations(service.call(service.house.authenticator.authenticate("", "127.0.0.1")))
+        ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
         ask = {"what": "activity", "name": "post", "reason": "strike"}
-        first = service.post("/v1/holds", ask, idempotency_key="h")
+        first = service.post("/v1/pauses", ask, idempotency_key="h")
         begun = service.post(PATH, BODY, idempotency_key="r")
         assert (first.status_code, begun.status_code) == (201, 201)
         _skip(service, ANSWERS_KEPT - MINUTE)
         service.call(purge(ops))
-        assert service.post("/v1/holds", ask, idempotency_key="h").content == first.content
+        assert service.post("/v1/pauses", ask, idempotency_key="h").content == first.content
         _skip(service, 2 * MINUTE)
-        assert service.post("/v1/holds", ask, idempotency_key="h").status_code == 201, "nobody has purged yet"
+        assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 201, "nobody has purged yet"
         service.call(purge(ops))
-        assert service.call(service.house.store.rows(REQUEST, ())) == ()
-        assert service.post("/v1/holds", ask, idempotency_key="h").status_code == 409, "asked anew: it is held already"
+        assert service.call(service.state.store.rows(REQUEST, ())) == ()
+        assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 409, "asked anew: it is held already"
         again = service.post(PATH, BODY, idempotency_key="r")
         assert (again.status_code, again.json()["run"]) == (200, begun.json()["run"])
 
@@ -109,7 +109,7 @@ def _skip(service: Service, ms: int) -> None:
     """Let business time pass in the store."""
 
     async def go() -> None:
-        store = service.house.store
+        store = service.state.store
         now, mapping = await store.now(), store.mapping()
         ahead = mapping._replace(base_real=now.real, base_business=now.business + ms)
         await store.set_mapping(ahead, lambda run, mapping: run.due_at)
@@ -135,15 +135,17 @@ def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
 def test_one_takes_over_from_a_dead_process_and_the_others_wait(service: Service) -> None:
     """Ten ask again at once what a process died over: it is done by one of them."""
     ask = {"what": "activity", "name": "elsewhere", "reason": "x"}
-    stamp = digest("hold", "/v1/holds", "", ask)
-    now = service.call(service.house.store.now()).business
-    row = Row("default", digest("local:ana", "dead"), 1, "local:ana", "hold", stamp, 0, "", b"", now - IN_FLIGHT - 1)
-    service.call(service.house.store.commit(Commit((Put(REQUEST, row, 0),))))
+    stamp = digest("pause", "/v1/pauses", "", ask)
+    now = service.call(service.state.store.now()).business
+    row = Row("default", digest("local:ana", "dead"), 1, "local:ana", "pause", stamp, 0, "", b"", now - IN_FLIGHT - 1)
+    service.call(service.state.store.commit(Commit((Put(REQUEST, row, 0),))))
 
     async def many() -> list[httpx2.Response]:
         async with httpx2.AsyncClient(base_url=service.url, timeout=30) as client:
             headers = {"Idempotency-Key": "dead"}
-            return list(await asyncio.gather(*(client.post("/v1/holds", json=ask, headers=headers) for _ in range(10))))
+            return list(
+                await asyncio.gather(*(client.post("/v1/pauses", json=ask, headers=headers) for _ in range(10)))
+            )
 
     answers = service.call(many())
     assert {each.status_code for each in answers} <= {201, 409}
@@ -160,8 +162,8 @@ def test_an_answer_that_is_a_refusal_is_not_kept(service: Service) -> None:
 
     async def twice() -> list[int]:
         scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": []}
-        me = await service.house.authenticator.authenticate("", "127.0.0.1")
-        store = service.house.store
+        me = await service.state.authenticator.authenticate("", "127.0.0.1")
+        store = service.state.store
         return [(await once(store, me, "x", "refused", Request(scope), inner)).status_code for _ in range(2)]
 
     assert service.call(twice()) == [409, 201]
@@ -185,7 +187,7 @@ def test_a_key_that_is_forgotten_at_this_very_instant_is_asked_again(
 ) -> None:
     """Found to be there, and gone when it is read: nothing is done meanwhile."""
     assert service.post(PATH, BODY, idempotency_key="gone").status_code == 201
-    store = service.house.store
+    store = service.state.store
     load = store.load
 
     async def forgotten(table: Any, key: Any) -> Any:
@@ -204,7 +206,7 @@ def test_a_secret_is_kept_in_no_answer(service: Service) -> None:
     again = service.post("/v1/webhooks", ask, Idempotency_Key=key)
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
     assert again.headers["Location"] == first.headers["Location"] and secret not in again.text
-    row = service.call(service.house.store.load(REQUEST, ("default", digest("local:ana", key))))
+    row = service.call(service.state.store.load(REQUEST, ("default", digest("local:ana", key))))
     assert isinstance(row, Row) and row.status == 201 and secret.encode() not in zlib.decompress(row.body)
     assert again.json() == {**first.json(), "secret": ""}, "all else: whoever lost the answer can rotate it"
 
@@ -213,7 +215,7 @@ def test_a_secret_is_kept_in_no_answer(service: Service) -> None:
 @pytest.mark.parametrize(("said", "kept"), [(TRACEPARENT, TRACEPARENT), ("somebody's", "")])
 def test_a_run_begins_in_the_trace_of_its_caller(service: Service, said: str, kept: str) -> None:
     started = service.post(PATH, {**BODY, "id": f"traced-{len(kept)}"}, traceparent=said)
-    row = service.call(service.house.store.load(RUN, ("default", started.json()["run"])))
+    row = service.call(service.state.store.load(RUN, ("default", started.json()["run"])))
     assert isinstance(row, Run) and row.trace_id == kept
 
 

@@ -293,18 +293,18 @@ def test_what_asks_for_another_protocol_is_answered_and_let_go(service: Service)
 
 
 def test_a_fault_has_an_id_and_nothing_else(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    house = service.house
-    read = house.store.run_rows
+    state = service.state
+    read = state.store.run_rows
 
     async def broken(*args: Any) -> Any:
         raise RuntimeError("SELECT secret FROM somewhere")
 
-    house.store.run_rows = broken  # type: ignore[method-assign]  # stands for a mistake of ours
+    state.store.run_rows = broken  # type: ignore[method-assign]  # stands for a mistake of ours
     try:
         with caplog.at_level(logging.ERROR, "outlast.service"):
             answer = service.get("/v1/runs/some", headers={"x-request-id": "mine-1"})
     finally:
-        house.store.run_rows = read  # type: ignore[method-assign]
+        state.store.run_rows = read  # type: ignore[method-assign]
     body = answer.json()
     assert (answer.status_code, body["code"], body["request_id"]) == (500, "OUT-900", "mine-1")
     assert answer.headers["x-request-id"] == "mine-1"
@@ -317,14 +317,14 @@ def test_a_store_that_is_away_is_503_and_said_again_soon(folder_url: str) -> Non
 
     with Running(folder_url, worker=False) as service:
         run = service.start("wish", text="?")
-        read = service.house.store.run_rows
+        read = service.state.store.run_rows
 
         async def away(*args: Any) -> Any:
             raise Unavailable("disk I/O error at /var/lib/secret.db")
 
-        service.house.store.run_rows = away  # type: ignore[method-assign]
+        service.state.store.run_rows = away  # type: ignore[method-assign]
         answer = service.get(f"/v1/runs/{run}")
-        service.house.store.run_rows = read  # type: ignore[method-assign]
+        service.state.store.run_rows = read  # type: ignore[method-assign]
         assert (answer.status_code, answer.headers["retry-after"], answer.json()["code"]) == (503, "1", "OUT-504")
         assert "secret" not in answer.text
 

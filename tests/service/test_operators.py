@@ -68,14 +68,14 @@ def test_a_hold_holds_and_lets_go(folder_url: str) -> None:
     """A worker reads the holds when it begins, and then at each heartbeat."""
     ask = {"what": "activity", "name": "ring"}
     with Running(folder_url, worker=False) as quiet:
-        assert quiet.post("/v1/holds", {**ask, "reason": "strike"}).status_code == 201
+        assert quiet.post("/v1/pauses", {**ask, "reason": "strike"}).status_code == 201
         run = quiet.start("call", order="held")
     with Running(folder_url) as service:
         service.until(f"/v1/runs/{run}", lambda body: any(w["kind"] == "hold" for w in body["waiting_for"]))
-        (found,) = service.get("/v1/holds").json()["holds"]
-        assert (found["held"], found["runs"], found["reason"]) == ("activity ring", 1, "strike")
-        assert service.post("/v1/holds/release", ask).json()["runs"] == 1
-        assert service.get("/v1/holds").json()["holds"] == []
+        (found,) = service.get("/v1/pauses").json()["pauses"]
+        assert (found["paused"], found["runs"], found["reason"]) == ("activity ring", 1, "strike")
+        assert service.post("/v1/pauses/resume", ask).json()["runs"] == 1
+        assert service.get("/v1/pauses").json()["pauses"] == []
         service.until(f"/v1/runs/{run}", lambda body: body["attention"])
 
 

@@ -67,7 +67,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def raced(scene: Scene, other: Other, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
     """The answer to a request during which somebody else writes: after its last look, before its commit."""
-    store, met = scene.service.house.store, []
+    store, met = scene.service.state.store, []
     commit = store.commit
 
     async def later(given: Commit, **more: Any) -> Any:
@@ -97,7 +97,7 @@ def moves(run: str) -> Other:
 
 def rows(scene: Scene, run: str) -> Any:
     """What acts leave: notes, effects, approvals."""
-    store = scene.service.house.store
+    store = scene.service.state.store
 
     async def read() -> list[Any]:
         return [await store.rows(kind, (TENANT, run)) for kind in (MESSAGE, EFFECT, APPROVAL)]
@@ -141,7 +141,7 @@ def test_a_run_that_moves_meanwhile_is_not_acted_on(scene: Scene, name: str, pat
 @pytest.mark.req("RT-2")
 def test_a_run_is_given_more_time_as_it_was_seen(scene: Scene) -> None:
     run = scene.runs["extend"]
-    store = scene.service.house.store
+    store = scene.service.state.store
     row = scene.service.call(store.load(RUN, (TENANT, run)))
     old = dump_attention([Attention(Reason.TOTAL_TIMEOUT, 1, "it is old")])
     scene.service.call(store.commit(put_run(row, attention=old)))
@@ -151,7 +151,7 @@ def test_a_run_is_given_more_time_as_it_was_seen(scene: Scene) -> None:
 @pytest.mark.req("RUN-8")
 def test_a_run_is_moved_to_a_version_as_it_was_seen(scene: Scene) -> None:
     run = scene.runs["adopt"]
-    store = scene.service.house.store
+    store = scene.service.state.store
     now = scene.service.call(store.now())
     serves = Worker(STORE, "w-2", 1, LeaseStatus.ALIVE, now.real + 60_000, "wish@2", "", now.real, now.real, "")
     scene.service.call(store.commit(Commit((Put(WORKER, serves, 0),))))

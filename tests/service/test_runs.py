@@ -32,7 +32,7 @@ def test_the_key_is_the_runs_own_for_ever(service: Service) -> None:
     changed = {**body, "correlation_id": ""}
     refused = service.post("/v1/workflows/refund/runs", changed, idempotency_key="forever")
     assert refused.json()["refusal"] == "other_request"
-    ops = service.house.operations(service.call(service.house.authenticator.authenticate("", "127.0.0.1")))
+    ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
     started = service.call(ops.start("refund", body["input"], idempotency_key="forever"))
     assert (started.run, started.created) == (first.json()["run"], False)
 

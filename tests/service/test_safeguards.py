@@ -22,7 +22,7 @@ Patch = pytest.MonkeyPatch
 both = pytest.mark.parametrize("guarded", [True, False])
 ROLES = ("admin", "approver", "finance", "viewer")
 STARTED = 201
-HOLDS = "/v1/holds"
+HOLDS = "/v1/pauses"
 START = "/v1/workflows/job/runs"
 
 
@@ -87,7 +87,7 @@ def test_without_the_present_state_the_loser_does_not_see_who_won(
     """Told no, and not what is so now."""
     if not guarded:
 
-        async def bare(house: Any, ops: Any, row: Any, error: Any) -> problems.ProblemResponse:
+        async def bare(state: Any, ops: Any, row: Any, error: Any) -> problems.ProblemResponse:
             return problems.ProblemResponse(error, more={}, headers={})
 
         monkeypatch.setattr(approvals, "_with_state", bare)
@@ -138,12 +138,12 @@ def test_without_the_tenant_in_the_key_another_tenant_is_answered(
     if not guarded:
         plain = idempotency.Row
         monkeypatch.setattr(idempotency, "Row", _RowOf(plain))
-        load = service.house.store.load
+        load = service.state.store.load
 
         async def of_acme(kind: Any, key: Any) -> Any:
             return await load(kind, ("acme", *key[1:]) if kind.name == "request" else key)
 
-        monkeypatch.setattr(service.house.store, "load", of_acme)
+        monkeypatch.setattr(service.state.store, "load", of_acme)
     assert hold(service, f"tenant.{guarded}", f"t-{guarded}").status_code == STARTED
     theirs = hold(service, f"tenant.{guarded}", f"t-{guarded}", "globex/ana")
     assert ("Idempotent-Replayed" not in theirs.headers) is guarded
@@ -183,7 +183,7 @@ def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
                     await asyncio.sleep(0.01)
         await plain(self, what, name, reason=reason)
 
-    monkeypatch.setattr(Operations, "hold", slow)
+    monkeypatch.setattr(Operations, "pause", slow)
     gate_ = asyncio.Event()
 
     async def two() -> list[int]:
@@ -212,7 +212,7 @@ def test_without_patience_for_what_perhaps_landed_it_is_done_twice(
             raise Uncertain("the store's answer was lost")
         await plain(self, what, name, reason=reason)
 
-    monkeypatch.setattr(Operations, "hold", lost)
+    monkeypatch.setattr(Operations, "pause", lost)
     if not guarded:
         monkeypatch.setattr(Uncertain, "landed", False)
     first = hold(service, f"lost.{guarded}", f"l-{guarded}")
@@ -340,10 +340,10 @@ def test_without_the_bound_a_slow_listener_fills_the_memory(
         monkeypatch.setattr(event_stream, "BUFFER", 10**9)
 
     async def flood() -> int:
-        slow = await service.house.live.listen("acme", "nobody")
+        slow = await service.state.broadcaster.listen("acme", "nobody")
         for n in range(3_000):
             slow.push(n + 1, b"x")
-        service.house.live.leave(slow)
+        service.state.broadcaster.leave(slow)
         return len(slow)
 
     assert (service.call(flood()) <= 1_024) is guarded
@@ -365,7 +365,7 @@ def test_without_the_first_look_what_was_there_before_is_told_as_news(
         own.ended(own.start("job", rounds=2))
 
         async def heard() -> list[str]:
-            all_runs = event_poller.EventPoller(own.house.store, "default")
+            all_runs = event_poller.EventPoller(own.state.store, "default")
             await all_runs.begin()
             return [row.run for row in await all_runs.moved()]
 

@@ -99,7 +99,7 @@ def test_a_store_that_is_away_in_the_middle_ends_a_stream_without_a_fault(
         raise Unavailable("disk I/O error")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(service.house.store, "rows", away)
+        patch.setattr(service.state.store, "rows", away)
         with stream(service, f"/v1/runs/{run}/events") as events:
             assert list(events) == []
     assert "a stream of events ends: disk I/O error" in caplog.text
@@ -121,7 +121,7 @@ def test_a_watcher_that_fails_ends_the_streams_and_another_begins(
     with stream(service, f"/v1/runs/{run}/events") as events:
         next(events)
         with monkeypatch.context() as patch:
-            patch.setattr(service.house.store, "load_many", broken)
+            patch.setattr(service.state.store, "load_many", broken)
             assert all("data" in each for each in events), "it ends"
     with stream(service, f"/v1/runs/{run}/events") as events:
         service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
@@ -174,11 +174,11 @@ def test_a_stream_that_comes_while_the_service_stops_does_not_hold_it_up(folder_
     """As whoever was cut off comes back at once, over a connection that is still open."""
     with Running(folder_url, ALL, worker=False, heartbeat_s=3_600) as service:
         run = service.start("wish", text="?")
-        service.loop.call_soon_threadsafe(service.house.stop)
+        service.loop.call_soon_threadsafe(service.state.stop)
         for path in (f"/v1/runs/{run}/events", "/v1/events"):
             with stream(service, path) as events:
                 list(events)
-        eventually(lambda: len(service.house.live) == 0)
+        eventually(lambda: len(service.state.broadcaster) == 0)
 
 
 def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
@@ -189,7 +189,7 @@ def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
         idle = [socket.create_connection(_address(service)) for _ in range(300)]
         for each in listeners:
             _read_until(each, b"run.parked")
-        assert len(service.house.live) == 200
+        assert len(service.state.broadcaster) == 200
         looks = _counted(service)
         assert service.get("/healthz").status_code == 200
         service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}})
@@ -204,8 +204,8 @@ def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
 def test_a_slow_one_is_cut(folder_url: str) -> None:
     with Running(folder_url, worker=False) as service:
         run = service.start("wish", text="?")
-        slow = service.call(service.house.live.listen("default", run))
-        good = service.call(service.house.live.listen("default", run))
+        slow = service.call(service.state.broadcaster.listen("default", run))
+        good = service.call(service.state.broadcaster.listen("default", run))
 
         async def flood() -> None:
             for n in range(BUFFER + 10):
@@ -250,7 +250,7 @@ def _read_until(made: socket.socket, mark: bytes) -> bytes:
 
 def _counted(service: Service) -> list[int]:
     """How many runs each look at the store asks for, from now on."""
-    store, counts = service.house.store, []
+    store, counts = service.state.store, []
     load_many = store.load_many
 
     async def counting(kind: Any, keys: Any) -> Any:
@@ -265,7 +265,7 @@ def _counted(service: Service) -> list[int]:
 @pytest.mark.parametrize("path", ["/v1/runs/{run}/events", "/v1/events"])
 def test_a_process_serves_so_many_streams_and_no_more(folder_url: str, path: str) -> None:
     with Running(folder_url, ALL) as own:
-        own.house.live.most = 1
+        own.state.broadcaster.most = 1
         run = own.start("wish", text="?")
         with stream(own, f"/v1/runs/{run}/events") as events:
             next(events)

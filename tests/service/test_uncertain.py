@@ -19,7 +19,7 @@ WRITES = {
     ),
     "cancel": (Operations, "cancel", "/v1/runs/r1/cancel", {"reason": "no"}, "GET /v1/runs/r1"),
     "signal": (Operations, "signal", "/v1/runs/r1/signals/go", {"payload": {}}, "GET /v1/runs/r1"),
-    "hold": (Operations, "hold", "/v1/holds", {"what": "tenant", "reason": "fire"}, "GET /v1/holds"),
+    "pause": (Operations, "pause", "/v1/pauses", {"what": "tenant", "reason": "fire"}, "GET /v1/pauses"),
 }
 
 

@@ -30,9 +30,9 @@ async def hold(client: Client, screen: Screen, what: What, name: str, reason: st
     Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so.
     """
     _check(what, name)
-    view = await client.hold(what, name, reason=reason)
+    view = await client.pause(what, name, reason=reason)
     if not screen.data(view):
-        screen.line(f"{view['held']} is held, says {view['by']}: {reason}")
+        screen.line(f"{view['paused']} is held, says {view['by']}: {reason}")
         screen.advice(f"→ outlast release {what} {name}".rstrip())
     return OK
 
@@ -44,11 +44,11 @@ async def hold(client: Client, screen: Screen, what: What, name: str, reason: st
 async def release(client: Client, screen: Screen, what: What, name: str) -> int:
     """Take a hold or a circuit breaker down, and make due every run that waited for it."""
     _check(what, name)
-    view = await client.release(what, name)
+    view = await client.resume(what, name)
     if not screen.data(view):
         woken = view["runs"]
         runs = f"{woken} run{'' if woken == 1 else 's'} that waited for it go{'es' if woken == 1 else ''} on"
-        screen.line(f"{view['released']} is released; {runs}")
+        screen.line(f"{view['resumed']} is released; {runs}")
     return OK
 
 
@@ -56,16 +56,16 @@ async def release(client: Client, screen: Screen, what: What, name: str) -> int:
 @reads_client
 async def holds(client: Client, screen: Screen) -> int:
     """List the holds and circuit breakers that are up, and how many runs wait for each."""
-    views = await client.holds()
-    if screen.listing("holds", views):
+    views = await client.pauses()
+    if screen.listing("pauses", views):
         return OK
     if not views:
         screen.line("nothing is held → outlast hold activity NAME --reason …")
         return OK
     table = [
-        (str(v["held"]), str(v["runs"]), screen.since(str(v["since"])), str(v["by"]), str(v["reason"])) for v in views
+        (str(v["paused"]), str(v["runs"]), screen.since(str(v["since"])), str(v["by"]), str(v["reason"])) for v in views
     ]
     screen.table(("HELD", "RUNS", "SINCE", "BY", "REASON"), table)
     for view in views:
-        screen.advice(f"→ outlast release {view['held']}")
+        screen.advice(f"→ outlast release {view['paused']}")
     return OK

@@ -192,15 +192,15 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     check_bind(form.host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
-        house = ServiceState(bound.store, who, tuple(served), reach=reach_of(said))
+        state = ServiceState(bound.store, who, tuple(served), reach=reach_of(said))
         parts: list[ServicePart] = [FileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:
-            serving = _worker(bound, house, served, live, form)
+            serving = _worker(bound, state, served, live, form)
             parts.append(serving)
         if form.dispatcher:
-            sender = new_dispatcher(bound.store, reach=house.reach)
-            house.counters.append(sender.counters)
+            sender = new_dispatcher(bound.store, reach=state.reach)
+            state.counters.append(sender.counters)
             parts.append(sender)
         process: ServiceProcess | ProcessGroup
         if form.processes > 1:
@@ -208,13 +208,13 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
             url, process = several_of(settings, form.host, form.port, form.processes, words, parts)
         else:
             listening = listen(form.host, form.port, shared=form.one_of_several)
-            url, process = url_of(listening), ServiceProcess(house, listening, parts, proxy_options(said.serve.proxies))
+            url, process = url_of(listening), ServiceProcess(state, listening, parts, proxy_options(said.serve.proxies))
         at_ctrl_c(process.stop, watched=form.watched)
         if form.one_of_several:
             await until_left(process.stop)
         if serving is not None:
             await serving.open()
-        async with metrics_at(form.metrics_port, bound.store, house.counters) as metrics:
+        async with metrics_at(form.metrics_port, bound.store, state.counters) as metrics:
             banner = partial(_banner, settings, form, url, bound, served, auth.any, serving, metrics)
             gone: StoreReplaced | None = None
             try:
@@ -238,10 +238,10 @@ def _local(anonymous: Any, settings: Settings) -> Any:
     return anonymous(local_actor(()).name, tenant=settings.tenant)
 
 
-def _worker(bound: Operations, house: Any, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> Serving:
+def _worker(bound: Operations, state: Any, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> Serving:
     notifier = notifier_of(form.notify)
     watched = Counters()  # what is counted and measured by all workers of this process
-    house.counters.append(watched)
+    state.counters.append(watched)
     watch = eyes(watched)
 
     def make() -> WorkerProcess:

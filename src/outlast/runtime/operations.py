@@ -189,14 +189,14 @@ class Operations(Reading):
         """Give a run that has passed its ceiling more time. Raises NotFound, Conflict."""
         await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
 
-    async def hold(self, what: pauses.What, name: str = "", *, reason: str) -> None:
+    async def pause(self, what: pauses.What, name: str = "", *, reason: str) -> None:
         """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput, Conflict.
 
         A circuit breaker that is up there becomes this actor's hold, which the engine does not take down.
         """
         await pauses.put_up(self.store, self.tenant, pauses.held_key(what, name), actor=self.actor.name, reason=reason)
 
-    async def release(self, what: pauses.What, name: str = "") -> int:
+    async def resume(self, what: pauses.What, name: str = "") -> int:
         """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
         return await pauses.take_down(self.store, self.tenant, pauses.held_key(what, name), actor=self.actor.name)
 

@@ -201,11 +201,11 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
     }
 
 
-def hold_view(hold: Hold, runs: int, business: Callable[[int], int]) -> dict[str, Any]:
+def pause_view(hold: Hold, runs: int, business: Callable[[int], int]) -> dict[str, Any]:
     """A stop sign, and how many runs wait for it; `again_at`: a breaker's, from when on one run tries whether the
     provider answers. `business` turns real instants into ours."""
     return {
-        "held": hold.key.replace("/", " ", 1),
+        "paused": hold.key.replace("/", " ", 1),
         "kind": hold.kind,
         "runs": runs,
         "by": hold.by,

@@ -83,7 +83,7 @@ class VersionList(ResponseModel):
 class ActivePause(ResponseModel):
     """A stop sign that is up: an operator's, or a circuit breaker's."""
 
-    held: str = Field(examples=["activity erp.reserve"])
+    paused: str = Field(examples=["activity erp.reserve"])
     kind: str
     runs: Count = Field(description="Runs that wait for it.")
     by: str
@@ -95,13 +95,13 @@ class ActivePause(ResponseModel):
 class PauseList(ResponseModel):
     """What is held."""
 
-    holds: list[ActivePause]
+    pauses: list[ActivePause]
 
 
 class PauseCreated(ResponseModel):
     """What is held from here on."""
 
-    held: str
+    paused: str
     by: str
     reason: str
 
@@ -109,7 +109,7 @@ class PauseCreated(ResponseModel):
 class PauseEnded(ResponseModel):
     """What goes on, and how many runs waited for it."""
 
-    released: str
+    resumed: str
     by: str
     runs: Count
 

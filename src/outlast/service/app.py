@@ -43,11 +43,11 @@ def asgi(
     this machine is the local operator, and nobody else is answered. The store is closed by whoever opened it, and runs
     are walked by a worker elsewhere, or in this process (`InProcessRuntime`).
     """
-    house = ServiceState(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
-    return create(house)
+    state = ServiceState(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
+    return create(state)
 
 
-def create(house: ServiceState) -> FastAPI:
+def create(state: ServiceState) -> FastAPI:
     """The application of a house."""
 
     @asynccontextmanager
@@ -55,7 +55,7 @@ def create(house: ServiceState) -> FastAPI:
         try:
             yield
         finally:
-            house.stop()
+            state.stop()
 
     app = FastAPI(
         title="Outlast",
@@ -71,17 +71,17 @@ def create(house: ServiceState) -> FastAPI:
             "operation_spans": False, "logs": False, "exclude": lambda scope: scope["path"] in UNTRACED,
         },
     )  # fmt: skip
-    app.state.house = house
+    app.state.service = state
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # because each request would try an included router a second time
     app.add_exception_handler(HTTPException, problems.on_http)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(problems.ProblemResponse, problems.on_refused)
     app.add_exception_handler(OutlastError, problems.on_error)
-    secured = not isinstance(house.authenticator, Anonymous)
+    secured = not isinstance(state.authenticator, Anonymous)
     app.add_middleware(SameOriginMiddleware, local_only=not secured)
     app.add_middleware(
-        RequestLimitsMiddleware, bounds=house.bounds, stopping=lambda: house.stopping
+        RequestLimitsMiddleware, bounds=state.bounds, stopping=lambda: state.stopping
     )  # the last is the outermost
     drawn: list[dict[str, Any]] = []
 

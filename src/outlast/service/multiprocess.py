@@ -37,21 +37,21 @@ class ServiceProcess:
     """Serves until `stop`. Everything that is under way ends first; a second signal is the caller's business."""
 
     def __init__(
-        self, house: ServiceState, listening: socket.socket, parts: list[ServicePart], options: dict[str, Any]
+        self, state: ServiceState, listening: socket.socket, parts: list[ServicePart], options: dict[str, Any]
     ) -> None:
         """`options`: further ones of uvicorn, such as which proxies are believed."""
-        self.house = house
+        self.state = state
         self._listening = listening
         self._parts = parts
         config = uvicorn.Config(
-            create(house),
-            http=bounded(house.bounds, house.connections),
+            create(state),
+            http=bounded(state.bounds, state.connections),
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
-            backlog=min(BACKLOG, house.connections.most),
+            backlog=min(BACKLOG, state.connections.most),
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
             **options,
@@ -60,7 +60,7 @@ class ServiceProcess:
 
     def stop(self) -> None:
         """End streams, finish what is under way, give runs back."""
-        self.house.stop()
+        self.state.stop()
         self._server.should_exit = True
         for part in self._parts:
             part.drain()

@@ -30,7 +30,7 @@ OF_POSTS: Final = {
     413: "The body is too large.",
     415: "The body is not JSON.",
 }
-MAY_MISS: Final = frozenset({"release"})
+MAY_MISS: Final = frozenset({"resume"})
 """Operations that name in their body what may not be there."""
 OF_DECISIONS: Final = {428: "If-Match is missing."}
 OF_STREAMS: Final = {406: "It is a stream only."}

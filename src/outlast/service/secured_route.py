@@ -86,29 +86,29 @@ class SecuredRoute(APIRoute):
         takes = frozenset(each.alias for each in fields if isinstance(each.field_info, Query))
 
         async def pass_through(request: Request) -> Response:
-            house: ServiceState = request.app.state.house
+            state: ServiceState = request.app.state.service
             client = request.client.host if request.client else ""
-            principal = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
+            principal = await state.authenticator.authenticate(request.headers.get("authorization", ""), client)
             if (proved := request.scope.get(PROVED)) is not None:  # not every server has it
                 proved()
 
             async def write() -> Response:
                 permit(principal, operation)
                 _check_query(request, takes)
-                async with house.turns.of(principal.tenant, lambda: read_body(request, house.bounds)):
+                async with state.tenant_limits.of(principal.tenant, lambda: read_body(request, state.bounds)):
                     parse_body(request)
                     key = request.headers.get(KEY)
                     if key is None:
                         return await inner(request)
-                    return await once(house.store, principal, operation, key, request, inner)
+                    return await once(state.store, principal, operation, key, request, inner)
 
             request.state.principal = principal
-            request.state.operations = house.operations(principal)
+            request.state.operations = state.operations(principal)
             if request.method not in READS:
                 return await audited(request, principal, operation, write)
             permit(principal, operation)
             _check_query(request, takes)
-            async with house.turns.of(principal.tenant):
+            async with state.tenant_limits.of(principal.tenant):
                 return await inner(request)
 
         return pass_through

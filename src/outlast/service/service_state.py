@@ -49,9 +49,9 @@ class ServiceState:
     def __post_init__(self) -> None:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.connections = Connections(room())
-        self.live = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
+        self.broadcaster = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
         self.cursors = Cursors(self.store)
-        self.turns = TenantLimits(self.connections.most // WAITING_SHARE)
+        self.tenant_limits = TenantLimits(self.connections.most // WAITING_SHARE)
         self._metrics: Metrics | None = None
         self._serving: frozenset[str] = frozenset()
         self._serving_until = 0.0  # of the loop's clock
@@ -65,7 +65,7 @@ class ServiceState:
     def stop(self) -> None:
         """End every stream, and say that no new work should come."""
         self.stopping = True
-        self.live.close()
+        self.broadcaster.close()
 
     def code_of(self, run: Run) -> Workflow[Any] | None:
         """The code of a run's own version; None where it is not loaded here."""
@@ -91,8 +91,8 @@ def root_of(request: Request) -> str:
 
 
 async def _house(request: Request) -> ServiceState:
-    house: ServiceState = request.app.state.house
-    return house
+    state: ServiceState = request.app.state.service
+    return state
 
 
 async def _operations(request: Request) -> Operations:
@@ -124,10 +124,10 @@ class Paging:
 
 
 async def _paging(
-    house: In, ops: Ops, request: Request, response: Response, cursor: Cursor = "", limit: Limit = 50
+    state: In, ops: Ops, request: Request, response: Response, cursor: Cursor = "", limit: Limit = 50
 ) -> Paging:
-    place = await house.cursors.open(request, ops.tenant, cursor)
-    return Paging(place, limit, house, request, response, ops.tenant)
+    place = await state.cursors.open(request, ops.tenant, cursor)
+    return Paging(place, limit, state, request, response, ops.tenant)
 
 
 Pages = Annotated[Paging, Depends(_paging)]

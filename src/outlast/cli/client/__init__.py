@@ -258,11 +258,11 @@ class Client(Protocol):
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
         """Ask that each go on in a version: those that were asked, and those that could not be, with the reason."""
 
-    async def holds(self) -> list[View]:
+    async def pauses(self) -> list[View]:
         """What is held."""
 
-    async def hold(self, what: What, name: str, *, reason: str) -> View:
+    async def pause(self, what: What, name: str, *, reason: str) -> View:
         """Stop new calls of it."""
 
-    async def release(self, what: What, name: str) -> View:
+    async def resume(self, what: What, name: str) -> View:
         """Let it go on."""

@@ -22,7 +22,7 @@ from outlast.runtime.delivery_lag import unsent
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import listed_runs, page_of_results, run_views, whole_run
 from outlast.runtime.settings import load
-from outlast.runtime.views import caller_view, effect_view, event_view, hold_view, worker_view
+from outlast.runtime.views import caller_view, effect_view, event_view, pause_view, worker_view
 from outlast.runtime.webhooks import (
     KEPT,
     attempt_view,
@@ -403,17 +403,17 @@ class LocalClient(LocalRuns):
         """Each by a note."""
         return await of_store.adopt(self.ops, workflow, version, runs, node=node, reason=reason)
 
-    async def holds(self) -> list[View]:
+    async def pauses(self) -> list[View]:
         """With how many runs wait for each."""
         waiting, business = await self.ops.held_up(), self.ops.store.mapping().business
-        return [hold_view(each, waiting.get(each.key, 0), business) for each in await self.ops.pauses()]
+        return [pause_view(each, waiting.get(each.key, 0), business) for each in await self.ops.pauses()]
 
-    async def hold(self, what: What, name: str, *, reason: str) -> View:
+    async def pause(self, what: What, name: str, *, reason: str) -> View:
         """By a row."""
-        await self.ops.hold(what, name, reason=reason)
-        return {"held": f"{what} {name}".strip(), "by": await self.caller(), "reason": reason}
+        await self.ops.pause(what, name, reason=reason)
+        return {"paused": f"{what} {name}".strip(), "by": await self.caller(), "reason": reason}
 
-    async def release(self, what: What, name: str) -> View:
+    async def resume(self, what: What, name: str) -> View:
         """And wake who waited."""
-        woken = await self.ops.release(what, name)
-        return {"released": f"{what} {name}".strip(), "by": await self.caller(), "runs": woken}
+        woken = await self.ops.resume(what, name)
+        return {"resumed": f"{what} {name}".strip(), "by": await self.caller(), "runs": woken}

@@ -526,19 +526,19 @@ class RemoteClient(RemoteRuns):
                 failed.append((run, why_not(error)))
         return done, failed
 
-    async def holds(self) -> list[View]:
+    async def pauses(self) -> list[View]:
         """As the service tells them."""
-        views: list[View] = (await self.wire.get("/holds"))["holds"]
+        views: list[View] = (await self.wire.get("/pauses"))["pauses"]
         return views
 
-    async def hold(self, what: What, name: str, *, reason: str) -> View:
+    async def pause(self, what: What, name: str, *, reason: str) -> View:
         """It holds when this returns."""
-        view: View = await self.wire.post("/holds", {"what": what, "name": name, "reason": reason})
+        view: View = await self.wire.post("/pauses", {"what": what, "name": name, "reason": reason})
         return view
 
-    async def release(self, what: What, name: str) -> View:
+    async def resume(self, what: What, name: str) -> View:
         """It is released when this returns."""
-        view: View = await self.wire.post("/holds/release", {"what": what, "name": name})
+        view: View = await self.wire.post("/pauses/resume", {"what": what, "name": name})
         return view
 
 

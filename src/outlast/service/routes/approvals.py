@@ -54,11 +54,11 @@ async def list_approvals(
 @router.get(
     "/approvals/{approval}", operation_id="get_approval", response_model=responses.ApprovalDetail, summary="Look at one"
 )
-async def get_approval(house: In, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
+async def get_approval(state: In, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
     """The exact calls, who may decide, what has changed since it was asked, and the schema of the decision."""
     row = await ops.approval(approval)
     response.headers["ETag"] = etag(row.version)
-    return await whole(house, ops, row)
+    return await whole(state, ops, row)
 
 
 @router.post(
@@ -68,7 +68,7 @@ async def get_approval(house: In, ops: Ops, approval: ApprovalId, response: Resp
     summary="Decide",
 )
 async def decide_approval(
-    house: In,
+    state: In,
     ops: Ops,
     approval: ApprovalId,
     ask: DecideApproval,
@@ -90,8 +90,8 @@ async def decide_approval(
             )
         return await ops.reject(approval, reason=ask.reason, again=ask.decision == "again", version=version)
 
-    row = await _or_now(house, ops, approval, decide)
-    return await _decided(house, ops, row, response)
+    row = await _or_now(state, ops, approval, decide)
+    return await _decided(state, ops, row, response)
 
 
 @router.post(
@@ -101,13 +101,13 @@ async def decide_approval(
     summary="Claim",
 )
 async def claim_approval(
-    house: In, ops: Ops, approval: ApprovalId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+    state: In, ops: Ops, approval: ApprovalId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Say «I look at it». It binds nobody."""
     version = named(if_match, what=f"approval {approval}")
-    row = await _or_now(house, ops, approval, lambda: ops.claim_approval(approval, version=version))
+    row = await _or_now(state, ops, approval, lambda: ops.claim_approval(approval, version=version))
     response.headers["ETag"] = etag(row.version)
-    return await whole(house, ops, row)
+    return await whole(state, ops, row)
 
 
 @router.post(
@@ -115,33 +115,33 @@ async def claim_approval(
     summary="Let others decide",
 )  # fmt: skip
 async def reassign_approval(
-    house: In, ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
+    state: In, ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:  # fmt: skip
     """For whoever may decide, and for the role admin."""
     version, to = named(if_match, what=f"approval {approval}"), Rule.parse(ask.to)
-    row = await _or_now(house, ops, approval, lambda: ops.reassign(approval, to, reason=ask.reason, version=version))
+    row = await _or_now(state, ops, approval, lambda: ops.reassign(approval, to, reason=ask.reason, version=version))
     response.headers["ETag"] = etag(row.version)
-    return await whole(house, ops, row)
+    return await whole(state, ops, row)
 
 
-async def whole(house: ServiceState, ops: Operations, row: Approval, run: Run | None = None) -> dict[str, Any]:
+async def whole(state: ServiceState, ops: Operations, row: Approval, run: Run | None = None) -> dict[str, Any]:
     """An approval with all that a person needs, and what a decision about it has to look like."""
     run = run or await ops.run(row.run)
     return {
         **await approvals.whole_approval(ops, row, run),
-        "schema": approvals.decision_schema(house.code_of(run), row, DECISION),
+        "schema": approvals.decision_schema(state.code_of(run), row, DECISION),
     }
 
 
-async def _decided(house: ServiceState, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
+async def _decided(state: ServiceState, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
-    run, serving = await ops.run(row.run), await house.serving(ops)
+    run, serving = await ops.run(row.run), await state.serving(ops)
     (view,) = await run_views(ops, [run], serving)
-    return {"approval": await whole(house, ops, row, run), "run": view, "served": run.lane in serving}
+    return {"approval": await whole(state, ops, row, run), "run": view, "served": run.lane in serving}
 
 
-async def _or_now(house: ServiceState, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
+async def _or_now(state: ServiceState, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
     """What `act` answers; a refusal comes with the approval as it stands now, so that the loser sees who won."""
     try:
         row: Approval = await act()
@@ -153,8 +153,8 @@ async def _or_now(house: ServiceState, ops: Operations, approval: str, act: Call
             refused = stale(f"approval {approval}", now.version)
         elif error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.run(now.run)):
             refused = Conflict(error.what, f"its run {now.run} has ended", error.fix, refusal="ended")
-        raise await _with_state(house, ops, now, refused) from None
+        raise await _with_state(state, ops, now, refused) from None
 
 
-async def _with_state(house: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> ProblemResponse:
-    return ProblemResponse(error, more={"current": await whole(house, ops, row)}, headers={"ETag": etag(row.version)})
+async def _with_state(state: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> ProblemResponse:
+    return ProblemResponse(error, more={"current": await whole(state, ops, row)}, headers={"ETag": etag(row.version)})

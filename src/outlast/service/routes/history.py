@@ -28,20 +28,20 @@ RECHECK_S: Final = 30.0
 """How long a stream may outlive what is withdrawn before its expiry: a credential, a role, an issuer's key."""
 
 
-async def expired(house: ServiceState, request: Request) -> None:
+async def expired(state: ServiceState, request: Request) -> None:
     """Return once the credential of this request does not allow it any more."""
     principal: Principal = request.state.principal
-    while await _allowed(house, request, principal):
-        left_ms = principal.until_ms - house.clock.wall() if principal.until_ms else RECHECK_S * SECOND
+    while await _allowed(state, request, principal):
+        left_ms = principal.until_ms - state.clock.wall() if principal.until_ms else RECHECK_S * SECOND
         await asyncio.sleep(max(0.0, min(RECHECK_S, left_ms / SECOND)))
 
 
-async def _allowed(house: ServiceState, request: Request, principal: Principal) -> bool:
-    if principal.until_ms and house.clock.wall() >= principal.until_ms:
+async def _allowed(state: ServiceState, request: Request, principal: Principal) -> bool:
+    if principal.until_ms and state.clock.wall() >= principal.until_ms:
         return False
     client = request.client.host if request.client else ""
     try:
-        now = await house.authenticator.authenticate(request.headers.get("authorization", ""), client)
+        now = await state.authenticator.authenticate(request.headers.get("authorization", ""), client)
         permit(now, request.scope["route"].operation_id)
     except (Unauthenticated, Forbidden):
         return False
@@ -68,7 +68,7 @@ PAGE = 500
     summary="Events of a run",
 )  # fmt: skip
 async def list_events(
-    house: In,
+    state: In,
     ops: Ops,
     run: RunId,
     request: Request,
@@ -85,7 +85,7 @@ async def list_events(
     """
     row = await ops.run(run)
     if wants_stream(accept):
-        return await _stream(house, ops, request, row, _number(last, after))
+        return await _stream(state, ops, request, row, _number(last, after))
     events = await ops.history(run, after=after, limit=limit)
     end = events[-1].seq if events else after
     return {
@@ -104,15 +104,15 @@ def _further(request: Request, response: Response, after: int) -> str:
     return str(after)
 
 
-async def _stream(house: ServiceState, ops: Operations, request: Request, row: Run, after: int) -> Response:
+async def _stream(state: ServiceState, ops: Operations, request: Request, row: Run, after: int) -> Response:
     if after > row.seq and not is_over(row):  # of a store restored since, say: silence would pass for «nothing new»
         why = f"run {row.run} has {row.seq} events"
         raise BadRequest("Last-Event-ID is none of this stream", why, "begin without it", refusal="bad_header")
     if is_over(row) and after >= row.seq:  # to an EventSource an empty 200 means «come again», every second for ever
         return Response(status_code=204)
-    listener = await house.live.listen(ops.tenant, row.run, *_caller(request))
+    listener = await state.broadcaster.listen(ops.tenant, row.run, *_caller(request))
     frames = _of_run(ops, row.run, after, listener)
-    return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
+    return EventStream(frames, listener, leave=state.broadcaster.leave, expired=lambda: expired(state, request))
 
 
 async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener) -> AsyncIterator[bytes]:
@@ -133,7 +133,7 @@ async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener)
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
 async def stream_events(
-    house: In, ops: Ops, request: Request, accept: Accept = None, last: LastEventId = None
+    state: In, ops: Ops, request: Request, accept: Accept = None, last: LastEventId = None
 ) -> Response:
     """Every event of every run of the tenant from now on, as a stream only (`Accept: text/event-stream`).
 
@@ -144,9 +144,9 @@ async def stream_events(
         raise BadRequest(
             "this is a stream", "it has no pages", "send Accept: text/event-stream", refusal="not_acceptable"
         )
-    listener, missed = await house.live.listen_to_all(ops.tenant, last or "", *_caller(request))
+    listener, missed = await state.broadcaster.listen_to_all(ops.tenant, last or "", *_caller(request))
     frames = _of_all(missed, listener)
-    return EventStream(frames, listener, leave=house.live.leave, expired=lambda: expired(house, request))
+    return EventStream(frames, listener, leave=state.broadcaster.leave, expired=lambda: expired(state, request))
 
 
 async def _of_all(missed: list[bytes] | None, listener: EventListener) -> AsyncIterator[bytes]:

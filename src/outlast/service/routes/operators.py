@@ -16,7 +16,7 @@ from outlast.runtime.attention import PAGE
 from outlast.runtime.attention_answers import away_view, entry_view
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
-from outlast.runtime.views import effect_view, hold_view, instant, worker_view
+from outlast.runtime.views import effect_view, instant, pause_view, worker_view
 from outlast.service import admin_responses, responses
 from outlast.service.conditional import IfMatch, On, etag, named, stale
 from outlast.service.problems import ProblemResponse
@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1", tags=["operators"], route_class=SecuredRoute)
     "/attention", operation_id="list_attention", response_model=responses.AttentionList, summary="What needs a person"
 )
 async def list_attention(
-    house: In,
+    state: In,
     ops: Ops,
     request: Request,
     response: Response,
@@ -52,7 +52,7 @@ async def list_attention(
     limit: Annotated[int, Query(ge=1, le=1_000, description="Runs that are looked at.")] = PAGE,
 ) -> dict[str, Any]:
     """Every reason of one page of runs, with its choices, and what happens if it is ignored."""
-    place = await house.cursors.open(request, ops.tenant, cursor)
+    place = await state.cursors.open(request, ops.tenant, cursor)
     rows, further = await ops.flagged(reason=reason, workflow=workflow, cursor=place, limit=limit)
     doubts, now = await ops.doubts(rows), await ops.store.now()
     items = [
@@ -66,7 +66,7 @@ async def list_attention(
         away += await ops.webhooks.attention()
     return {
         "attention": [*away, *items],
-        "next_cursor": await house.cursors.further(request, response, ops.tenant, further),
+        "next_cursor": await state.cursors.further(request, response, ops.tenant, further),
     }
 
 
@@ -188,27 +188,27 @@ async def list_versions(ops: Ops) -> dict[str, Any]:
     return {"versions": found}
 
 
-pauses = APIRouter(prefix="/v1", tags=["holds"], route_class=SecuredRoute)
+pauses = APIRouter(prefix="/v1", tags=["pauses"], route_class=SecuredRoute)
 
 
-@pauses.get("/holds", operation_id="list_holds", response_model=admin_responses.PauseList, summary="What is held")
-async def list_holds(ops: Ops) -> dict[str, Any]:
+@pauses.get("/pauses", operation_id="list_pauses", response_model=admin_responses.PauseList, summary="What is held")
+async def list_pauses(ops: Ops) -> dict[str, Any]:
     """Holds and circuit breakers that are up, and how many runs wait for each."""
     waiting, business = await ops.held_up(), ops.store.mapping().business
-    return {"holds": [hold_view(each, waiting.get(each.key, 0), business) for each in await ops.pauses()]}
+    return {"pauses": [pause_view(each, waiting.get(each.key, 0), business) for each in await ops.pauses()]}
 
 
 @pauses.post(
-    "/holds", operation_id="hold", response_model=admin_responses.PauseCreated, status_code=201, summary="Hold"
+    "/pauses", operation_id="pause", response_model=admin_responses.PauseCreated, status_code=201, summary="Hold"
 )
 async def hold(ops: Ops, ask: CreatePause, key: IdempotencyKey = None) -> dict[str, Any]:
     """Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so."""
-    await ops.hold(ask.what, ask.name, reason=ask.reason)
-    return {"held": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "reason": ask.reason}
+    await ops.pause(ask.what, ask.name, reason=ask.reason)
+    return {"paused": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "reason": ask.reason}
 
 
-@pauses.post("/holds/release", operation_id="release", response_model=admin_responses.PauseEnded, summary="Release")
+@pauses.post("/pauses/resume", operation_id="resume", response_model=admin_responses.PauseEnded, summary="Release")
 async def release(ops: Ops, ask: EndPause, key: IdempotencyKey = None) -> dict[str, Any]:
     """Take a hold or a circuit breaker down, and make due every run that waited for it."""
-    woken = await ops.release(ask.what, ask.name)
-    return {"released": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "runs": woken}
+    woken = await ops.resume(ask.what, ask.name)
+    return {"resumed": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "runs": woken}

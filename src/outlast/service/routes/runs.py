@@ -175,10 +175,10 @@ workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute
     response_model=admin_responses.WorkflowList,
     summary="What can be started here",
 )
-async def list_workflows(house: In, ops: Ops) -> dict[str, Any]:
+async def list_workflows(state: In, ops: Ops) -> dict[str, Any]:
     """The newest version of each workflow that is loaded here."""
     serving = await ops.serving()
-    return {"workflows": [_view(house, each, serving) for _, each in sorted(house.by_name.items())]}
+    return {"workflows": [_view(state, each, serving) for _, each in sorted(state.by_name.items())]}
 
 
 @workflows.get(
@@ -187,25 +187,25 @@ async def list_workflows(house: In, ops: Ops) -> dict[str, Any]:
     response_model=admin_responses.WorkflowDetail,
     summary="Look at a workflow",
 )
-async def get_workflow(house: In, ops: Ops, name: PathName) -> dict[str, Any]:
+async def get_workflow(state: In, ops: Ops, name: PathName) -> dict[str, Any]:
     """Its graph, its versions, and the JSON Schema of its input."""
-    found = house.by_name.get(name)
+    found = state.by_name.get(name)
     if found is None:
-        known = ", ".join(sorted(house.by_name)) or "none"
+        known = ", ".join(sorted(state.by_name)) or "none"
         raise NotFound(f"no workflow {name}", f"loaded here: {known}", "name one of them")
     return {
-        **_view(house, found, await ops.serving()),
+        **_view(state, found, await ops.serving()),
         "input_schema": found.input_schema(),
         "topology": topology_of(found),
         "start": found.start.name,
     }
 
 
-def _view(house: ServiceState, workflow: Workflow[Any], serving: frozenset[str]) -> dict[str, Any]:
+def _view(state: ServiceState, workflow: Workflow[Any], serving: frozenset[str]) -> dict[str, Any]:
     return {
         "workflow": workflow.name,
         "version": workflow.version,
         "lane": workflow.lane,
         "served": workflow.lane in serving,
-        "versions": sorted({each.version for each in house.workflows if each.name == workflow.name}),
+        "versions": sorted({each.version for each in state.workflows if each.name == workflow.name}),
     }

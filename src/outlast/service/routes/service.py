@@ -40,10 +40,10 @@ async def healthz() -> dict[str, Any]:
     "/readyz", operation_id="readyz", response_model=admin_responses.Health, summary="Can it serve?",
     responses={503: {"model": admin_responses.Health, "description": "Not now."}},
 )  # fmt: skip
-async def readyz(house: In, response: Response) -> dict[str, Any]:
+async def readyz(state: In, response: Response) -> dict[str, Any]:
     """The store answers within 2 s, and this process is not stopping."""
-    checks = {"store": await _store(house)}
-    if house.stopping:
+    checks = {"store": await _store(state)}
+    if state.stopping:
         checks["process"] = "stopping"
     ready = checks == {"store": "ok"}
     response.status_code = 200 if ready else 503
@@ -54,15 +54,15 @@ async def readyz(house: In, response: Response) -> dict[str, Any]:
     "/metrics", operation_id="get_metrics", response_class=Response, summary="For Prometheus",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
-async def get_metrics(house: In) -> Response:
+async def get_metrics(state: In) -> Response:
     """Counters of this process, and gauges counted from the rows of the store."""
-    return Response(await house.metrics().text(), media_type=MEDIA_TYPE)
+    return Response(await state.metrics().text(), media_type=MEDIA_TYPE)
 
 
-async def _store(house: In) -> str:
+async def _store(state: In) -> str:
     try:
         async with asyncio.timeout(READY_WITHIN_S):
-            await house.store.now()
+            await state.store.now()
     except TimeoutError:
         return "does not answer"
     except OutlastError:  # a stranger may ask: what is wrong with it stands in the log of who uses it
