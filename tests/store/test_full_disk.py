@@ -19,7 +19,7 @@ from outlast.core.rows import RUN
 from outlast.errors import Unavailable
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
-from outlast.telemetry.outage import Outage
+from outlast.telemetry.logs import Outage
 from tests import forked
 from tests.cli.conftest import MODULE
 from tests.conformance.subject import HandClock, run_row, start

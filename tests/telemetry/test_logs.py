@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from outlast.cli.text import inert
 from outlast.core.rows import KINDS
 from outlast.flow import ActivityFailed, Context, NoUndo, Refused, Workflow, activity, lookup, role
-from outlast.telemetry import Counters, Watch
-from outlast.telemetry.logs import Journal, Sentences, configure, json_formatter
+from outlast.telemetry import Counters, Observer
+from outlast.telemetry.logs import RunLog, SentenceFormatter, configure_logs, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
 from outlast.telemetry.traces import Traces, parent_of
 from tests.engine.world import Go, World, one_node
@@ -53,7 +53,7 @@ def lines() -> Iterator[Lines]:
     logger, stream = logging.getLogger("outlast"), Lines()
     before = (list(logger.handlers), logger.level)
     logger.handlers = []
-    configure(stream, lambda text: text)
+    configure_logs(stream, lambda text: text)
     yield stream
     logger.handlers, logger.level = before[0], before[1]
     logging.getLogger("outlast").manager._clear_cache()  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def world_rows(world: World) -> str:
     return "".join(str(row) for kind in KINDS for row in world.core.shelf.under(kind, ()))
 
 
-def played(watch: Watch, act: Any, what: str = "a1") -> World:
+def played(watch: Observer, act: Any, what: str = "a1") -> World:
     async def body(world: World) -> None:
         flow = two_nodes(act, what)
         process = world.worker(flow)
@@ -120,7 +120,7 @@ async def leaks(name: str) -> str:
 
 @pytest.mark.req("OBS-3")
 def test_a_run_is_told_at_start_checkpoint_and_end_with_its_ids(lines: Lines) -> None:
-    played(Watch(Counters(), None, Journal.wanted()), fine)
+    played(Observer(Counters(), None, RunLog.wanted()), fine)
     said = [line for line in lines.all() if line["logger"] == "outlast.run"]
     assert [line["event"] for line in said] == ["workflow.start", "workflow.checkpoint", "workflow.end"]
     for line in said:
@@ -132,7 +132,7 @@ def test_a_run_is_told_at_start_checkpoint_and_end_with_its_ids(lines: Lines) ->
 @pytest.mark.req("OBS-3")
 def test_a_process_that_logs_nothing_makes_nothing() -> None:
     logging.getLogger("outlast").setLevel(logging.WARNING)
-    assert Journal.wanted() is None
+    assert RunLog.wanted() is None
 
 
 @pytest.mark.req("OBS-3")
@@ -172,7 +172,7 @@ def traced() -> tuple[InMemorySpanExporter, Traces, Tracer]:
 def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
     """What an activity raised, traceback and all, is logged by the engine and stands in the call's span."""
     memory, traces, _ = traced()
-    world = played(Watch(Counters(), traces, Journal.wanted()), leaks)
+    world = played(Observer(Counters(), traces, RunLog.wanted()), leaks)
     logging.getLogger("outlast.engine").warning("as logged: %s", " ".join(CANARIES.values()))
     try:
         raise ValueError(CANARIES["dsn"])
@@ -243,7 +243,7 @@ def test_a_lookup_that_is_refused_keeps_no_secret() -> None:
 def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on() -> None:
     record = logging.LogRecord("outlast.run", logging.INFO, "", 0, "as \x1b[2J%s", (CANARIES["dsn"],), None)
     record.outlast = {"event": "x", "run_id": "r1", "note": f"\x1b]0;{CANARIES['key']}"}
-    said = Sentences(inert).format(record)
+    said = SentenceFormatter(inert).format(record)
     assert "canary" not in said and said.count(GONE) == 2 and "run_id=r1" in said
     assert "\x1b" not in said
 
@@ -251,7 +251,7 @@ def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on
 @pytest.mark.req("OBS-1", "OBS-3")
 def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
     memory, traces, _ = traced()
-    world = played(Watch(Counters(), traces, None), fine, CANARIES["key"])
+    world = played(Observer(Counters(), traces, None), fine, CANARIES["key"])
     traces.waited(world.run(), "signal", f"said/{CANARIES['key']}", 1, 2, {})
     spans = [span.to_json() for span in memory.get_finished_spans()]
     for name in ("activity.fine", "interrupt.waiting"):

@@ -17,9 +17,18 @@ from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.engine import commands
 from outlast.errors import Unavailable
 from outlast.runtime.metrics import Metrics, exposition
-from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters, Watch
-from outlast.telemetry.counters import SERIES_MAX
-from outlast.telemetry.names import DUE, EFFECTS, METERS, OUTCOMES, OWED, PREFIX, RECOVERY, WORKFLOW_DURATION
+from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters, Observer
+from outlast.telemetry.metrics import (
+    DUE,
+    EFFECTS,
+    METRICS,
+    OUTCOMES,
+    OWED,
+    PREFIX,
+    RECOVERY,
+    SERIES_MAX,
+    WORKFLOW_DURATION,
+)
 from tests.engine.process import Process
 from tests.engine.world import QUIET, Receiver, World, one_node, write
 
@@ -38,7 +47,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def watched(world: World, flow: Any, name: str) -> Process:
     process = world.worker(flow, name=name)
     worker = process.worker
-    worker._watch = Watch(worker.counters)
+    worker._watch = Observer(worker.counters)
     worker._around = worker._around._replace(watch=worker._watch)
     return process
 
@@ -113,7 +122,13 @@ def test_the_store_being_away_is_said_and_old_figures_are_not() -> None:
 
 
 def test_labels_are_few_and_name_no_run_and_no_tenant() -> None:
-    assert not {label for meter in METERS.values() for label in meter.labels} & {"run", "run_id", "tenant", "key", "id"}
+    assert not {label for meter in METRICS.values() for label in meter.labels} & {
+        "run",
+        "run_id",
+        "tenant",
+        "key",
+        "id",
+    }
     counters = Counters()
     for n in range(SERIES_MAX + 50):
         counters.add(EFFECTS, f"made-{n}", "done")
@@ -141,7 +156,7 @@ def expressions() -> list[tuple[str, str]]:
 
 def exported() -> set[str]:
     names = {PREFIX + "store_up"}
-    for meter in METERS.values():
+    for meter in METRICS.values():
         name = PREFIX + meter.name.removesuffix("_total")
         ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}[meter.kind]
         names |= {name + end for end in ends}

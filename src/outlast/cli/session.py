@@ -22,7 +22,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations, workflows_by_name
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import Use, is_there, open_store
-from outlast.telemetry.traces import configure
+from outlast.telemetry.traces import configure_traces
 
 P = ParamSpec("P")
 
@@ -69,7 +69,7 @@ async def operations(
     Raises StoreUnusable: reading never makes a store, so a mistyped name is told. InvalidInput: a service is named.
     """
     the_store_itself(settings)
-    configure()
+    configure_traces()
     new = not is_there(settings.store)
     store = await open_store(settings.store, make=make, use=use)
     try:

@@ -59,9 +59,9 @@ def complete(ctx: click.Context) -> None:
             setattr(settings, name, getattr(said, name))
     settings.token = said.token
     if said.audit:
-        from outlast.telemetry.audit import keep
+        from outlast.telemetry.audit import write_to_file
 
-        keep(said.audit)
+        write_to_file(said.audit)
     module = {"module": said.module} if said.module else {}
     live = said.liveness.model_dump(exclude_none=True)
     port = {"metrics_port": said.metrics.port}

@@ -37,7 +37,7 @@ from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
 from outlast.runtime.settings import ASTRAY, load, unknown
 from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of
 from outlast.telemetry import Counters
-from outlast.telemetry.logs import configure
+from outlast.telemetry.logs import configure_logs
 
 log = logging.getLogger("outlast.settings")
 
@@ -148,7 +148,7 @@ def log_to_stderr(*, first: bool = True) -> None:
 
     `first`: no other process of this command has said which variables name no setting.
     """
-    configure(sys.stderr, lambda text: inert(text, lines=True))
+    configure_logs(sys.stderr, lambda text: inert(text, lines=True))
     for name in unknown() if first else ():
         log.warning(ASTRAY, name)
 

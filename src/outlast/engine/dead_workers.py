@@ -13,7 +13,7 @@ from outlast.engine.lease import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
-from outlast.telemetry.outage import Outage
+from outlast.telemetry.logs import Outage
 
 
 class DeadWorkers:

@@ -17,7 +17,7 @@ from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
-from outlast.telemetry.outage import Outage
+from outlast.telemetry.logs import Outage
 
 
 class ClockReading(NamedTuple):

@@ -30,7 +30,7 @@ from outlast.flow.callee import Callee
 from outlast.flow.calls import walking
 from outlast.flow.source import place
 from outlast.flow.workflow import Workflow
-from outlast.telemetry.watch import Watch
+from outlast.telemetry.observer import Observer
 
 CANCELS_MAX: Final = 20  # a body that swallows so many cancellations is left behind; the epoch fences what it does
 
@@ -53,7 +53,7 @@ class WorkerServices(NamedTuple):
     """A random number in [0, 1), for the jitter of back-off."""
     counted: Callable[..., None]
     """Raise a counter of this worker by one: its name, then its labels (telemetry)."""
-    watch: Watch | None = None
+    watch: Observer | None = None
     """The eyes of this process, if it has any."""
 
 

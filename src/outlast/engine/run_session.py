@@ -40,7 +40,7 @@ from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import RunRows, Store, Transaction
-from outlast.telemetry.watch import Watch
+from outlast.telemetry.observer import Observer
 
 log = logging.getLogger("outlast.engine")
 USERS_PER_READ: Final = 1_000
@@ -103,7 +103,7 @@ RETRY_STORE_S: Final = STORE_RETRY / SECOND
 class RunSession:
     """Rows of one run, and its chain of commits."""
 
-    def __init__(self, store: Store, rows: RunRows, clock: Clock, watch: Watch | None = None) -> None:
+    def __init__(self, store: Store, rows: RunRows, clock: Clock, watch: Observer | None = None) -> None:
         self.store = store
         self._watch = watch
         self._clock = clock

@@ -46,8 +46,8 @@ from outlast.engine.unserved_versions import UnservedVersions, wake_stranded
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import AnchoredClock, OnFile, Store
-from outlast.telemetry import Counters, Watch
-from outlast.telemetry.outage import Outage
+from outlast.telemetry import Counters, Observer
+from outlast.telemetry.logs import Outage
 
 CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX  # after its timeout has cancelled it: it may have a connection to close
 GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # a holder asks a store that was away again within half of it
@@ -206,7 +206,7 @@ class WorkerProcess:
         threads: bool = True,
         notifier: Notifier | None = None,
         about: Facts[str, str | int] | None = None,
-        watch: Watch | None = None,
+        watch: Observer | None = None,
     ) -> None:
         """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter. `about`:
         where it runs and what it is, for people who read the list of workers. `watch`: who looks at what it does, if

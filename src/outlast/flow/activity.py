@@ -305,7 +305,7 @@ def activity(
     """Declares a write: a function that changes the world, done at most once per key in its scope.
 
     `key` is a template over the function's parameters. `once_per`: `visit` (a new visit of the node is new work),
-    `run`, or `tenant`: once for all runs of a tenant, whose answer the others take; `keep` is how long it outlives
+    `run`, or `tenant`: once for all runs of a tenant, whose answer the others take; `write_to_file` is how long it outlives
     its settling and the runs that used it (default: for ever). `if_uncertain` decides when a call perhaps happened: "ask_person"
     a person, or `resend(remembered_for=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
     120 s). `name` (default: the function's) is what is stored; it has to stay when the function is renamed or moved.

@@ -27,7 +27,7 @@ from outlast.outbox.stream import Lost, Stream, Tools
 from outlast.outbox.subscriptions import veiled
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters
-from outlast.telemetry.outage import Outage
+from outlast.telemetry.logs import Outage
 
 log = logging.getLogger("outlast.outbox")
 WIDTH: Final = 8

@@ -23,7 +23,7 @@ from outlast.outbox.post import Poster
 from outlast.outbox.subscriptions import veiled
 from outlast.store.port import Store
 from outlast.telemetry import Counters
-from outlast.telemetry.names import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DELIVERIES
+from outlast.telemetry.metrics import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DELIVERIES
 
 
 class Tools(NamedTuple):

@@ -16,19 +16,19 @@ from outlast.runtime.delivery_lag import lag_of
 from outlast.runtime.labels import is_alive
 from outlast.store.port import Store
 from outlast.telemetry import Counters
-from outlast.telemetry.names import (
+from outlast.telemetry.metrics import (
     APPROVALS_PENDING,
+    BUCKETS_S,
     DUE,
-    METERS,
+    METRICS,
     OUTBOX_LAG,
     OWED,
     PREFIX,
     RUNS,
     RUNS_ATTENTION,
-    SECONDS,
     SLOTS,
     WORKERS,
-    Meter,
+    Metric,
 )
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -117,7 +117,7 @@ class _Collected:
     def collect(self) -> Iterator[Any]:
         """One family for each metric that there is; those that were never raised are 0, so that alerts see a rise."""
         core = import_module("prometheus_client.core")
-        for meter in (*METERS.values(), STORE_UP):
+        for meter in (*METRICS.values(), STORE_UP):
             name = PREFIX + meter.name.removesuffix("_total")
             if meter.kind == "gauge":
                 yield self._gauge(core, name, meter)
@@ -129,21 +129,21 @@ class _Collected:
             else:
                 yield self._histogram(core, name, meter)
 
-    def _gauge(self, core: Any, name: str, meter: Meter) -> Any:
+    def _gauge(self, core: Any, name: str, meter: Metric) -> Any:
         labels = ("tenant", *meter.labels) if self._tenants and meter.name in (RUNS, RUNS_ATTENTION) else meter.labels
         family = core.GaugeMetricFamily(name, meter.help, labels=labels)
         for values, n in self._gauges.get(meter.name, {}).items():
             family.add_metric(values, n)
         return family
 
-    def _counted(self, meter: Meter) -> dict[tuple[str, ...], int]:
+    def _counted(self, meter: Metric) -> dict[tuple[str, ...], int]:
         found: Counter[tuple[str, ...]] = Counter()
         for counters in self._counters:
             found.update(counters.series(meter.name))
         known = meter.known if meter.labels else ((),)
         return {**dict.fromkeys(known, 0), **found}
 
-    def _histogram(self, core: Any, name: str, meter: Meter) -> Any:
+    def _histogram(self, core: Any, name: str, meter: Metric) -> Any:
         family = core.HistogramMetricFamily(name, meter.help, labels=meter.labels)
         found: dict[tuple[str, ...], tuple[list[int], float]] = {}
         for counters in self._counters:
@@ -152,11 +152,11 @@ class _Collected:
                 found[labels] = [a + b for a, b in zip(before, buckets, strict=True)], seconds + total
         for labels, (buckets, total) in found.items():
             steps, rising = 0, []
-            for bound, n in zip((*SECONDS, float("inf")), buckets, strict=True):
+            for bound, n in zip((*BUCKETS_S, float("inf")), buckets, strict=True):
                 steps += n
                 rising.append(("+Inf" if bound == float("inf") else str(bound), steps))
             family.add_metric(labels, rising, total)
         return family
 
 
-STORE_UP: Final = Meter("store_up", "gauge", "1 while the store answers.")
+STORE_UP: Final = Metric("store_up", "gauge", "1 while the store answers.")

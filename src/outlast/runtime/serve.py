@@ -18,9 +18,8 @@ from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.store.port import Store, lost
-from outlast.telemetry import Counters, Watch
-from outlast.telemetry.logs import Journal
-from outlast.telemetry.outage import Outage
+from outlast.telemetry import Counters, Observer
+from outlast.telemetry.logs import Outage, RunLog
 from outlast.telemetry.traces import Traces
 
 
@@ -34,7 +33,7 @@ def worker_of(
     clock: Clock | None = None,
     threads: bool = True,
     notifier: Notifier | None = None,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
 ) -> WorkerProcess:
     """A worker that was never started before. `watch`: who looks at what it does (default: see `eyes`).
 
@@ -56,13 +55,13 @@ def worker_of(
     )
 
 
-def eyes(counters: Counters | None = None) -> Watch | None:
+def eyes(counters: Counters | None = None) -> Observer | None:
     """What this process is watched by: spans where it has loaded OpenTelemetry's SDK, log lines where it logs them,
     and `counters`, where somebody reads them; None where nobody looks, and then nothing is looked at."""
-    traces, journal = Traces.wanted(), Journal.wanted()
+    traces, journal = Traces.wanted(), RunLog.wanted()
     if counters is None and traces is None and journal is None:
         return None
-    return Watch(counters, traces, journal)
+    return Observer(counters, traces, journal)
 
 
 def about() -> dict[str, str | int]:

@@ -268,7 +268,7 @@ class Webhooks:
         return done
 
     async def rotate(self, subscription: str, *, keep: timedelta = KEPT) -> Made:
-        """Give it a new secret; for `keep` the old one signs too. Raises NotFound, Conflict (not active)."""
+        """Give it a new secret; for `write_to_file` the old one signs too. Raises NotFound, Conflict (not active)."""
         secret = new_secret()
         keep_ms = int(keep.total_seconds() * SECOND)
         if keep_ms < 0:

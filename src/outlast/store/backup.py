@@ -26,7 +26,7 @@ def part_of(target: Path) -> Path:
 def copy(source: Path, target: Path, at: int) -> Path:
     """Copy a store's file by SQLite's online backup, in one read transaction; writers are not kept waiting.
 
-    Answers the copy, which stands beside `target` until `keep`. Raises StoreUnusable.
+    Answers the copy, which stands beside `target` until `write_to_file`. Raises StoreUnusable.
     """
     part = part_of(target)
     drop(part)

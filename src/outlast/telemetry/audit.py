@@ -36,7 +36,7 @@ def scalars(body: Any) -> dict[str, Any]:
     }
 
 
-class _Line(logging.Formatter):
+class _AuditFormatter(logging.Formatter):
     """One JSON object a line, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -45,7 +45,7 @@ class _Line(logging.Formatter):
         return json.dumps({"timestamp": at, **redacted(getattr(record, FIELDS, {}))}, default=str)
 
 
-def keep(file: str) -> None:
+def write_to_file(file: str) -> None:
     """Append every line to this file, which only its owner reads. Raises InvalidInput."""
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
@@ -54,6 +54,6 @@ def keep(file: str) -> None:
         raise InvalidInput(
             f"{file} cannot be written", error.strerror or str(error), "OUTLAST_AUDIT names another file"
         ) from None
-    handler.setFormatter(_Line())
+    handler.setFormatter(_AuditFormatter())
     log.handlers = [handler]
     log.setLevel(logging.INFO)

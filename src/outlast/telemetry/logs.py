@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any, Final, TextIO
 
+from outlast.core.budget import SECOND
+from outlast.core.clock import Clock
 from outlast.core.events import trace_of
 from outlast.core.rows import Run
+from outlast.errors import OutlastError, StoreReplaced
 from outlast.telemetry.redact import redact, redacted
 
 LEVEL: Final = "OUTLAST_LOG_LEVEL"
@@ -17,7 +21,7 @@ FIELDS: Final = "outlast"  # where a record has what was said besides its senten
 log = logging.getLogger("outlast.run")
 
 
-class Journal:
+class RunLog:
     """Says what became of runs, each line with tenant, run, trace and correlation ids."""
 
     def say(self, what: str, run: Run, **more: str | int | float) -> None:
@@ -31,12 +35,12 @@ class Journal:
         log.info("run %s %s", run.run, what, extra={FIELDS: {"event": f"workflow.{what}", **ids, **more}})
 
     @classmethod
-    def wanted(cls) -> "Journal | None":
+    def wanted(cls) -> "RunLog | None":
         """A journal, where this process logs at level INFO; asked once, so that nothing is made for no reader."""
         return cls() if log.isEnabledFor(logging.INFO) else None
 
 
-def configure(stream: TextIO, inert: Callable[[str], str]) -> None:
+def configure_logs(stream: TextIO, inert: Callable[[str], str]) -> None:
     """Send what `outlast` logs to a stream: JSON lines by structlog where it is no terminal, else sentences.
 
     The level is OUTLAST_LOG_LEVEL; by default `info` where lines are JSON, and `warning` on a terminal. `inert` makes
@@ -47,7 +51,7 @@ def configure(stream: TextIO, inert: Callable[[str], str]) -> None:
         return
     as_json = not stream.isatty() and find_spec("structlog") is not None
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(json_formatter() if as_json else Sentences(inert))
+    handler.setFormatter(json_formatter() if as_json else SentenceFormatter(inert))
     logger.addHandler(handler)
     wanted = os.environ.get(LEVEL, "").upper() or ("INFO" if as_json else "WARNING")
     known = wanted in logging.getLevelNamesMapping()
@@ -58,7 +62,7 @@ def configure(stream: TextIO, inert: Callable[[str], str]) -> None:
         logging.getLogger("outlast.audit").setLevel(logging.INFO)  # whatever else is wanted (telemetry/audit.py)
 
 
-class Sentences(logging.Formatter):
+class SentenceFormatter(logging.Formatter):
     """For people: one sentence, what was said besides behind it; nothing in it that a terminal acts on."""
 
     def __init__(self, inert: Callable[[str], str]) -> None:
@@ -106,3 +110,57 @@ def _leave_out_secrets(logger: Any, name: str, said: dict[str, Any]) -> dict[str
 
 def _dumps(value: Any, **options: Any) -> str:
     return json.dumps(value, default=str, ensure_ascii=True)  # escape sequences and line breaks are spelt out
+
+
+store_log = logging.getLogger("outlast.store")
+
+
+class Outage:
+    """What somebody knows of the store being away. Of use in any thread."""
+
+    def __init__(self, who: str, clock: Clock) -> None:
+        """`who`: as the lines name it, « worker w-1 »."""
+        self._who = who
+        self._clock = clock
+        self._since: int | None = None
+        self._landed = False  # a commit, since the last failure
+        self._lock = Lock()
+
+    def met(self, what: str, error: OutlastError) -> None:
+        """Something could not be done because of the store; the first to say so is heard.
+
+        Of a store that is gone nothing is said here: the process ends with that.
+        """
+        if isinstance(error, StoreReplaced):
+            return
+        with self._lock:
+            self._landed = False
+            if self._since is not None:
+                return
+            self._since = self._clock.mono()
+        why = f"{error.what} ({error.why})" if error.why else error.what
+        why += f"; {error.fix}" if error.fix else ""
+        store_log.warning("%s %s: %s; it goes on trying, and begins nothing new meanwhile", self._who, what, why)
+
+    def landed(self) -> None:
+        """Note that the store took a commit."""
+        self._landed = True
+
+    def answered(self) -> None:
+        """Note that the store answered a read; the outage is over if a commit has landed since the last failure.
+
+        A full disk answers every read.
+        """
+        if self._landed:
+            self.over()
+
+    def over(self) -> None:
+        """Report the end of the outage: what failed has succeeded."""
+        if self._since is None:  # nearly always; two who see it at once are told apart below
+            return
+        with self._lock:
+            since, self._since = self._since, None
+        if since is not None:
+            store_log.warning(
+                "the store of %s answers again after %.1f s", self._who, (self._clock.mono() - since) / SECOND
+            )

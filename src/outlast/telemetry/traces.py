@@ -110,7 +110,7 @@ class Traces:
         return cls(tracer, api) if isinstance(tracer, sdk.Tracer) else None
 
     # --- the start -----------------------------------------------------------------------------
-    def start(self, *, workflow: str, tenant: str, run: str, trace_id: str) -> "Started":
+    def start(self, *, workflow: str, tenant: str, run: str, trace_id: str) -> "StartSpan":
         """The span of a start: a child of what runs here, but for a context of another trace given as `trace_id`."""
         given = parent_of(trace_id)
         here = self._api.get_current_span().get_span_context().trace_id
@@ -122,7 +122,9 @@ class Traces:
         self._ids.tell(0, 0)
         made = span.get_span_context()
         keep = trace_id if trace_id and given is None and not _TRACE_ID.fullmatch(trace_id) else ""
-        return Started(span, keep or traceparent(Parent(made.trace_id, made.span_id, int(made.trace_flags) & SAMPLED)))
+        return StartSpan(
+            span, keep or traceparent(Parent(made.trace_id, made.span_id, int(made.trace_flags) & SAMPLED))
+        )
 
     def _about(self, workflow: str, tenant: str, run: str) -> dict[str, Any]:
         about: dict[str, Any] = {"outlast.workflow": workflow, "outlast.tenant": tenant, "outlast.run": run}
@@ -259,7 +261,7 @@ class Traces:
         span.set_status(self._api.Status(self._api.StatusCode.ERROR, said))
 
 
-class Started(NamedTuple):
+class StartSpan(NamedTuple):
     """The span of a start under way, and what the run's row keeps as its trace."""
 
     span: Any
@@ -277,7 +279,7 @@ def _without_secrets(_: Any, span: Any, parent_context: Any = None) -> None:
             span.set_attribute(name, clean)
 
 
-def configure() -> None:
+def configure_traces() -> None:
     """Send spans where the OTEL_… variables say: a process of ours that is given none sends nothing.
 
     Needs the extra `otel`. Understands OTEL_TRACES_EXPORTER `otlp` (the default once an endpoint is named), `console`

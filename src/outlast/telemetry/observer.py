@@ -14,15 +14,15 @@ from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import Approval, Effect, Event, Run, Wait
-from outlast.telemetry.counters import Counters
-from outlast.telemetry.logs import Journal
-from outlast.telemetry.names import (
+from outlast.telemetry.logs import RunLog
+from outlast.telemetry.metrics import (
     ACTIVITY_RETRIES,
     EFFECTS,
     INTERRUPT_WAIT,
     NODE_DURATION,
     RECOVERY,
     WORKFLOW_DURATION,
+    Counters,
 )
 from outlast.telemetry.traces import Traces
 
@@ -30,7 +30,7 @@ ENDS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CA
 CUT: Final = "interrupted"  # the attempt before was cut off: a death, or a check of our own
 
 
-class Rows(Protocol):
+class ObservedRows(Protocol):
     """A holder's rows, before a commit of its changes them."""
 
     run: Run
@@ -43,18 +43,18 @@ class Rows(Protocol):
         ...
 
 
-class Watch:
+class Observer:
     """The eyes of one process: what it counts, and its spans and log lines, where somebody wants them."""
 
     def __init__(
-        self, counters: Counters | None = None, traces: Traces | None = None, journal: Journal | None = None
+        self, counters: Counters | None = None, traces: Traces | None = None, journal: RunLog | None = None
     ) -> None:
         self.counters = counters or Counters()
         self.traces = traces
         self.journal = journal
 
     # --- claims --------------------------------------------------------------------------------
-    def held(self, before: Run, rows: Rows, alive_at: int = 0) -> None:
+    def held(self, before: Run, rows: ObservedRows, alive_at: int = 0) -> None:
         """A holder begins. `before`: the row as it was claimed; `alive_at`: real, when its dead owner last was."""
         run = rows.run
         if self.journal is not None and before.epoch == 0:
@@ -85,7 +85,7 @@ class Watch:
             self.traces.waited(run, kind, what, since, until, about or {})
 
     # --- commits -------------------------------------------------------------------------------
-    def seen(self, rows: Rows, commit: Commit) -> Callable[[], None] | None:
+    def seen(self, rows: ObservedRows, commit: Commit) -> Callable[[], None] | None:
         """What is to be done once this commit has landed; asked before the rows here follow it."""
         found: list[Callable[[], None]] = []
         run, now = rows.run, rows.now.business
