@@ -9,12 +9,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Put
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, Held
-from outlast.store.port import Moved, Step
+from outlast.store.port import Moved, Step, Store, Telling
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
@@ -30,7 +32,7 @@ if hasattr(os, "register_at_fork"):  # not where nothing forks
     os.register_at_fork(after_in_child=_forked)
 
 
-class BatchingStore(ABC):
+class BatchingStore(Store, Telling, ABC):
     """The writing half of store/port.py for a store whose batches are landed by another thread than its callers'."""
 
     not_inherited: ClassVar[str]  # why a forked child cannot go on with the store
@@ -57,8 +59,8 @@ class BatchingStore(ABC):
         """Tell the writer that somebody awaits what lingers."""
 
     # --- the port ------------------------------------------------------------------------
+    @override
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        """See the port."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Done] = loop.create_future()
         ticket = Ticket(commit, future, loop, chain, linger)
@@ -79,12 +81,12 @@ class BatchingStore(ABC):
                 future.add_done_callback(partial(self._tell_landed, commit))
         return future
 
+    @override
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """See the port."""
         return await self.submit(commit, chain=chain)
 
+    @override
     def hasten(self) -> None:
-        """See the port. What lingers lands now or, if it is only about to be handed over, with the loop's others."""
         loop = asyncio.get_running_loop()
         if loop not in self._hurried:  # a hundred runs may say so in one turn: the writer hears it once
             self._hurried.add(loop)
@@ -97,8 +99,8 @@ class BatchingStore(ABC):
             self._hurried.discard(loop)
             self._hasten()
 
+    @override
     async def urgent(self, commit: Commit) -> Done:
-        """See the port."""
         check(commit)
         self._check_process()
         loop = asyncio.get_running_loop()
@@ -106,8 +108,8 @@ class BatchingStore(ABC):
         self._send_first(Ticket(commit, future, loop))
         return await future
 
+    @override
     def urgent_sync(self, commit: Commit) -> Done:
-        """See the port. Raises Unavailable when the store does not answer for a minute."""
         check(commit)
         self._check_process()
         future: Future[Done] = Future()
@@ -119,17 +121,17 @@ class BatchingStore(ABC):
                 raise Unavailable("the store's writer does not answer") from error
             return future.result()
 
+    @override
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
-        """See the port."""
         taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners, held))
         if self._ears:
             self._tell([(row.tenant, row.run, row.seq) for row in taken])
         return taken
 
+    @override
     def on_moved(self, hear: Moved) -> Callable[[], None]:
-        """See `Telling`."""
         ear = (asyncio.get_running_loop(), hear)
         self._ears = (*self._ears, ear)
 

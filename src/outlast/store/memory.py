@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import RLock
 
+from typing_extensions import override
+
 from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
@@ -46,7 +48,7 @@ from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, Held, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
-from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, gather_rows
+from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, Store, gather_rows
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.threads import WakeSubscribers
 
@@ -80,7 +82,7 @@ class MemoryCore:
             self.wakes.fire()
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """One writer on a MemoryCore. Promises what store/port.py says, but for surviving the process."""
 
     def __init__(self, core: MemoryCore, writer: str) -> None:
@@ -96,8 +98,8 @@ class MemoryStore:
             core.shelf.put(WRITER, (STORE, writer), row)
 
     # --- writing -------------------------------------------------------------------------
+    @override
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        """See the port. It lands before this returns; `linger` changes nothing here."""
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         try:
             future.set_result(self._land(commit, chain))
@@ -106,25 +108,26 @@ class MemoryStore:
             future.exception()  # read: a refused commit that nobody awaits is no mistake
         return future
 
+    @override
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """See the port."""
         return self._land(commit, chain)
 
+    @override
     def hasten(self) -> None:
-        """Nothing lingers here."""
+        pass
 
+    @override
     async def urgent(self, commit: Commit) -> Done:
-        """See the port."""
         return self._land(commit, None)
 
+    @override
     def urgent_sync(self, commit: Commit) -> Done:
-        """See the port."""
         return self._land(commit, None)
 
+    @override
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
-        """See the port."""
         taken: list[Run] = []
         with self._core.lock:
             now, mapping = self._core.now(), self._core.mapping()
@@ -180,8 +183,8 @@ class MemoryStore:
             raise Unavailable(f"writer {self.writer} has been closed", "another process took this one for dead")
         return row._replace(batch=row.batch + 1)
 
+    @override
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
-        """See the port."""
         core = self._core
         with core.lock:
             self._receipt()
@@ -194,8 +197,8 @@ class MemoryStore:
             core.wakes.fire()
             return stored
 
+    @override
     async def purge(self, before: int, n: int) -> int:
-        """See the port."""
         shelf = self._core.shelf
         with self._core.lock:
             self._receipt()
@@ -210,8 +213,8 @@ class MemoryStore:
                     shelf.drop(WRITER, row[:2])
         return len(over[:n])
 
+    @override
     async def forget(self, n: int) -> int:
-        """See the port."""
         shelf = self._core.shelf
         with self._core.lock:
             self._receipt()
@@ -243,32 +246,32 @@ class MemoryStore:
             shelf.drop(EFFECT, key_of(EFFECT, effect))
 
     # --- reading -------------------------------------------------------------------------
+    @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        """See the port."""
         return self._core.shelf.get(kind, key)
 
+    @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See the port."""
         return tuple(self._core.shelf.get(kind, key) for key in keys)
 
+    @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         found = self._core.shelf.under(kind, prefix)
         return tuple([row for row in found if not after or key_of(kind, row) > after][:limit])
 
+    @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         place = kind.row._fields.index("ordinal")
         found = [row for row in self._core.shelf.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
         return tuple(sorted(found, key=lambda row: row[place])[:limit])  # type: ignore[arg-type,return-value]
 
+    @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """See the port."""
         with self._core.lock:
             return tuple(len(self._core.shelf.under(kind, prefix)) for prefix in prefixes)
 
+    @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """See the port."""
         with self._core.lock:
             now = self._core.now()
             return tuple(self._run_rows(key, now) for key in runs)
@@ -288,10 +291,10 @@ class MemoryStore:
             check_effect(effect)  # type: ignore[arg-type]
         return gather_rows(run, events[-1] if events else None, rest, now, shared)
 
+    @override
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        """See the port."""
         check_columns(kind, list(where))
         limit = min(limit, PAGE_MAX)
         after = place_after(kind, cursor)
@@ -305,67 +308,68 @@ class MemoryStore:
         more = len(found) > limit
         return Page(tuple(found[:limit]), cursor_of(kind, found[limit - 1]) if more else "")
 
+    @override
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """See the port."""
         check_columns(kind, [column])
         place = kind.row._fields.index(column)
         return dict(Counter(str(row[place]) for row in self._core.shelf.under(kind, (tenant,))))
 
+    @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """See the port."""
         found = [
             row for row in self._core.shelf.under(CURSOR, (tenant,))
             if isinstance(row, Cursor) and row.subscription == subscription and row.due_at is not None
         ]  # fmt: skip
         return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[:n])
 
+    @override
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        """See the port."""
         check_columns(kind, [*columns, *([filled] if filled else [])])
         names = kind.row._fields
         rows = [row for row in self._core.shelf.under(kind, ()) if not filled or row[names.index(filled)] != ""]
         return dict(Counter(tuple(str(row[names.index(column)]) for column in columns) for row in rows))
 
+    @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        """See the port."""
         found = [self._core.shelf.next_due(lane) for lane in lanes]
         return min((due for due in found if due is not None), default=None)
 
+    @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         return tuple([r for r in self._core.shelf.queued() if tenant in (STORE, r.queue)][:limit])
 
+    @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        """See the port."""
         return tuple(self._core.shelf.owned(owner))
 
+    @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         shelf = self._core.shelf
         return (*shelf.held(tenant)[:limit], *shelf.over(tenant, since)[:limit])
 
+    @override
     async def now(self) -> Instant:
-        """See the port."""
         return self._core.now()
 
+    @override
     def mapping(self) -> Mapping:
-        """See the port."""
         return self._core.mapping()
 
+    @override
     def facts(self) -> dict[str, str | int]:
-        """See the port."""
         return {"store": self.url, "survives": "nothing: it lives in this process"}
 
     # --- the rest ------------------------------------------------------------------------
+    @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See the port."""
         return self._core.wakes.subscribe(wake)
 
+    @override
     async def migrate(self) -> None:
-        """Nothing to do: there is no older memory."""
+        pass
 
+    @override
     async def close(self) -> None:
-        """Close this writer's row; whatever it submitted has landed."""
         with self._core.lock:
             if not self._closed:
                 row = self._core.shelf.get(WRITER, (STORE, self.writer))

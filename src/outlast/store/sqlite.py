@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from outlast.core.budget import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
@@ -21,7 +23,7 @@ from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import OF_A_RUN, Page, RunRows
+from outlast.store.port import OF_A_RUN, AnchoredClock, OnFile, Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
 from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
@@ -91,7 +93,7 @@ def forget(session: SqliteSession, batch: Batch, n: int) -> int:
 SAVED_S: Final = 10.0  # below it a log that was deleted is saved, whatever its size
 
 
-class SqliteStore(BatchingStore):
+class SqliteStore(BatchingStore, OnFile, AnchoredClock):
     """Promises what store/port.py says. Opened with `open_sqlite`; of use only in the process that opened it."""
 
     not_inherited = "SQLite's locks do not pass to a child"
@@ -135,6 +137,7 @@ class SqliteStore(BatchingStore):
         except sqlite3.Error as error:
             raise unusable(self._database.path, error) from error
 
+    @override
     def _send(self, tickets: list[Ticket]) -> None:
         if self._database.reads:
             refuse(tickets, Rejected("the store was opened for reading"))
@@ -142,19 +145,20 @@ class SqliteStore(BatchingStore):
             return
         self._thread.submit(tickets)
 
+    @override
     def _send_first(self, ticket: Ticket) -> None:
         if self._database.reads:
             self._send([ticket])
             return
         self._thread.submit_first(ticket)
 
+    @override
     def _hasten(self) -> None:
         self._thread.hasten()
 
     # --- chores --------------------------------------------------------------------------
+    @override
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
-        """See the port."""
-
         def work(session: SqliteSession) -> Mapping:
             stored = session.alone(lambda s, batch: set_mapping(s, batch, mapping, rearm), "set_mapping")
             session.mapping = stored
@@ -163,101 +167,101 @@ class SqliteStore(BatchingStore):
         stored: Mapping = await self._alone(work, "set_mapping")
         return stored
 
+    @override
     async def purge(self, before: int, n: int) -> int:
-        """See the port."""
         count: int = await self._alone(lambda s: s.alone(lambda s, b: purge(s, b, before, n), "purge"), "purge")
         return count
 
+    @override
     async def forget(self, n: int) -> int:
-        """See the port."""
         count: int = await self._alone(lambda s: s.alone(lambda s, b: forget(s, b, n), "forget"), "forget")
         return count
 
     # --- reading -------------------------------------------------------------------------
+    @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.load(db, kind, key))
 
+    @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: tuple(self._readers.load(db, kind, key) for key in keys))
 
+    @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.rows(db, kind, prefix, after, limit))
 
+    @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.in_order(db, kind, prefix, after, limit))
 
+    @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.count(db, kind, prefixes), long=True)
 
+    @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.run_rows(db, runs))
 
+    @override
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.page(db, kind, tenant, where, cursor, limit))
 
+    @override
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.tally(db, kind, tenant, column), long=True)
 
+    @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.owing(db, tenant, subscription, n))
 
+    @override
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.census(db, kind, columns, filled), long=True)
 
+    @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.next_due(db, lanes))
 
+    @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         self._check_process()
         statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
         return await self._readers.do(lambda db: self._readers.runs(db, statement, values))
 
+    @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.runs(db, sql.OWNED, (owner, ALL_ROWS)))
 
+    @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         self._check_process()
         return await self._readers.do(lambda db: self._readers.moving(db, tenant, since, limit))
 
+    @override
     async def now(self) -> Instant:
-        """See the port."""
         self._check_process()
         return await self._readers.do(self._readers.now)
 
+    @override
     def mapping(self) -> Mapping:
-        """See the port."""
         return self._session.mapping
 
+    @override
     def facts(self) -> dict[str, str | int]:
-        """See the port. Reads the settings back from a connection opened as the writer's is."""
         if self._database.reads:
             return {**self._facts, "wal_bytes": self._database.wal_bytes()}
         db = self._database.writer()
@@ -267,30 +271,30 @@ class SqliteStore(BatchingStore):
             db.close()
 
     # --- the rest ------------------------------------------------------------------------
+    @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See the port."""
         self._check_process()
         end = self._wakes.subscribe(wake)
         self._thread.look()
         return end
 
+    @override
     async def clock_step(self) -> int:
-        """See `AnchoredClock`."""
         return self._ticker.step(anchor_of(await self.load(META, ANCHOR_ROW)))
 
+    @override
     async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
-        """See `AnchoredClock`."""
         step: int = await self._alone(
             lambda s: s.alone(lambda s, batch: follow_clock(s, batch, rearm), "follow the clock"), "follow"
         )
         return step
 
+    @override
     def lost(self) -> StoreReplaced | None:
-        """See `OnFile`."""
         return self._database.check()
 
+    @override
     async def adopt_file(self, *, moved: bool = False) -> None:
-        """See `OnFile`."""
         named = store_file_of(await self.load(META, FILE))
         verdict = compare_files(named, self._database.found())
         if moved and named is not None and verdict == "backup":
@@ -303,12 +307,12 @@ class SqliteStore(BatchingStore):
             )
         await self._alone(lambda s: s.alone(lambda s, _: s.name_file(adopt=True), "name the file"), "name the file")
 
+    @override
     async def migrate(self) -> None:
-        """See the port. Opening has done it; a second time changes nothing."""
         await run_in_thread(self._database.migrate)
 
+    @override
     async def close(self) -> None:
-        """See the port. The log is copied into the file and the writer's row closed."""
         if not self._closed and os.getpid() == self._process:
             self._closed = True
             await run_in_thread(self._close)

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.outgoing import Cursor
 from outlast.core.rows import Key, Kind, Row, Run
@@ -32,7 +34,7 @@ async def _at_once() -> None:
     """Not late at all."""
 
 
-class FaultyStore:
+class FaultyStore(Store):
     """Asks `schedule(method, commit)` before every call what is to go wrong with it; None: nothing.
 
     `late` is awaited before a late answer. Takes and mapping changes fail before or after, lists can be old.
@@ -49,8 +51,8 @@ class FaultyStore:
         self._pending: set[asyncio.Task[None]] = set()
 
     # --- writing -------------------------------------------------------------------------
+    @override
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        """See the port."""
         fault = self._schedule("submit", commit)
         outer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         if chain is not None and chain in self._doomed:
@@ -95,20 +97,20 @@ class FaultyStore:
         else:
             outer.set_result(done)
 
+    @override
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """See the port."""
         return await self.submit(commit, chain=chain)
 
+    @override
     def hasten(self) -> None:
-        """See the port."""
         self._inner.hasten()
 
+    @override
     async def urgent(self, commit: Commit) -> Done:
-        """See the port."""
         return await self._call("urgent", commit, lambda: self._inner.urgent(commit))
 
+    @override
     def urgent_sync(self, commit: Commit) -> Done:
-        """See the port. It cannot be late."""
         fault = self._schedule("urgent", commit)
         if fault is FaultKind.BEFORE:
             raise Unavailable("lost on the way")
@@ -117,22 +119,22 @@ class FaultyStore:
             raise Uncertain("it may have landed; nobody was told")
         return done
 
+    @override
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
     ) -> tuple[Run, ...]:
-        """See the port."""
         return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners, held=held))
 
+    @override
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
-        """See the port."""
         return await self._call("set_mapping", None, lambda: self._inner.set_mapping(mapping, rearm))
 
+    @override
     async def purge(self, before: int, n: int) -> int:
-        """See the port."""
         return await self._call("purge", None, lambda: self._inner.purge(before, n))
 
+    @override
     async def forget(self, n: int) -> int:
-        """See the port."""
         return await self._call("forget", None, lambda: self._inner.forget(n))
 
     async def _call(self, name: str, commit: Commit | None, call: Callable[[], Awaitable[T]]) -> T:
@@ -147,69 +149,69 @@ class FaultyStore:
         return answer
 
     # --- reading: facts fail or come late, lists can be old ------------------------------
+    @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        """See the port."""
         return await self._call("load", None, lambda: self._inner.load(kind, key))
 
+    @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See the port."""
         return await self._call("load_many", None, lambda: self._inner.load_many(kind, keys))
 
+    @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         return await self._call("rows", None, lambda: self._inner.rows(kind, prefix, after=after, limit=limit))
 
+    @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         return await self._call("in_order", None, lambda: self._inner.in_order(kind, prefix, after=after, limit=limit))
 
+    @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """See the port."""
         return await self._call("count", None, lambda: self._inner.count(kind, prefixes))
 
+    @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """See the port."""
         return await self._call("run_rows", None, lambda: self._inner.run_rows(runs))
 
+    @override
     async def now(self) -> Instant:
-        """See the port."""
         return await self._call("now", None, self._inner.now)
 
+    @override
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        """See the port."""
         asked = (kind.name, tenant, tuple(where.items()), cursor, limit)
         page = self._inner.page
         return await self._list("page", asked, lambda: page(kind, tenant, where, cursor=cursor, limit=limit))
 
+    @override
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """See the port."""
         return await self._list("tally", (kind.name, tenant, column), lambda: self._inner.tally(kind, tenant, column))
 
+    @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """See the port."""
         return await self._call("owing", None, lambda: self._inner.owing(tenant, subscription, n))
 
+    @override
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        """See the port."""
         asked = (kind.name, tuple(columns), filled)
         return await self._list("census", asked, lambda: self._inner.census(kind, columns, filled=filled))
 
+    @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        """See the port."""
         return await self._list("next_due", tuple(lanes), lambda: self._inner.next_due(lanes))
 
+    @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         return await self._list("queue", (tenant, limit), lambda: self._inner.queued(tenant, limit))
 
+    @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        """See the port."""
         return await self._list("owned", owner, lambda: self._inner.owned(owner))
 
+    @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         return await self._list("moving", (tenant, since, limit), lambda: self._inner.moving(tenant, since, limit))
 
     async def _list(self, name: str, asked: object, call: Callable[[], Awaitable[T]]) -> T:
@@ -225,24 +227,24 @@ class FaultyStore:
         return answer
 
     # --- the rest, which does not fail ---------------------------------------------------
+    @override
     def mapping(self) -> Mapping:
-        """See the port."""
         return self._inner.mapping()
 
+    @override
     def facts(self) -> dict[str, str | int]:
-        """See the port."""
         return self._inner.facts()
 
+    @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See the port."""
         return self._inner.on_change(wake)
 
+    @override
     async def migrate(self) -> None:
-        """See the port."""
         await self._inner.migrate()
 
+    @override
     async def close(self) -> None:
-        """See the port."""
         await self._inner.close()
 
 

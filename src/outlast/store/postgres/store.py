@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import asyncpg
+from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
@@ -19,7 +20,7 @@ from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
-from outlast.store.port import Page, RunRows
+from outlast.store.port import Page, RunRows, Transactions
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AWAY, Address, connect, insist_on_durability, unusable
 from outlast.store.postgres.maintenance import migrate
@@ -92,7 +93,7 @@ T = TypeVar("T")
 RENEWAL_S: Final = 4.0  # below the beat: a renewal over a silent line leaves room for two more
 
 
-class PostgresStore(BatchingStore):
+class PostgresStore(BatchingStore, Transactions):
     """Promises what store/port.py says. Opened with `open_postgres`; of use only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
@@ -140,8 +141,8 @@ class PostgresStore(BatchingStore):
         finally:
             await db.close(timeout=5)
 
+    @override
     async def close(self) -> None:
-        """See the port. The writer's row is closed."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
@@ -175,12 +176,14 @@ class PostgresStore(BatchingStore):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     # --- writing -------------------------------------------------------------------------
+    @override
     def _send(self, tickets: list[Ticket]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
         except RuntimeError:  # closed meanwhile
             _refuse_closed(tickets)
 
+    @override
     def _send_first(self, ticket: Ticket) -> None:
         work = self._tasks.submit_first(ticket)
         try:
@@ -189,6 +192,7 @@ class PostgresStore(BatchingStore):
             work.close()
             _refuse_closed([ticket])
 
+    @override
     def _hasten(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._tasks.hasten)
@@ -196,9 +200,8 @@ class PostgresStore(BatchingStore):
             pass  # closed meanwhile: every commit has been answered
 
     # --- chores --------------------------------------------------------------------------
+    @override
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
-        """See the port."""
-
         async def work(session: PostgresSession) -> Mapping:
             old = session.mapping
             stored = await session.alone(
@@ -213,23 +216,23 @@ class PostgresStore(BatchingStore):
         stored: Mapping = await self._alone(work, "set_mapping")
         return stored
 
+    @override
     async def purge(self, before: int, n: int) -> int:
-        """See the port."""
         count: int = await self._alone(
             lambda s: s.alone(lambda db, batch: maintenance.purge(db, batch, before, n), "purge"), "purge"
         )
         return count
 
+    @override
     async def forget(self, n: int) -> int:
-        """See the port."""
         count: int = await self._alone(
             lambda s: s.alone(lambda db, batch: maintenance.forget(db, batch, n), "forget"), "forget"
         )
         return count
 
+    @override
     @asynccontextmanager
     async def transaction(self, timeout_ms: int, *, serializable: bool = False) -> AsyncIterator[PostgresTransaction]:
-        """See `TransactionPool` of the port."""
         self._check_process()
         async with self._transactions.open(timeout_ms, serializable=serializable) as opened:
             yield opened
@@ -239,89 +242,89 @@ class PostgresStore(BatchingStore):
         self._check_process()
         return await self._there(self._reads.do(read))
 
+    @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        """See the port."""
         return await self._read(lambda db: self._reads.load(db, kind, key))
 
+    @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.load_many(db, kind, keys))
 
+    @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.rows(db, kind, prefix, after, limit))
 
+    @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.in_order(db, kind, prefix, after, limit))
 
+    @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.count(db, kind, prefixes))
 
+    @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.run_rows(db, runs))
 
+    @override
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        """See the port."""
         return await self._read(lambda db: self._reads.page(db, kind, tenant, where, cursor, limit))
 
+    @override
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """See the port."""
         return await self._read(lambda db: self._reads.tally(db, kind, tenant, column))
 
+    @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.owing(db, tenant, subscription, n))
 
+    @override
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        """See the port."""
         return await self._read(lambda db: self._reads.census(db, kind, columns, filled))
 
+    @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        """See the port."""
         return await self._read(lambda db: self._reads.next_due(db, lanes))
 
+    @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
         return await self._read(lambda db: self._reads.runs(db, statement, values))
 
+    @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.runs(db, sql.OWNED, (owner, None)))
 
+    @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """See the port."""
         return await self._read(lambda db: self._reads.moving(db, tenant, since, limit))
 
+    @override
     async def now(self) -> Instant:
-        """See the port."""
         return await self._read(self._reads.now)
 
+    @override
     def mapping(self) -> Mapping:
-        """See the port."""
         return self._session.mapping
 
+    @override
     def facts(self) -> dict[str, str | int]:
-        """See the port. Reads the settings of the server anew."""
         self._check_process()
         read = self._reads.do(lambda db: maintenance.facts(db, self._address))
         return asyncio.run_coroutine_threadsafe(read, self._loop).result(URGENT_WAIT_S)
 
     # --- the rest ------------------------------------------------------------------------
+    @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See the port."""
         self._check_process()
         end = self._wakes.subscribe(wake)
         self._loop.call_soon_threadsafe(self._listener.begin)
         return end
 
+    @override
     async def migrate(self) -> None:
-        """See the port. Opening has done it; a second time changes nothing."""
         await self._there(self._migrate())
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import asyncpg
-from asyncpg.transaction import Transaction
+import asyncpg.transaction
+from typing_extensions import override
 
 from outlast.core import points
 from outlast.core.commit import Commit, Done
@@ -17,7 +18,7 @@ from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.batch import VERSION, Batch
 from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
-from outlast.store.port import EndedByItself
+from outlast.store.port import EndedByItself, Transaction
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, CONNECT_S, LOCK_TIMEOUT_MS, PLANNER, Address
 from outlast.store.postgres.session import Mismatch, PostgresSession
@@ -49,7 +50,7 @@ class AuthorSession(PostgresSession):
         super().__init__(address, writer, ticker)
         self._registered = False
         self._author: asyncpg.Connection[Any] | None = None
-        self._top: Transaction | None = None
+        self._top: asyncpg.transaction.Transaction | None = None
         self._began = ""
         self._path = ""
 
@@ -143,23 +144,28 @@ class AuthorSession(PostgresSession):
         await self.close()
 
 
-class PostgresTransaction:
+class PostgresTransaction(Transaction):
     """What store/port.py calls a Transaction."""
 
     def __init__(self, session: AuthorSession, connection: "asyncpg.Connection[Any]") -> None:
-        self.connection = connection
+        self._connection = connection
         self._session = session
 
+    @property
+    @override
+    def connection(self) -> "asyncpg.Connection[Any]":
+        return self._connection
+
+    @override
     async def land(self, commits: Sequence[Commit]) -> Done:
-        """See the port."""
         try:
             return await self._session.land_with(commits)
         except TimeoutError as error:  # before COMMIT was sent
             self._session.forget()
             raise Unavailable("the store does not answer", str(error)) from error
 
+    @override
     def is_passing(self, error: BaseException) -> bool:
-        """See the port."""
         return isinstance(error, PASSING)
 
 
