@@ -82,7 +82,7 @@ READS: list[tuple[str, int]] = [
     ("effects ls --uncertain --status done", 2),
     ("effects show r4 refund/o-r4", 0),
     ("effects show r4 nothing", 3),
-    ("holds", 0),
+    ("pauses", 0),
     ("webhooks ls", 0),
     ("webhooks show {webhook}", 0),
     ("webhooks show wh_9", 3),
@@ -222,7 +222,7 @@ def test_what_is_read_is_the_same(outlast: Terminal, monkeypatch: pytest.MonkeyP
     approval = outlast.approval("r3")
     ready(outlast, monkeypatch, "r4", REFUND_DOUBT="1")
     ready(outlast, monkeypatch, "r5", REFUND_FAULT="1")
-    assert outlast("hold", "activity", "elsewhere", "--reason", "the archive is down").code == 0
+    assert outlast("pause", "activity", "elsewhere", "--reason", "the archive is down").code == 0
     names = {"approval": approval, "webhook": hook(outlast)}
     far = Far(outlast, serve(outlast, options=()))  # no lease is to run out between two reads
     wrong: list[str] = []
@@ -303,7 +303,7 @@ def test_more_time_is_given_from_afar(outlast: Terminal) -> None:
 
 def test_a_service_that_is_not_there_is_7_for_every_command(outlast: Terminal) -> None:
     far = Far(outlast, "http://127.0.0.1:1")
-    for line, _ in [*READS[:6], ("approvals ls", 0), ("attention ls", 0), ("effects ls", 0), ("holds", 0),
+    for line, _ in [*READS[:6], ("approvals ls", 0), ("attention ls", 0), ("effects ls", 0), ("pauses", 0),
                     ("webhooks ls", 0), ("workers ls", 0), ("versions ls", 0), ("whoami", 0)]:  # fmt: skip
         assert far(*line.split()).code == 7, line
 

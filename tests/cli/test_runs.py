@@ -356,7 +356,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_its_turn_to_write(outlast: Termina
     outlast.start()
     turn = WriteLock(outlast.folder / "refunds.db")
     with turn:
-        process = outlast.spawn("hold", "activity", "issue_refund", "--reason", "audit")
+        process = outlast.spawn("pause", "activity", "issue_refund", "--reason", "audit")
         assert process.stderr is not None and "waiting to write to" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)

@@ -23,7 +23,7 @@ from outlast.errors import OutlastError, Unavailable, Uncertain
         (["signal", "r1", "go"], "look first whether it was done: outlast runs show RUN;"),
         (["runs", "cancel", "r1"], "look first whether it was done: outlast runs show RUN;"),
         (["approvals", "approve", "ap_1"], "look first whether it was done: outlast approvals ls;"),
-        (["hold", "tenant"], "look first whether it was done: outlast holds;"),
+        (["pause", "tenant"], "look first whether it was done: outlast pauses;"),
     ],
 )
 def test_a_command_that_perhaps_was_done_says_what_is_safe(

@@ -93,10 +93,10 @@ def test_an_approval_is_given_at_the_command_line_while_no_worker_lives(url: str
         ("explain", "r1"),
         ("workers", "ls"),
         ("versions", "ls"),
-        ("holds",),
-        ("hold", "activity", "issue_refund", "--reason", "audit"),
-        ("holds",),
-        ("release", "activity", "issue_refund"),
+        ("pauses",),
+        ("pause", "activity", "issue_refund", "--reason", "audit"),
+        ("pauses",),
+        ("resume", "activity", "issue_refund"),
         ("check", REFUNDS),
         ("fsck", "--chain"),
         ("export", "r1", "--to", f"{document}"),
@@ -177,7 +177,7 @@ def test_a_first_mistake_is_told_in_words(
 def test_reading_makes_no_store(url: str) -> None:
     """A schema that was mistyped is told, and tells so the next time too."""
     mistyped = url + "_"
-    for words in (("runs", "ls"), ("doctor",), ("holds",), ("runs", "ls")):
+    for words in (("runs", "ls"), ("doctor",), ("pauses",), ("runs", "ls")):
         answer = outlast(mistyped, *words)
         assert answer.exit_code == LEFT and "there is no store at" in answer.output, answer.output
         assert "outlast run MODULE:NAME" in answer.output and "schema=" in answer.output

@@ -165,7 +165,7 @@ def of(situation: str) -> Explanation:
                 "outlast attention resolve r1 cancel --reason …",
             ],
         ),
-        ("held by an operator", ["outlast release activity issue_refund"]),
+        ("held by an operator", ["outlast resume activity issue_refund"]),
         ("completed", []),
     ],
 )

@@ -50,8 +50,8 @@ LOOK = {
     "approvals": "outlast approvals ls",
     "effects": "outlast effects ls",
     "webhooks": "outlast webhooks ls",
-    "hold": "outlast holds",
-    "release": "outlast holds",
+    "pause": "outlast pauses",
+    "resume": "outlast pauses",
 }
 
 

@@ -1,4 +1,4 @@
-"""`outlast hold`, `release` and `holds`: the stop signs of operators and of circuit breakers (S-23)."""
+"""`outlast pause`, `release` and `holds`: the stop signs of operators and of circuit breakers (S-23)."""
 
 from typing import get_args
 
@@ -19,12 +19,12 @@ def _check(what: str, name: str) -> None:
         raise click.UsageError(f"{what} takes no name: --tenant says which" if name else f"which {what}? name it")
 
 
-@click.command("hold", cls=Command)
+@click.command("pause", cls=Command)
 @click.argument("what", type=KINDS)
 @click.argument("name", default="")
 @click.option("--reason", required=True, help="People will read it while they wait.")
 @on_client
-async def hold(client: Client, screen: Screen, what: What, name: str, reason: str) -> int:
+async def pause(client: Client, screen: Screen, what: What, name: str, reason: str) -> int:
     """Stop new calls of an activity, of a provider or of a workflow, or everything of the tenant, until it is released.
 
     Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so.
@@ -33,15 +33,15 @@ async def hold(client: Client, screen: Screen, what: What, name: str, reason: st
     view = await client.pause(what, name, reason=reason)
     if not screen.data(view):
         screen.line(f"{view['paused']} is held, says {view['by']}: {reason}")
-        screen.advice(f"→ outlast release {what} {name}".rstrip())
+        screen.advice(f"→ outlast resume {what} {name}".rstrip())
     return OK
 
 
-@click.command("release", cls=Command)
+@click.command("resume", cls=Command)
 @click.argument("what", type=KINDS)
 @click.argument("name", default="")
 @on_client
-async def release(client: Client, screen: Screen, what: What, name: str) -> int:
+async def resume(client: Client, screen: Screen, what: What, name: str) -> int:
     """Take a hold or a circuit breaker down, and make due every run that waited for it."""
     _check(what, name)
     view = await client.resume(what, name)
@@ -52,20 +52,20 @@ async def release(client: Client, screen: Screen, what: What, name: str) -> int:
     return OK
 
 
-@click.command("holds", cls=Command)
+@click.command("pauses", cls=Command)
 @reads_client
-async def holds(client: Client, screen: Screen) -> int:
+async def pauses(client: Client, screen: Screen) -> int:
     """List the holds and circuit breakers that are up, and how many runs wait for each."""
     views = await client.pauses()
     if screen.listing("pauses", views):
         return OK
     if not views:
-        screen.line("nothing is held → outlast hold activity NAME --reason …")
+        screen.line("nothing is held → outlast pause activity NAME --reason …")
         return OK
     table = [
         (str(v["paused"]), str(v["runs"]), screen.since(str(v["since"])), str(v["by"]), str(v["reason"])) for v in views
     ]
     screen.table(("HELD", "RUNS", "SINCE", "BY", "REASON"), table)
     for view in views:
-        screen.advice(f"→ outlast release {view['paused']}")
+        screen.advice(f"→ outlast resume {view['paused']}")
     return OK

@@ -80,25 +80,25 @@ async def put_up(store: Store, tenant: str, key: str, *, actor: str, reason: str
     version = found.version if isinstance(found, Hold) else 0
     if isinstance(found, Hold) and found.up and found.kind == OPERATOR:
         raise Conflict(
-            f"{key} is held already", f"{found.by}: {found.reason}", f"outlast release {key.replace('/', ' ')}"
+            f"{key} is held already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
         )
     row = Hold(tenant, key, version + 1, 1, actor, reason, now.business)
     try:
         await store.commit(Commit((Put(HOLD, row, version),), label=f"hold {key}"))
     except Stale:
-        raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast holds") from None
+        raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
 
 
 async def take_down(store: Store, tenant: str, key: str, *, actor: str) -> int:
     """Release `key` and make due every run that waits for it. Answers how many. Raises NotFound, Conflict."""
     found = await store.load(HOLD, (tenant, key))
     if not isinstance(found, Hold) or not found.up:
-        raise NotFound(f"{key} is not held", f"tenant {tenant} has no such hold", "list them: outlast holds")
+        raise NotFound(f"{key} is not held", f"tenant {tenant} has no such hold", "list them: outlast pauses")
     row = found._replace(version=found.version + 1, up=0, by=actor)
     try:
         await store.commit(Commit((Put(HOLD, row, found.version),), label=f"release {key}"))
     except Stale:
-        raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast holds") from None
+        raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
     return await wake_all(store, tenant, key)
 
 

@@ -116,7 +116,7 @@ def away_view(hold: Hold, runs: int) -> dict[str, Any]:
         "until": None,
         "if_ignored": "one run at a time tries whether it answers; all go on when it does",
         "choices": [
-            way_view("release", f"outlast release provider {provider}"),
-            way_view("hold", f"outlast hold provider {provider} {WHY}"),
+            way_view("release", f"outlast resume provider {provider}"),
+            way_view("hold", f"outlast pause provider {provider} {WHY}"),
         ],
     }

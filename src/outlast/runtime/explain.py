@@ -176,13 +176,13 @@ def _held(seen: Seen, wait: WaitingFor) -> Part:
         clause = f"waits for {key.replace('/', ' ')}, which is away since {seen.ago(up.since)}{said}"
         return Part(clause, again or "one run tries now whether it answers", _ways_of(key), up.since, wait.until)
     clause = f"waits while {key.replace('/', ' ')} is held by {up.by} since {seen.ago(up.since)}{said}"
-    return Part(clause, f"it {wait.then}", (f"outlast release {key.replace('/', ' ')}",), up.since)
+    return Part(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
 
 
 def _ways_of(key: str) -> tuple[str, ...]:
     """A breaker can be released at once, or be made a hold that stays until a person takes it down."""
     name = key.replace("/", " ")
-    return (f"outlast release {name}", f"outlast hold {name} --reason …")
+    return (f"outlast resume {name}", f"outlast pause {name} --reason …")
 
 
 def _shared(seen: Seen, wait: WaitingFor) -> Part:
