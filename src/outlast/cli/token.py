@@ -42,7 +42,7 @@ def new(
     settings = settings_now()
     today = datetime.fromtimestamp(SystemClock().wall() / SECOND, UTC)
     until = today + timedelta(days=days + 1) if days else None  # the day that it no longer is
-    made, line = _of_service("static").new_token(
+    made, line = _of_service("static_tokens").new_token(
         name, tenant=settings.tenant, roles=roles, person=not program, until=until
     )
     if to is not None:
