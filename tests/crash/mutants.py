@@ -115,5 +115,5 @@ def no_digest() -> None:
     removed.replace(
         permission,
         "usable_approvals",
-        lambda walk, plan: [a for a in walk.ledger.approvals.values() if not a.consumed_by],
+        lambda execution, plan: [a for a in execution.session.approvals.values() if not a.consumed_by],
     )

@@ -196,7 +196,7 @@ async def test_an_operator_releases_it_or_makes_it_his_own(world: World) -> None
     """Released, all try at once; made a hold, it stays up until a person takes it down."""
     erp = Erp()
     runs = await out(world, erp)
-    await pauses.put_up(world.store, "t", "provider/erp", actor="op", reason="they are moving house")
+    await pauses.pause(world.store, "t", "provider/erp", actor="op", reason="they are moving house")
     assert (sign(world).kind, sign(world).by, sign(world).reason) == ("operator", "op", "they are moving house")
     erp.away = None
     await world.pass_(2 * 60 * MINUTE)

@@ -90,7 +90,7 @@ async def test_only_an_approval_that_stands_covers_a_call(world: World) -> None:
     def usable(approval: Approval, later_ms: int = 0) -> int:
         now = SimpleNamespace(business=approval.decided_at + later_ms)
         ledger = SimpleNamespace(approvals={approval.id: approval}, run=world.run(), now=now)
-        walk: Any = SimpleNamespace(ledger=ledger)
+        walk: Any = SimpleNamespace(session=ledger)
         plan: Any = Asked()
         return len(usable_approvals(walk, plan))
 

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from outlast.engine import pauses
-from outlast.engine.pauses import held_key
+from outlast.engine.pauses import pause_key
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.flow import ActivityFailed, Context, NotSent, Retry, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -76,7 +76,7 @@ async def test_a_run_that_parked_behind_the_release_looks_again_within_a_minute(
     await world.hold("tenant")
 
     def released() -> None:
-        world._now(pauses.take_down(world.store, "t", "tenant", actor="op"))
+        world._now(pauses.resume(world.store, "t", "tenant", actor="op"))
 
     process.wire.before("r1 park", released)
     await world.start(flow)
@@ -334,11 +334,11 @@ async def test_a_node_that_is_gone_is_adopted_by_a_worker_that_has_it_again(worl
 
 @pytest.mark.req("RUN-2")
 def test_these_tests_know_what_is_held(world: World) -> None:
-    assert [held_key("tenant"), held_key("activity", "a"), held_key("workflow", "w")] == [
+    assert [pause_key("tenant"), pause_key("activity", "a"), pause_key("workflow", "w")] == [
         "tenant",
         "activity/a",
         "workflow/w",
     ]
     for what in (("tenant", "x"), ("activity", ""), ("node", "n")):
         with pytest.raises(InvalidInput):
-            held_key(*what)
+            pause_key(*what)

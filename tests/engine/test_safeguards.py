@@ -175,7 +175,7 @@ async def test_without_the_digest_something_else_than_was_approved_runs(
     """A plan of another amount is taken for the one the person saw."""
     if not guarded:
         monkeypatch.setattr(
-            permission, "usable_approvals", lambda at, plan: [a for a in at.ledger.approvals.values() if a.chosen]
+            permission, "usable_approvals", lambda at, plan: [a for a in at.session.approvals.values() if a.chosen]
         )
     shop = Receiver()
     order = write(shop)

@@ -153,11 +153,11 @@ class World:
             await self.settle()
 
     async def hold(self, key: str) -> None:
-        await pauses.put_up(self.store, "t", key, actor="op", reason="an outage")
+        await pauses.pause(self.store, "t", key, actor="op", reason="an outage")
         await self.pass_(6 * SECOND)
 
     async def release(self, key: str) -> int:
-        woken = await pauses.take_down(self.store, "t", key, actor="op")
+        woken = await pauses.resume(self.store, "t", key, actor="op")
         await self.settle()
         return woken
 

@@ -43,13 +43,15 @@ def ledger_hit() -> None:
     """A done write is made again by every walk that comes by."""
     kept = activity_calls.perform
 
-    async def perform(walk: Any, activity: Any, call: Any) -> Any:
-        visit = walk.ledger.run.visit if activity.once_per == "visit" else 0
-        effect = walk.ledger.effects.get((visit, call.key))
+    async def perform(execution: Any, activity: Any, call: Any) -> Any:
+        visit = execution.session.run.visit if activity.once_per == "visit" else 0
+        effect = execution.session.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
-            attempt = effect_executor.attempt_of(walk, activity, call.args, call.kwargs, effect)
-            answered: Any = await walk.share((visit, call.key), lambda: walk.around.caller.attempt(attempt))
+            attempt = effect_executor.attempt_of(execution, activity, call.args, call.kwargs, effect)
+            answered: Any = await execution.deduplicate(
+                (visit, call.key), lambda: execution.services.caller.attempt(attempt)
+            )
             return answered.value
-        return await kept(walk, activity, call)
+        return await kept(execution, activity, call)
 
     replace(context, "perform", perform)

@@ -135,9 +135,9 @@ def no_window() -> None:
 def no_digest() -> None:
     """An approval covers exactly what was approved."""
 
-    def any_of_them(walk: Any, plan: Any) -> list[Any]:
-        now = walk.ledger.now.business
-        found = [a for a in walk.ledger.approvals.values() if a.status is ApprovalStatus.APPROVED]
+    def any_of_them(execution: Any, plan: Any) -> list[Any]:
+        now = execution.session.now.business
+        found = [a for a in execution.session.approvals.values() if a.status is ApprovalStatus.APPROVED]
         return [a for a in found if not a.consumed_by and now < a.valid_until]
 
     permission.usable_approvals = any_of_them  # type: ignore[assignment]
@@ -147,9 +147,9 @@ def no_digest() -> None:
 def used_twice() -> None:
     """An approval is consumed by one effect."""
 
-    def used_or_not(walk: Any, plan: Any) -> list[Any]:
-        digest = plan.approval_digest(walk.ledger.run.tenant, walk.ledger.run.run)
-        return [a for a in walk.ledger.approvals.values() if a.chosen == digest]
+    def used_or_not(execution: Any, plan: Any) -> list[Any]:
+        digest = plan.approval_digest(execution.session.run.tenant, execution.session.run.run)
+        return [a for a in execution.session.approvals.values() if a.chosen == digest]
 
     permission.usable_approvals = used_or_not  # type: ignore[assignment]
     kept = ledger.intend
@@ -236,7 +236,7 @@ def deaf_to_cancel() -> None:
     async def heed(self: Any, effect: Any) -> None:
         return
 
-    effect_executor.EffectExecutor._heed_cancel = heed  # type: ignore[method-assign]
+    effect_executor.EffectExecutor._check_cancel = heed  # type: ignore[method-assign]
 
 
 @mutant
@@ -245,11 +245,11 @@ def forgets_perhaps() -> None:
     kept = effect_executor.EffectExecutor._try_again
 
     async def again(self: Any, *rest: Any, happened: bool) -> Any:
-        self._perhaps_done = False
+        self._maybe_done = False
         return await kept(self, *rest, happened=happened)
 
     async def after(self: Any, effect: Any, outcome: Any) -> Any:
-        self._perhaps_done = False
+        self._maybe_done = False
         return await plain(self, effect, outcome)
 
     plain = effect_executor.EffectExecutor._after

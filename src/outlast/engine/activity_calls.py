@@ -47,76 +47,76 @@ class SharedExecutor(EffectExecutor):
     """A write of scope `tenant`: this run's to make and to settle, and every run's to use."""
 
     def _previous(self) -> Effect | None:
-        return self.ledger.effects.get(self.ident) or self.ledger.others.get(self.call.key)
+        return self.session.effects.get(self.ident) or self.session.others.get(self.call.key)
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         """What was approved for another run's attempt, or for work that was undone, covers nothing here."""
-        return await super()._allowed(sharing.goes_on(previous, self.ledger.run))
+        return await super()._allowed(sharing.goes_on(previous, self.session.run))
 
     def _intended(
         self, what: Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
         assert isinstance(self.callee, Activity)
-        keep, noted = self.callee.keep, self.call.key in self.ledger.noted
+        keep, noted = self.callee.keep, self.call.key in self.session.noted
         what = what._replace(shared=True, keep_ms=millis(keep) if keep else 0, noted=noted)
-        if previous is not None and sharing.goes_on(previous, self.ledger.run) is None:
-            ordinal = self.ledger.next_ordinal()
+        if previous is not None and sharing.goes_on(previous, self.session.run) is None:
+            ordinal = self.session.next_ordinal()
         return super()._intended(what, previous, allowed, ordinal, now)
 
 
 async def shared_answer(
-    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], EffectExecutor]
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], EffectExecutor]
 ) -> Any:
     """The answer of a shared write that this run has not made itself: another run's, or made now by `make`.
 
     Raises ActivityFailed for a recorded no, Unresolved where this walk gives no answer.
     """
-    ledger = walk.ledger
-    effect = ledger.others.get(call.key)
-    if effect is None or effect.shared != USED or call.key not in ledger.noted:  # else it was used by this run before
-        effect = await _load_shared(walk, call.key)
+    session = execution.session
+    effect = session.others.get(call.key)
+    if effect is None or effect.shared != USED or call.key not in session.noted:  # else it was used by this run before
+        effect = await _load_shared(execution, call.key)
     if effect is None or effect.status is EffectStatus.UNDONE:
         return await make().drive()
     if effect.digest != call.digest and (
-        effect.activity != activity.name or not uses_recorded(walk.ledger, (0, call.key), call.digest)
+        effect.activity != activity.name or not uses_recorded(execution.session, (0, call.key), call.digest)
     ):
-        walk.call_person(contradiction(walk.ledger, activity, call, effect))
+        execution.call_person(contradiction(execution.session, activity, call, effect))
         raise Unresolved
     if is_reopened(effect):
         return await make().drive()
     if effect.status is EffectStatus.REFUSED:
         raise EffectRefused(refusal_of(effect), (0, call.key))
     if not sharing.is_usable(effect):
-        await _wait_for_shared(walk, effect)
-    if effect.shared != USED or call.key not in ledger.noted:
-        if not walk.may_begin():
+        await _wait_for_shared(execution, effect)
+    if effect.shared != USED or call.key not in session.noted:
+        if not execution.may_begin():
             raise Unresolved
-        await ledger.land(sharing.use(ledger.run, effect, noted=call.key in ledger.noted, now=ledger.now))
+        await session.land(sharing.use(session.run, effect, noted=call.key in session.noted, now=session.now))
     return activity.response_codec.load(effect.response or b"null")
 
 
-async def _load_shared(walk: NodeExecution, key: str) -> Effect | None:
+async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
     """The row as it stands now; None where nobody has made this call yet."""
-    ledger = walk.ledger
-    row = await ledger.store.load(EFFECT, (ledger.run.tenant, "", 0, key))
+    session = execution.session
+    row = await session.store.load(EFFECT, (session.run.tenant, "", 0, key))
     if not isinstance(row, Effect):
         return None
-    assert row.by_run != ledger.run.run or row.status is EffectStatus.UNDONE, "a run knows its own from the claim on"
-    ledger.others[key] = row
+    assert row.by_run != session.run.run or row.status is EffectStatus.UNDONE, "a run knows its own from the claim on"
+    session.others[key] = row
     return row
 
 
-async def _wait_for_shared(walk: NodeExecution, effect: Effect) -> None:
+async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
     """Another run has it under way, or is undoing it, and alone settles it: park until it has."""
-    ledger = walk.ledger
-    if effect.key not in ledger.noted:
-        if not walk.may_begin():
+    session = execution.session
+    if effect.key not in session.noted:
+        if not execution.may_begin():
             raise Unresolved
-        await ledger.land(sharing.wait_for(ledger.run, effect, ledger.now))
+        await session.land(sharing.wait_for(session.run, effect, session.now))
     then = "goes on with its answer"
     what = f"{effect.activity} {effect.key}"
-    waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=ledger.now.business, then=then)
-    walk.park(Parked("park", waiting, Armed(what, ledger.now.real + SHARED_LOOK_AGAIN, real=True)))
+    waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.now.business, then=then)
+    execution.park(Parked("park", waiting, Armed(what, session.now.real + SHARED_LOOK_AGAIN, real=True)))
     raise Unresolved
 
 
@@ -124,17 +124,17 @@ ENDED_ITSELF: Final = "ended_transaction"
 
 
 def executor_for(
-    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
 ) -> Callable[[], EffectExecutor]:
     """What makes this write, in this walk. Raises DefinitionError where the store cannot."""
     shared = activity.once_per == "tenant"
     if not activity.transaction:
         plain = SharedExecutor if shared else EffectExecutor
-        return lambda: plain(walk, activity, call, ident)
-    if not isinstance(walk.ledger.store, Transactions):
-        raise _cannot(activity, walk.ledger.store)
+        return lambda: plain(execution, activity, call, ident)
+    if not isinstance(execution.session.store, Transactions):
+        raise _cannot(activity, execution.session.store)
     inside = _SharedTransactional if shared else TransactionalExecutor
-    return lambda: inside(walk, activity, call, ident)
+    return lambda: inside(execution, activity, call, ident)
 
 
 def check_served(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
@@ -186,19 +186,19 @@ class TransactionalExecutor(EffectExecutor):
         return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
 
     async def _make(self, effect: Effect) -> Outcome:
-        store, serializable = self.ledger.store, self.callee.transaction == "serializable"
+        store, serializable = self.session.store, self.callee.transaction == "serializable"
         assert isinstance(store, Transactions)
         try:
             async with store.transaction(self.times.timeout, serializable=serializable) as transaction:
                 return await self._made(effect, transaction)
         except StoreError as error:
-            raise self.ledger.why(error) from error
+            raise self.session.why(error) from error
 
     async def _made(self, effect: Effect, transaction: Transaction) -> Outcome:
         """The body, and its effect: both, or an outcome that says why neither."""
-        attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
+        attempt = attempt_of(self.execution, self.callee, self.call.args, self.call.kwargs, effect)
         try:
-            answer = await self.walk.around.caller.inside(attempt._replace(connection=transaction.connection))
+            answer = await self.execution.services.caller.inside(attempt._replace(connection=transaction.connection))
             response = self.callee.response_codec.dump(answer.value)
             await self._land(effect._replace(external_id=answer.external_id), response, transaction)
         except (NotStorable, LimitExceeded) as error:
@@ -213,7 +213,7 @@ class TransactionalExecutor(EffectExecutor):
 
     def _rolled_back(self, error: Exception, transaction: Transaction) -> Outcome:
         """Nothing happened. What a further attempt may mend is attempted again; a mistake needs a person."""
-        judged = judge(error, self.walk.around.clock.wall())
+        judged = judge(error, self.execution.services.clock.wall())
         if isinstance(error, Declared) and not isinstance(judged, Maybe):
             return judged
         if isinstance(judged, Unsent) or transaction.is_passing(error) or is_transient(error):
@@ -222,20 +222,22 @@ class TransactionalExecutor(EffectExecutor):
 
     async def _land(self, effect: Effect, response: bytes, transaction: Transaction) -> None:
         """COMMIT with the effect, unless a cancel was accepted before it (S-1)."""
-        ledger = self.ledger
+        session = self.session
         assert self._begun is not None
         commits = (self._begun, self._recorded(effect, response))
-        inbox_seq = None if ledger.run.ending else ledger.inbox_read  # a run that ends already heeds no further cancel
+        inbox_seq = (
+            None if session.run.ending else session.inbox_read
+        )  # a run that ends already heeds no further cancel
         while True:
             named = [c._replace(fence=c.fence._replace(inbox_seq=inbox_seq)) for c in commits if c.fence is not None]
             try:
-                return await ledger.land_within(transaction, named)
+                return await session.land_within(transaction, named)
             except ConditionFailed as moved:
                 if moved.reason != INBOX_SEQ or inbox_seq is None:
                     raise
-            messages = await ledger.new_notes()  # the run's row is locked: no further one comes
+            messages = await session.new_notes()  # the run's row is locked: no further one comes
             if (cancel := cancel_of(messages)) is not None:
-                self.walk.cancelled(cancel)
+                self.execution.cancelled(cancel)
                 raise Unresolved
             inbox_seq = max(n.n for n in messages)
 
@@ -243,7 +245,7 @@ class TransactionalExecutor(EffectExecutor):
         if isinstance(outcome, Answered):
             return self.callee.response_codec.load(outcome.value)
         assert self._begun is not None
-        self.ledger.submit(self._begun)
+        self.session.submit(self._begun)
         return await super()._after(effect, outcome)
 
 
@@ -251,50 +253,52 @@ class _SharedTransactional(TransactionalExecutor, SharedExecutor):
     """The same of scope `tenant`: of two runs that make it at once, the second finds the effect and rolls back."""
 
 
-async def perform(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
+async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """The answer of a write in this walk: recorded, or made now. Raises ActivityFailed for a recorded no."""
-    walk.stir()
-    if walk.closing:
-        await walk.hang()
-    visit = walk.ledger.run.visit if activity.once_per == "visit" else 0
+    execution.note_progress()
+    if execution.closing:
+        await execution.never()
+    visit = execution.session.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)
-    effect = walk.ledger.effects.get(ident)
+    effect = execution.session.effects.get(ident)
     if effect is not None and effect.digest != call.digest:
-        if effect.activity != activity.name or not uses_recorded(walk.ledger, ident, call.digest):
-            walk.call_person(contradiction(walk.ledger, activity, call, effect))
-            await walk.hang()
+        if effect.activity != activity.name or not uses_recorded(execution.session, ident, call.digest):
+            execution.call_person(contradiction(execution.session, activity, call, effect))
+            await execution.never()
         call = recorded_call(activity, effect)
-    first = walk.begun.setdefault(ident, call.digest)
-    if first != call.digest and not (ident in walk.flights and uses_recorded(walk.ledger, ident, call.digest)):
-        walk.call_person(under_way(walk.ledger, activity, call, ident))
-        await walk.hang()
-    make = executor_for(walk, activity, call, ident)
+    first = execution.begun.setdefault(ident, call.digest)
+    if first != call.digest and not (
+        ident in execution.calls_in_flight and uses_recorded(execution.session, ident, call.digest)
+    ):
+        execution.call_person(under_way(execution.session, activity, call, ident))
+        await execution.never()
+    make = executor_for(execution, activity, call, ident)
     if activity.once_per == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
-        return await walk.share(ident, lambda: shared_answer(walk, activity, call, make))
+        return await execution.deduplicate(ident, lambda: shared_answer(execution, activity, call, make))
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
-        return await walk.share(ident, lambda: make().drive())
+        return await execution.deduplicate(ident, lambda: make().drive())
     if effect.status is EffectStatus.DONE:
         return activity.response_codec.load(effect.response or b"null")
     if effect.status is EffectStatus.UNCERTAIN:
-        walk.call_person(uncertain(walk.ledger, effect))
-        await walk.hang()
+        execution.call_person(uncertain(execution.session, effect))
+        await execution.never()
     raise EffectRefused(refusal_of(effect), ident)
 
 
-async def look_up(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
+async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """The value of a lookup: the recorded one, or the function's, recorded. Raises what it raised for good."""
-    walk.stir()
-    if walk.closing:
-        await walk.hang()
-    visit = walk.ledger.run.visit if activity.once_per == "visit" else 0
-    memo = walk.ledger.memos.get((visit, call.key))
+    execution.note_progress()
+    if execution.closing:
+        await execution.never()
+    visit = execution.session.run.visit if activity.once_per == "visit" else 0
+    memo = execution.session.memos.get((visit, call.key))
     if memo is None:
         # A lookup and a write never share a flight: a lookup's key carries its activity's name.
         flight = (visit, f"{activity.name}?{call.key}")
-        return await walk.share(flight, lambda: _make_lookup(walk, activity, call, (visit, call.key)))
-    if memo.digest != call.digest and not uses_recorded(walk.ledger, (visit, memo.key), call.digest):
-        walk.call_person(contradiction(walk.ledger, activity, call, memo))
-        await walk.hang()
+        return await execution.deduplicate(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
+    if memo.digest != call.digest and not uses_recorded(execution.session, (visit, memo.key), call.digest):
+        execution.call_person(contradiction(execution.session, activity, call, memo))
+        await execution.never()
     return _value(activity, memo)
 
 
@@ -305,33 +309,35 @@ def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
     return activity.response_codec.load(memo.response or b"null")
 
 
-async def _make_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey) -> Any:
-    run = walk.ledger.run
+async def _make_lookup(
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
+) -> Any:
+    run = execution.session.run
     response: bytes | None = None
     error = ""
-    await walk.ledger.entered()
+    await execution.session.entered()
     try:
-        response = activity.response_codec.dump(await _call_lookup(walk, activity, call))
+        response = activity.response_codec.dump(await _call_lookup(execution, activity, call))
     except Refused as refused:
         error = _error_json(refused.code, refused.detail)
     except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
         raise
     except Exception as raised:  # raised into the author's code, which may catch it; the next walk asks again
-        _keep_trace(walk, activity, call, ident, raised)
+        _keep_trace(execution, activity, call, ident, raised)
         raise
-    if walk.left_behind and walk.is_left_behind():
+    if execution.abandoned_calls and execution.is_abandoned():
         raise Unresolved
-    memo = _memo(walk, activity, call, ident, response, error)
+    memo = _memo(execution, activity, call, ident, response, error)
     commit = moves.remember(run, memo)
     if activity.durable:
-        await walk.ledger.land(commit)
+        await execution.session.land(commit)
     else:
-        walk.ledger.submit(commit)
+        execution.session.submit(commit)
     return _value(activity, memo)
 
 
 def _memo(
-    walk: NodeExecution,
+    execution: NodeExecution,
     activity: Activity[Any, Any],
     call: BoundCall,
     ident: EffectKey,
@@ -339,37 +345,39 @@ def _memo(
     error: str,
 ) -> Memo:
     return Memo(
-        tenant=walk.ledger.run.tenant,
-        run=walk.ledger.run.run,
+        tenant=execution.session.run.tenant,
+        run=execution.session.run.run,
         visit=ident[0],
         key=ident[1],
         activity=activity.name,
         digest=call.digest,
         response=response,
         error=error,
-        at=walk.ledger.now.business,
+        at=execution.session.now.business,
     )
 
 
 def _keep_trace(
-    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
 ) -> None:
     """Keep one row of a lookup that failed for good, if its workflow counts failures at its end (OUT-4)."""
     visit, key = ident
-    if walk.workflow.when_empty == "complete" or (visit, moves.UNANSWERED + key) in walk.ledger.memos:
+    if execution.workflow.when_empty == "complete" or (visit, moves.UNANSWERED + key) in execution.session.memos:
         return
     error = _error_json(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
-    walk.ledger.submit(moves.unanswered(walk.ledger.run, _memo(walk, activity, call, ident, None, error)))
+    execution.session.submit(
+        moves.unanswered(execution.session.run, _memo(execution, activity, call, ident, None, error))
+    )
 
 
 def _error_json(code: str, detail: str) -> str:
     return json.dumps({"code": code, "detail": redact(detail)})
 
 
-async def _call_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
+async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """The function's answer; what changes nothing may be asked again, bugs may not."""
-    run, retry = walk.ledger.run, activity.retry
-    timeout = durations(walk, activity).timeout
+    run, retry = execution.session.run, activity.retry
+    timeout = durations(execution, activity).timeout
     for number in range(1, retry.attempts + 1):
         attempt = CallAttempt(
             callee=activity,
@@ -384,17 +392,17 @@ async def _call_lookup(walk: NodeExecution, activity: Activity[Any, Any], call: 
             permit=None,
             label=f"{run.run} lookup {call.key}",
         )
-        slot = await walk.call_slot(activity)
+        slot = await execution.call_slot(activity)
         try:
-            return await walk.around.caller.look_up(attempt)
+            return await execution.services.caller.look_up(attempt)
         except BaseException as raised:  # raised again unless another attempt may help
             error = as_exception(raised)
-            asked = asked_to_wait(error, walk.around.clock.wall())
+            asked = asked_to_wait(error, execution.services.clock.wall())
             if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
                 raise error  # noqa: B904 - it names its cause
         finally:
             if slot is not None:
                 slot.leave()
-        wait = wait_before(number + 1, walk.around.chance(), first_ms=millis(retry.first), factor=retry.factor)
-        await walk.around.clock.sleep(max(wait, asked))
+        wait = wait_before(number + 1, execution.services.chance(), first_ms=millis(retry.first), factor=retry.factor)
+        await execution.services.clock.sleep(max(wait, asked))
     raise AssertionError("the last attempt returns or raises")

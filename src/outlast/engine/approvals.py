@@ -72,49 +72,49 @@ def changes_of(approval: Approval) -> dict[str, Any]:
     return changes
 
 
-async def request_approval(walk: NodeExecution, question: Question) -> Approval | None:
+async def request_approval(execution: NodeExecution, question: Question) -> Approval | None:
     """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person.
 
     One that is not used yet and whose stored plans do not match their digests is withdrawn and asked anew.
     """
-    ledger = walk.ledger
-    asked = [a for a in ledger.approvals.values() if a.visit == ledger.run.visit and a.wait == question.name]
+    session = execution.session
+    asked = [a for a in session.approvals.values() if a.visit == session.run.visit and a.wait == question.name]
     latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)
-    if latest is not None and not _same(latest, question, walk):
-        await _withdraw(walk, latest)
+    if latest is not None and not _same(latest, question, execution):
+        await _withdraw(execution, latest)
         latest = None
-    if latest is not None and _lapsed(walk, latest):
+    if latest is not None and _lapsed(execution, latest):
         latest = None
-    if latest is None or latest.status is ApprovalStatus.WITHDRAWN or _asked_again(walk, latest):
-        latest = await _ask(walk, question, len(asked))
-    return await _current_answer(walk, latest)
+    if latest is None or latest.status is ApprovalStatus.WITHDRAWN or _asked_again(execution, latest):
+        latest = await _ask(execution, question, len(asked))
+    return await _current_answer(execution, latest)
 
 
-def _asked_again(walk: NodeExecution, approval: Approval) -> bool:
+def _asked_again(execution: NodeExecution, approval: Approval) -> bool:
     """Did a person, since it expired, want it asked anew? The message says so to every later walk, until one has asked."""
     if approval.status is not ApprovalStatus.EXPIRED:
         return False
-    since = [n for n in walk.ledger.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
+    since = [n for n in execution.session.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
     return any(n.at >= approval.within_until and json.loads(n.payload)["choice"] == Choice.ASK_AGAIN for n in since)
 
 
-async def _current_answer(walk: NodeExecution, approval: Approval) -> Approval | None:
-    ledger = walk.ledger
+async def _current_answer(execution: NodeExecution, approval: Approval) -> Approval | None:
+    session = execution.session
     if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
         return approval
-    if approval.status is ApprovalStatus.PENDING and ledger.now.business >= approval.within_until:
-        commit = moves.expire(approval, ledger.now, fence=_fence(walk))
-        await ledger.land(commit)
-        approval = ledger.approvals[approval.id]
+    if approval.status is ApprovalStatus.PENDING and session.now.business >= approval.within_until:
+        commit = moves.expire(approval, session.now, fence=_fence(execution))
+        await session.land(commit)
+        approval = session.approvals[approval.id]
     if approval.status is ApprovalStatus.EXPIRED:
         detail = f"{approval.id} «{approval.summary}» was not decided in time by {approval.who}"
-        walk.call_person(
+        execution.call_person(
             Attention(
                 Reason.APPROVAL_TIMEOUT,
                 approval.within_until,
                 detail,
                 trigger=Reason.APPROVAL_TIMEOUT.value,
-                seen=ledger.inbox_read,
+                seen=session.inbox_read,
             )
         )
         return None
@@ -126,13 +126,13 @@ async def _current_answer(walk: NodeExecution, approval: Approval) -> Approval |
         until=approval.within_until,
         then="REQUIRES_ATTENTION",
     )
-    walk.park(Parked("park", waiting, Armed(approval.id, approval.within_until)))
+    execution.park(Parked("park", waiting, Armed(approval.id, approval.within_until)))
     return None
 
 
-async def _ask(walk: NodeExecution, question: Question, before: int) -> Approval:
-    ledger, run = walk.ledger, walk.ledger.run
-    now = await ledger.store.now()
+async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
+    session, run = execution.session, execution.session.run
+    now = await session.store.now()
     plans = [
         {
             "activity": plan.activity,
@@ -143,7 +143,7 @@ async def _ask(walk: NodeExecution, question: Question, before: int) -> Approval
         for plan in question.plans
     ]
     within_until = now.business + question.within_ms
-    if last := walk.last_instant():
+    if last := execution.visit_deadline():
         within_until = max(min(within_until, last), now.business + 1)  # asked too late, it is over at once
     row = Approval(
         tenant=run.tenant,
@@ -173,18 +173,20 @@ async def _ask(walk: NodeExecution, question: Question, before: int) -> Approval
         valid_until=0,
         consumed_by="",
     )
-    await ledger.land(moves.ask(row, fence=_fence(walk)))
+    await session.land(moves.ask(row, fence=_fence(execution)))
     return row
 
 
-async def _withdraw(walk: NodeExecution, approval: Approval) -> None:
-    put = moves.withdraw(approval, walk.ledger.now)
+async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
+    put = moves.withdraw(approval, execution.session.now)
     if put is not None:
-        await walk.ledger.land(Commit((put,), _fence(walk), label=f"{approval.run} withdraw {approval.wait}"))
+        await execution.session.land(
+            Commit((put,), _fence(execution), label=f"{approval.run} withdraw {approval.wait}")
+        )
 
 
-def _same(approval: Approval, question: Question, walk: NodeExecution) -> bool:
-    run = walk.ledger.run
+def _same(approval: Approval, question: Question, execution: NodeExecution) -> bool:
+    run = execution.session.run
     if not approval.consumed_by and altered_plan(approval):
         return False
     digests = [plan.approval_digest(run.tenant, run.run) for plan in question.plans]
@@ -195,17 +197,17 @@ def _same(approval: Approval, question: Question, walk: NodeExecution) -> bool:
     return approval.status is not ApprovalStatus.PENDING or rules == wanted  # the author's rules have changed
 
 
-def chosen_plan(walk: NodeExecution, question: Question, approval: Approval) -> Plan[Any]:
+def chosen_plan(execution: NodeExecution, question: Question, approval: Approval) -> Plan[Any]:
     """The plan that may run: one of those offered, or the one that a person changed, made anew from its arguments.
 
     Raises Conflict where what stands there is not what was approved, or differs in more than may be changed.
     """
-    run = walk.ledger.run
+    run = execution.session.run
     for plan in question.plans:
         if plan.approval_digest(run.tenant, run.run) == approval.chosen:
             return plan
     (entry,) = [plan for plan in json.loads(approval.plans) if plan["digest"] == approval.chosen]
-    activity = walk.workflow.activity(entry["activity"])
+    activity = execution.workflow.activity(entry["activity"])
     try:
         args, kwargs = activity.load_args(entry["arguments"].encode())
         plan = activity.plan(*args, **kwargs)
@@ -227,20 +229,20 @@ def _not_as_approved(approval: Approval, why: str) -> Conflict:
     )
 
 
-def _lapsed(walk: NodeExecution, approval: Approval) -> bool:
+def _lapsed(execution: NodeExecution, approval: Approval) -> bool:
     """Is its time over, and what it allowed still to be done: never begun, or re-opened by a person?"""
-    if approval.status is not ApprovalStatus.APPROVED or walk.ledger.now.business < approval.valid_until:
+    if approval.status is not ApprovalStatus.APPROVED or execution.session.now.business < approval.valid_until:
         return False
     if not approval.consumed_by:
         return True
     visit, _, key = approval.consumed_by.partition(":")
-    effect = walk.ledger.effects.get((int(visit), key))
+    effect = execution.session.effects.get((int(visit), key))
     return effect is not None and effect.settled_at > 0 and bool(effect.error) and REOPENED in effect.error
 
 
-def _fence(walk: NodeExecution) -> Fence:
-    run = walk.ledger.run
-    return Fence(run.tenant, run.run, run.epoch, run.visit, walk.ledger.inbox_read)
+def _fence(execution: NodeExecution) -> Fence:
+    run = execution.session.run
+    return Fence(run.tenant, run.run, run.epoch, run.visit, execution.session.inbox_read)
 
 
 DecisionVerb = Literal["approve", "reject", "again"]
@@ -282,7 +284,7 @@ async def decide_approval(
         commit = people.decide(
             row, verb=verb, chosen=chosen, by=by, claims=claims, reason=reason, now=await store.now(), changed=changed
         )
-        _heed(commit, verdict)
+        _check_policy(commit, verdict)
         if (left := await _landed(store, row, commit)) is None:
             return next(put.row for put in commit.writes if isinstance(put, Put) and isinstance(put.row, Approval))
         if version:
@@ -402,7 +404,7 @@ def _check_intact(row: Approval) -> None:
         )
 
 
-def _heed(commit: Commit, verdict: Verdict | None) -> None:
+def _check_policy(commit: Commit, verdict: Verdict | None) -> None:
     """The policy's word on a changed plan: a decision that it would not honour is refused now."""
     put = commit.writes[0]
     assert isinstance(put, Put) and isinstance(put.row, Approval)

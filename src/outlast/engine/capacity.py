@@ -73,8 +73,8 @@ class Taker(NamedTuple):
     budget_ms: int
     lanes: Collection[str]
     holders: Collection[Key]
-    declined: set[Key]  # runs that the store offers although this worker holds them
-    leaves_room_to_us: Callable[[Run], bool]
+    skipped: set[Key]  # runs that the store offers although this worker holds them
+    is_ours_to_make_room: Callable[[Run], bool]
 
 
 class Taking:
@@ -97,7 +97,7 @@ class Taking:
         """Move one run that the store offers. Asked about a run again, it answers the same."""
         key = (run.tenant, run.run)
         if key in self._taker.holders:  # just given back: looked for again once its holder is gone
-            self._taker.declined.add(key)
+            self._taker.skipped.add(key)
             self.passed += 1
             return None
         if run.lane not in self._taker.lanes:  # of a dead worker that served more than this one
@@ -127,7 +127,7 @@ class Taking:
         is_wanted = self._only is not None and self._only[:2] == run[:2]
         late = run.due_at is not None and run.due_at + GROUP_PATIENCE <= now.real
         is_first = self._only is None and self._group.free > 0 and late
-        if is_wanted or (is_first and self._taker.leaves_room_to_us(run)):
+        if is_wanted or (is_first and self._taker.is_ours_to_make_room(run)):
             self.makes_room = self._only = run
 
     def _of_owners(self, run: Run, now: Instant) -> Commit | None:

@@ -37,62 +37,64 @@ BY_THE_ENGINE = "outlast: the run ends"
 SHOWN_MAX = 10
 
 
-async def unwind(walk: NodeExecution, draining: Callable[[], bool]) -> None:
+async def unwind(execution: NodeExecution, draining: Callable[[], bool]) -> None:
     """The body of that walk: it returns once nothing is open and nothing is left to undo."""
-    await _settle_all(walk)
-    ledger = walk.ledger
-    for effect in core.owed(ledger.run, ledger.effects.values()):
+    await _settle_all(execution)
+    session = execution.session
+    for effect in core.owed(session.run, session.effects.values()):
         if draining():
-            walk.hand_back("the worker drains")
-            await walk.hang()
-        await _undo(walk, effect)
+            execution.hand_back("the worker drains")
+            await execution.never()
+        await _undo(execution, effect)
 
 
 # --- what is open ------------------------------------------------------------------------------------
-async def _settle_all(walk: NodeExecution) -> None:
+async def _settle_all(execution: NodeExecution) -> None:
     """Every open effect of the run comes to its outcome before anything is undone (EFF-8)."""
-    settling = [asyncio.ensure_future(_settled(walk, ident, make)) for ident, make in left_open(walk, ending=True)]
-    for effect in walk.ledger.open_effects():
-        if effect.status is EffectStatus.UNCERTAIN and core.is_own(walk.ledger.run, effect):
-            walk.call_person(uncertain(walk.ledger, effect))
+    settling = [
+        asyncio.ensure_future(_settled(execution, ident, make)) for ident, make in left_open(execution, ending=True)
+    ]
+    for effect in execution.session.open_effects():
+        if effect.status is EffectStatus.UNCERTAIN and core.is_own(execution.session.run, effect):
+            execution.call_person(uncertain(execution.session, effect))
     await asyncio.gather(*settling)
-    if walk.closing:
-        await walk.hang()
+    if execution.closing:
+        await execution.never()
 
 
-async def _settled(walk: NodeExecution, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+async def _settled(execution: NodeExecution, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     with suppress(EffectRefused):  # it is known not to have happened: nothing to undo
-        await walk.share(ident, make)
+        await execution.deduplicate(ident, make)
 
 
-def left_open(walk: NodeExecution, *, ending: bool) -> list[LeftOpen]:
+def left_open(execution: NodeExecution, *, ending: bool) -> list[LeftOpen]:
     """Return the effects that earlier walks left open, each with what brings it to its outcome.
 
     `ending`: they are not wanted any more, because the run ends.
     """
-    run = walk.ledger.run
-    mine = [e for e in walk.ledger.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)]
-    return [((e.visit, e.key), partial(_find_outcome, walk, e, ending)) for e in mine]
+    run = execution.session.run
+    mine = [e for e in execution.session.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)]
+    return [((e.visit, e.key), partial(_find_outcome, execution, e, ending)) for e in mine]
 
 
-async def _find_outcome(walk: NodeExecution, effect: Effect, ending: bool) -> Any:
-    ledger, ident = walk.ledger, (effect.visit, effect.key)
+async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) -> Any:
+    session, ident = execution.session, (effect.visit, effect.key)
     try:
-        activity = walk.workflow.activity(effect.activity)
+        activity = execution.workflow.activity(effect.activity)
         args, kwargs = activity.load_args(effect.args)
     except (NotFound, DefinitionError) as error:
-        ledger.submit(moves.doubt(ledger.run, effect, "activity_gone", error.what, now=ledger.now))
+        session.submit(moves.doubt(session.run, effect, "activity_gone", error.what, now=session.now))
     except (NotStorable, LimitExceeded) as error:
-        ledger.submit(moves.doubt(ledger.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=ledger.now))
+        session.submit(moves.doubt(session.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=session.now))
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
         make = (
-            partial(_SettlingExecutor, walk, activity, call, ident)
+            partial(_SettlingExecutor, execution, activity, call, ident)
             if ending
-            else executor_for(walk, activity, call, ident)
+            else executor_for(execution, activity, call, ident)
         )
         return await make().drive()
-    walk.call_person(uncertain(walk.ledger, ledger.effects[ident]))
+    execution.call_person(uncertain(execution.session, session.effects[ident]))
     raise Unresolved
 
 
@@ -113,54 +115,54 @@ class _SettlingExecutor(EffectExecutor):
         if self._window_open(effect):
             await self._wait_for_next(effect)
             if moves.tries(effect) < self.callee.retry.attempts:
-                self._perhaps_done = True
+                self._maybe_done = True
                 return Next.CALL
-            return self._doubt(effect, *used_up(effect))
-        return self._doubt(effect, "interrupted", "its outcome is not known and the run ends")
+            return self._mark_uncertain(effect, *used_up(effect))
+        return self._mark_uncertain(effect, "interrupted", "its outcome is not known and the run ends")
 
     def _window_open(self, effect: Effect) -> bool:
         return core.can_undo(effect) and super()._window_open(effect)
 
-    async def _not_there(self, effect: Effect) -> Any:
+    async def _did_not_happen(self, effect: Effect) -> Any:
         return self._refuse(effect, CANCELLED, "the receiver does not know it")
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         """What allowed the first attempt allows to find out what became of it; policy is not asked again."""
         assert previous is not None
         if previous.covered_until:
-            return covered(self.walk, previous.allowed_by, previous.covered_until)
+            return covered(self.execution, previous.allowed_by, previous.covered_until)
         return Permission(previous.allowed_by)
 
-    async def _heed_cancel(self, effect: Effect) -> None:
+    async def _check_cancel(self, effect: Effect) -> None:
         """The run ends already."""
 
 
 # --- undoing -----------------------------------------------------------------------------------------
-async def _undo(walk: NodeExecution, original: Effect) -> None:
+async def _undo(execution: NodeExecution, original: Effect) -> None:
     """Undo one effect; hangs where it is not undone in this walk."""
     ident = core.undo_ident(original)
-    row = walk.ledger.effects.get(ident)
+    row = execution.session.effects.get(ident)
     assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
     if row is None or row.status is EffectStatus.INTENDED or is_reopened(row):
-        undoing = _prepared(walk, original, row)
+        undoing = _prepared(execution, original, row)
         if isinstance(undoing, _UndoExecutor):
             try:
-                await walk.share(ident, undoing.drive)
+                await execution.deduplicate(ident, undoing.drive)
                 return
             except EffectRefused:
                 pass  # the person who is called now reads it from the row
         else:
-            await _withhold(walk, original, row, *undoing)
-    walk.call_person(undo_failed(walk, walk.ledger.effects[ident]))
-    await walk.hang()
+            await _withhold(execution, original, row, *undoing)
+    execution.call_person(undo_failed(execution, execution.session.effects[ident]))
+    await execution.never()
 
 
-def _prepared(walk: NodeExecution, original: Effect, row: Effect | None) -> "_UndoExecutor | tuple[str, str]":
+def _prepared(execution: NodeExecution, original: Effect, row: Effect | None) -> "_UndoExecutor | tuple[str, str]":
     """The undo with its arguments, from the recorded response; or the code and the reason why it must not be called."""
     if (why := kept_by_others(original)) and not (row is not None and is_reopened(row)):
         return "used_by_others", why
     try:
-        activity = walk.workflow.activity(original.activity)
+        activity = execution.workflow.activity(original.activity)
         args, kwargs = activity.load_args(original.args)
         done = activity.response_codec.load(original.response or b"null")
     except (NotFound, DefinitionError) as error:
@@ -172,7 +174,7 @@ def _prepared(walk: NodeExecution, original: Effect, row: Effect | None) -> "_Un
     key = core.undo_ident(original)[1]
     call = BoundCall((done, *args), kwargs, key, original.args, digest("undo", original.key, original.digest))
     undoing = _TransactionalUndo if activity.undoing.transaction else _UndoExecutor
-    return undoing(walk, activity.undoing, call, original)
+    return undoing(execution, activity.undoing, call, original)
 
 
 def kept_by_others(original: Effect) -> str:
@@ -180,28 +182,28 @@ def kept_by_others(original: Effect) -> str:
     return "another run of this tenant has used what it did" if original.shared == USED else ""
 
 
-async def _withhold(walk: NodeExecution, original: Effect, row: Effect | None, code: str, detail: str) -> None:
+async def _withhold(execution: NodeExecution, original: Effect, row: Effect | None, code: str, detail: str) -> None:
     """Nothing is called; an undo that a predecessor may have called is in doubt."""
-    ledger = walk.ledger
+    session = execution.session
     if row is not None and row.status is EffectStatus.INTENDED:
-        ledger.submit(moves.doubt(ledger.run, row, code, detail, now=ledger.now))
+        session.submit(moves.doubt(session.run, row, code, detail, now=session.now))
         return
-    ordinal = row.ordinal if row is not None else ledger.next_ordinal()
-    commit = core.withhold(ledger.run, original, row, code, detail, ordinal=ordinal, now=ledger.now)
-    ledger.submit(commit)
+    ordinal = row.ordinal if row is not None else session.next_ordinal()
+    commit = core.withhold(session.run, original, row, code, detail, ordinal=ordinal, now=session.now)
+    session.submit(commit)
 
 
 class _UndoExecutor(EffectExecutor):
     """The undo of one effect."""
 
-    def __init__(self, walk: NodeExecution, terms: UndoTerms, call: BoundCall, original: Effect) -> None:
-        super().__init__(walk, terms, call, core.undo_ident(original))
+    def __init__(self, execution: NodeExecution, terms: UndoTerms, call: BoundCall, original: Effect) -> None:
+        super().__init__(execution, terms, call, core.undo_ident(original))
         self._of: EffectKey = (original.visit, original.key)
 
     @property
     def _original(self) -> Effect:
         """The effect as it stands now: the intent of an undo may have marked it."""
-        return self.ledger.effects[self._of]
+        return self.session.effects[self._of]
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         """Policy is not asked: it allowed what is undone here (S-19)."""
@@ -210,24 +212,24 @@ class _UndoExecutor(EffectExecutor):
     def _intended(
         self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
-        return core.intend_undo(self.ledger.run, what, previous, self._original, ordinal=ordinal, now=now)
+        return core.intend_undo(self.session.run, what, previous, self._original, ordinal=ordinal, now=now)
 
-    async def _heed_cancel(self, effect: Effect) -> None:
+    async def _check_cancel(self, effect: Effect) -> None:
         """The run ends already; a further cancel changes nothing."""
 
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
         self._counted()
-        return core.record_undo(self.ledger.run, effect, self._original, now=self.ledger.now)
+        return core.record_undo(self.session.run, effect, self._original, now=self.session.now)
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
         self._counted()
-        return core.settle_undo(self.ledger.run, effect, self._original, now=self.ledger.now, external_id=external_id)
+        return core.settle_undo(self.session.run, effect, self._original, now=self.session.now, external_id=external_id)
 
     def _counted(self) -> None:
-        self.walk.around.counted(WORKFLOW_COMPENSATIONS, self.ledger.run.workflow, self._original.activity)
+        self.execution.services.counted(WORKFLOW_COMPENSATIONS, self.session.run.workflow, self._original.activity)
 
     def _call_person(self, effect: Effect) -> None:
-        self.walk.call_person(undo_failed(self.walk, effect))
+        self.execution.call_person(undo_failed(self.execution, effect))
 
 
 class _TransactionalUndo(TransactionalExecutor, _UndoExecutor):
@@ -241,9 +243,9 @@ class _TransactionalUndo(TransactionalExecutor, _UndoExecutor):
         return rows[0] if rows else super()._original
 
 
-def undo_failed(walk: NodeExecution, undo: Effect) -> Attention:
+def undo_failed(execution: NodeExecution, undo: Effect) -> Attention:
     """The reason to call a person: which undo, what became of it, what is undone and what still stands."""
-    run, effects = walk.ledger.run, walk.ledger.effects.values()
+    run, effects = execution.session.run, execution.session.effects.values()
     error = refusal_of(undo)
     became = "nobody knows whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
     of = undo.undoes.partition(":")[2]
@@ -251,7 +253,7 @@ def undo_failed(walk: NodeExecution, undo: Effect) -> Attention:
         f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "
         f"undone: {_shown(core.undone(run, effects))}; to undo: {_shown(core.owed(run, effects))}"
     )
-    return attention(walk.ledger, Reason.UNDO_FAILED, detail, undo)
+    return attention(execution.session, Reason.UNDO_FAILED, detail, undo)
 
 
 def _shown(effects: list[Effect]) -> str:
@@ -260,7 +262,7 @@ def _shown(effects: list[Effect]) -> str:
 
 
 async def end(
-    ledger: RunSession,
+    session: RunSession,
     outcome: RunStatus,
     *,
     state: bytes | None,
@@ -271,23 +273,23 @@ async def end(
 ) -> None:
     """One commit. `state`: None = as it was written last; `results`: what its last visit produced, counted. Raises
     Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
-    run = ledger.run
-    freed, others = await admission.held_and_not(ledger.store, run) if run.slots or run.queue else ((), ())
-    stands = [] if outcome is RunStatus.COMPLETED else names(standing(run, ledger.effects.values()))
-    snapshot, values = (ledger.last.snapshot or b"{}", ()) if state is None else await ledger.to_keep(state)
+    run = session.run
+    freed, others = await admission.held_and_not(session.store, run) if run.slots or run.queue else ((), ())
+    stands = [] if outcome is RunStatus.COMPLETED else names(standing(run, session.effects.values()))
+    snapshot, values = (session.last.snapshot or b"{}", ()) if state is None else await session.snapshot_of(state)
     commit = finish(
         run,
         outcome,
-        inbox_seq=ledger.inbox_read,
+        inbox_seq=session.inbox_read,
         state=snapshot,
         result=result,
         reason=reason,
         standing=stands,
-        approvals=ledger.approvals.values(),
-        slots=await admission.heirs(ledger.store, freed),
-        now=ledger.now,
+        approvals=session.approvals.values(),
+        slots=await admission.heirs(session.store, freed),
+        now=session.now,
         told=told,
         seen=others if run.queue else (),
         results=results,
     )
-    await ledger.land(await ledger.with_values(commit, values))
+    await session.land(await session.with_chunks(commit, values))

@@ -60,13 +60,13 @@ class ContextCall(NamedTuple):
 
 
 def _seen(
-    method: Callable[Concatenate["WalkContext", P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate["WalkContext", P], Coroutine[Any, Any, T]]:
+    method: Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]:
     """Keep each coroutine of this method until it is over, so that the end of the node sees those never awaited."""
     name = method.__name__
 
     @wraps(method)
-    def call(self: "WalkContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+    def call(self: "NodeContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         coroutine = method(self, *args, **kwargs)
         frame = sys._getframe(1)
         self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno))
@@ -75,12 +75,12 @@ def _seen(
     return call
 
 
-class WalkContext(Context[Any]):
+class NodeContext(Context[Any]):
     """A node's view of its run in one walk."""
 
-    def __init__(self, walk: NodeExecution, state: BaseModel) -> None:
-        run = walk.ledger.run
-        self._walk = walk
+    def __init__(self, execution: NodeExecution, state: BaseModel) -> None:
+        run = execution.session.run
+        self._walk = execution
         self.state = state
         self.tenant = run.tenant
         self.run_id = run.run
@@ -206,10 +206,10 @@ class WalkContext(Context[Any]):
         editable: Sequence[str] = (),
     ) -> Decision[Any]:
         """See Context."""
-        walk = self._walk
-        walk.stir()
-        if walk.closing:
-            await walk.hang()
+        execution = self._walk
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
         question = Question(
             name=name or plan.activity,
             plans=(plan, *alternatives),
@@ -224,23 +224,23 @@ class WalkContext(Context[Any]):
             editable=tuple(editable),
         )
         check_question(question)
-        flight = (walk.ledger.run.visit, f"approval?{question.name}")
-        if flight[1] in walk.asked:
+        flight = (execution.session.run.visit, f"approval?{question.name}")
+        if flight[1] in execution.asked:
             raise Conflict(
                 f"approval {question.name} was asked for twice in one visit",
                 "an approval is known by its name, which is the activity's unless name= says another",
                 "name each its own: ctx.approval(…, name=…)",
             )
-        walk.asked.add(flight[1])
-        walk.count((flight[1],))
-        row = await walk.share(flight, lambda: request_approval(walk, question))
+        execution.asked.add(flight[1])
+        execution.count((flight[1],))
+        row = await execution.deduplicate(flight, lambda: request_approval(execution, question))
         if row is None:
-            await walk.hang()
+            await execution.never()
         if row.status is ApprovalStatus.AGAIN:
             return Decision("again", row.reason, row.decided_by, None)
         if row.status is ApprovalStatus.REJECTED:
             return Decision("rejected", row.reason, row.decided_by, None)
-        chosen = chosen_plan(walk, question, row)
+        chosen = chosen_plan(execution, question, row)
         approvers = tuple(vote["by"] for vote in votes_of(row))
         return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
 
@@ -260,12 +260,12 @@ class WalkContext(Context[Any]):
         return verdict
 
     async def _judged(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        walk = self._walk
-        walk.stir()
-        if walk.closing:
-            await walk.hang()
-        walk.count((name,))
-        return await walk.share((self.visit, name), make)
+        execution = self._walk
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
+        execution.count((name,))
+        return await execution.deduplicate((self.visit, name), make)
 
     # --- waiting ---------------------------------------------------------------------------
     @_seen
@@ -292,19 +292,19 @@ class WalkContext(Context[Any]):
         return [wait.load(message) for message in messages or ()]
 
     async def _wait(self, wait: NamedWait) -> Any:
-        walk = self._walk
-        walk.stir()
-        if walk.closing:
-            await walk.hang()
-        if wait.name in walk.asked:
+        execution = self._walk
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
+        if wait.name in execution.asked:
             raise Conflict(
                 f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "name each its own"
             )
-        walk.asked.add(wait.name)
-        walk.count((f"wait?{wait.name}",))
+        execution.asked.add(wait.name)
+        execution.count((f"wait?{wait.name}",))
         if (bound := wait.bound()) is not None:
             return wait.notes_of(bound)
-        return await walk.share((self.visit, f"wait?{wait.name}"), wait.answer)
+        return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer)
 
     # --- what would otherwise differ between walks -----------------------------------------
     def now(self) -> datetime:
@@ -331,11 +331,11 @@ class WalkContext(Context[Any]):
     @_seen
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
         """See Context."""
-        walk = self._walk
-        walk.stir()
-        if walk.closing:
-            await walk.hang()
+        execution = self._walk
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
         if self.results is None:
-            self.results = ResultBuffer(walk.ledger)
+            self.results = ResultBuffer(execution.session)
         if self.results.add(produced(result, key, kind)):
-            await walk.share((self.visit, f"emit?{key}"), self.results.store)
+            await execution.deduplicate((self.visit, f"emit?{key}"), self.results.store)

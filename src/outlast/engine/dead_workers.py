@@ -57,7 +57,7 @@ class DeadWorkers:
             self._overdue |= owners
             self._asked.set()
 
-    def leaves_room_to_us(self, run: Run) -> bool:
+    def is_ours_to_make_room(self, run: Run) -> bool:
         """True if this worker is the one that lets its other runs go for a run that fits nowhere (S-5)."""
         serving = [worker.id for worker in self._alive if run.lane in worker.lanes.split()]
         return makes_room(run, serving) in ("", self._worker)

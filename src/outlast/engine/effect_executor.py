@@ -18,7 +18,7 @@ from outlast.engine.attempts import Sending
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.node_result import EffectRefused, Parked, held_up, paused, refusal_of, uncertain
+from outlast.engine.node_result import EffectRefused, Parked, paused_by, paused_by_breaker, refusal_of, uncertain
 from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import Permission, permission
 from outlast.engine.rate_limit import CallSlot
@@ -48,23 +48,23 @@ class EffectExecutor:
     the two (who allows it, what its record moves besides, which reason calls a person) are methods of their own.
     """
 
-    def __init__(self, walk: NodeExecution, callee: Callee, call: BoundCall, ident: EffectKey) -> None:
-        self.walk = walk
-        self.ledger = walk.ledger
+    def __init__(self, execution: NodeExecution, callee: Callee, call: BoundCall, ident: EffectKey) -> None:
+        self.execution = execution
+        self.session = execution.session
         self.callee = callee
         self.call = call
         self.ident = ident
-        self.times = durations(walk, callee)
+        self.times = durations(execution, callee)
         self._place: CallSlot | None = None  # the right to call, where the receiver bears only so many
         self._seat: asyncio.Semaphore | None = None  # where a thread is reserved for it
         self._sending: Sending | None = None  # its place among the intents that are durable and not yet sent
         self._probe: Hold | None = None  # the right to try a provider that was away
         self._watches = False  # put a breaker up, or tried in vain: looks again as soon as one may try
-        self._perhaps_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
+        self._maybe_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
 
     async def drive(self) -> Any:
         """The response; raises ActivityFailed for a no, Unresolved when this walk gives no answer."""
-        effect = self.ledger.effects.get(self.ident)
+        effect = self.session.effects.get(self.ident)
         if self._may_be_lost(effect):
             effect = await self._intend()  # and then as if a predecessor had: its call may have been made
         if effect is not None and effect.status is EffectStatus.INTENDED:
@@ -80,27 +80,29 @@ class EffectExecutor:
 
     async def _as_known(self, effect: Effect) -> Effect:
         """An open effect, marked as not sent if the holder that intended it knows so: this one, or one replaced."""
-        if self.ledger.unsent.pop(self.ident, None) == effect:
+        if self.session.unsent.pop(self.ident, None) == effect:
             why = "the store's answer to its intent came too late or was lost"
-        elif effect.epoch != self.ledger.run.epoch and moves.is_unsent(effect, await evidence_of(self.walk, effect)):
+        elif effect.epoch != self.session.run.epoch and moves.is_unsent(
+            effect, await evidence_of(self.execution, effect)
+        ):
             why = "the worker that intended it was replaced before it called"
         else:
             return effect
-        run, now = self.ledger.run, self.ledger.now
-        self.ledger.submit(moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=False, now=now))
-        return self.ledger.effects[self.ident]
+        run, now = self.session.run, self.session.now
+        self.session.submit(moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=False, now=now))
+        return self.session.effects[self.ident]
 
     def _may_be_lost(self, effect: Effect | None) -> bool:
         """May it have been made in time that a restore has lost? The ledger would not know (I42)."""
-        return effect is None and self.ledger.run.restored > 0
+        return effect is None and self.session.run.restored > 0
 
     # --- before the call -----------------------------------------------------------------------
     async def _intend(self) -> Effect:
         self._may_begin()
-        self._place = await self.walk.call_slot(self.callee)
+        self._place = await self.execution.call_slot(self.callee)
         try:
             if not self.callee.is_async:
-                seats = self.walk.around.caller.seats
+                seats = self.execution.services.caller.seats
                 await seats.acquire()
                 self._seat = seats
             return await self._intend_inside()
@@ -119,7 +121,7 @@ class EffectExecutor:
 
     async def _intend_inside(self) -> Effect:
         self._may_begin()
-        await self._heed_hold()
+        await self._check_pauses()
         self._may_begin()
         previous = self._previous()
         if previous is not None and previous.settled_at == 0 and self._approval_lapsed(previous):
@@ -132,69 +134,69 @@ class EffectExecutor:
 
     def _previous(self) -> Effect | None:
         """The row that another attempt replaces."""
-        return self.ledger.effects.get(self.ident)
+        return self.session.effects.get(self.ident)
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         """May it be intended? None: the walk has parked or closed instead."""
         assert isinstance(self.callee, Activity)
-        return await permission(self.walk, self.callee, self.call, previous)
+        return await permission(self.execution, self.callee, self.call, previous)
 
-    async def _heed_hold(self) -> None:
+    async def _check_pauses(self) -> None:
         """No new intent while a stop sign is up, an operator's or a breaker's; one run may try the latter (S-23)."""
-        ledger, around = self.ledger, self.walk.around
+        session, services = self.session, self.execution.services
         self._probe = None
         keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
-        hold = await around.held(ledger.run.tenant, keys)
+        hold = await services.held(session.run.tenant, keys)
         if hold is None:
             return
-        lease_ms = around.live.start_budget + self.times.timeout + self.times.settle_margin
-        self._probe = await around.breakers.probe(hold, ledger.now.real, lease_ms)
+        lease_ms = services.live.start_budget + self.times.timeout + self.times.settle_margin
+        self._probe = await services.breakers.probe(hold, session.now.real, lease_ms)
         if self._probe is not None:
             return
         if hold.kind == BREAKER:
-            again_at = max(hold.again_at, ledger.now.real)
-            jitter = 0 if self._watches else round(around.chance() * around.live.breaker_pause)
-            self.walk.park(paused(hold, again_at + jitter + 1, ledger.store.mapping()))
+            again_at = max(hold.again_at, session.now.real)
+            jitter = 0 if self._watches else round(services.chance() * services.live.breaker_pause)
+            self.execution.park(paused_by_breaker(hold, again_at + jitter + 1, session.store.mapping()))
         else:
-            self.walk.park(held_up(hold, ledger.now.real))
+            self.execution.park(paused_by(hold, session.now.real))
         raise Unresolved
 
     def _approval_lapsed(self, effect: Effect) -> bool:
-        return 0 < effect.covered_until <= self.ledger.now.business
+        return 0 < effect.covered_until <= self.session.now.business
 
     def _lapse(self, effect: Effect) -> Any:
         """The approval that covers an open effect is over: from here on it is `ask` in every mode (S-20)."""
         why = "its approval lapsed while its outcome was open"
         if effect.settle_after == 0:
             return self._refuse(effect, "approval_lapsed", why)
-        return self._doubt(effect, "approval_lapsed", why)
+        return self._mark_uncertain(effect, "approval_lapsed", why)
 
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
-        ledger = self.ledger
-        self._sending = await self.walk.around.window.enter()
+        session = self.session
+        self._sending = await self.execution.services.window.enter()
         self._may_begin()
         commit = self._prepared(previous, allowed)
         effect = moves.intended(commit)
-        lost = ledger.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
-        ledger.unsent[self.ident] = None if lost or self._perhaps_done else effect
-        submitted = read(self.walk.around.clock)
-        done = await ledger.land(commit)
+        lost = session.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
+        session.unsent[self.ident] = None if lost or self._maybe_done else effect
+        submitted = read(self.execution.services.clock)
+        done = await session.land(commit)
         self._sending.landed()
-        self._permit = permit(submitted, effect.not_after, done.now.real, self.walk.around.lease)
-        if ledger.mail_moved:
-            await self._heed_cancel(effect)
+        self._permit = permit(submitted, effect.not_after, done.now.real, self.execution.services.lease)
+        if session.mail_moved:
+            await self._check_cancel(effect)
         return effect
 
     def _prepared(self, previous: Effect | None, allowed: Permission) -> Commit:
         """The intent, where the slice has room for an attempt."""
-        ledger, run, live = self.ledger, self.ledger.run, self.walk.around.live
-        now = ledger.now
+        session, run, live = self.session, self.session.run, self.execution.services.live
+        now = session.now
         room = (run.due_at or 0) - self.times.timeout - now.real
         if room <= min(live.start_budget, SECOND):
-            self.walk.hand_back(f"the slice has no room for an attempt of {self.callee.name}")
+            self.execution.hand_back(f"the slice has no room for an attempt of {self.callee.name}")
             raise Unresolved
         if allowed.latest_real is not None and allowed.latest_real <= now.real:
-            self.walk.walk_again("the approval lapsed at this very moment")
+            self.execution.run_again("the approval lapsed at this very moment")
             raise Unresolved
         allowed = self._within_the_window(previous, allowed, now.real)
         intent = moves.Intent(
@@ -208,20 +210,20 @@ class EffectExecutor:
             start_budget_ms=live.start_budget,
             settle_margin_ms=self.times.settle_margin,
             allowed_by=allowed.by,
-            first_at=ledger.store.mapping().real(run.created_at) if run.restored else 0,
+            first_at=session.store.mapping().real(run.created_at) if run.restored else 0,
         )
-        ordinal = previous.ordinal if previous else ledger.next_ordinal()
+        ordinal = previous.ordinal if previous else session.next_ordinal()
         return self._intended(intent, previous, allowed, ordinal, now)
 
     def _within_the_window(self, previous: Effect | None, allowed: Permission, now_real: int) -> Permission:
         """A repeat is sent while the receiver remembers the first attempt, however long this process stood still since
         it looked (S-17)."""
         doubt = self.callee.if_uncertain
-        if previous is None or not self._perhaps_done or not isinstance(doubt, Resend):
+        if previous is None or not self._maybe_done or not isinstance(doubt, Resend):
             return allowed
         closes = previous.first_at + millis(doubt.remembered_for) - self.times.timeout - self.times.settle_margin
         if closes <= now_real:
-            self._doubt(previous, "window_over", "the receiver may have forgotten the first attempt meanwhile")
+            self._mark_uncertain(previous, "window_over", "the receiver may have forgotten the first attempt meanwhile")
         return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
 
     def _intended(
@@ -229,7 +231,7 @@ class EffectExecutor:
     ) -> Commit:
         """The commit that is durable before the call."""
         return moves.intend(
-            self.ledger.run,
+            self.session.run,
             what,
             previous,
             ordinal=ordinal,
@@ -239,22 +241,22 @@ class EffectExecutor:
             mapping=allowed.mapping,
         )
 
-    async def _heed_cancel(self, effect: Effect) -> None:
+    async def _check_cancel(self, effect: Effect) -> None:
         """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
-        cancel = cancel_of(await self.ledger.new_notes())
-        lost = self.ledger.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
-        if cancel is not None and (lost or self._perhaps_done):  # not refused: it, or an attempt before, may have acted
-            self.walk.cancelled(cancel)
+        cancel = cancel_of(await self.session.new_notes())
+        lost = self.session.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
+        if cancel is not None and (lost or self._maybe_done):  # not refused: it, or an attempt before, may have acted
+            self.execution.cancelled(cancel)
             raise Unresolved
         if cancel is not None:
-            self.ledger.submit(
-                moves.refuse(self.ledger.run, effect, CANCELLED, "cancelled before it was sent", now=self.ledger.now)
+            self.session.submit(
+                moves.refuse(self.session.run, effect, CANCELLED, "cancelled before it was sent", now=self.session.now)
             )
-            self.walk.cancelled(cancel)
+            self.execution.cancelled(cancel)
             raise Unresolved
 
     def _may_begin(self) -> None:
-        if not self.walk.may_begin():
+        if not self.execution.may_begin():
             raise Unresolved
 
     # --- the call --------------------------------------------------------------------------------
@@ -263,12 +265,12 @@ class EffectExecutor:
             outcome = await self._make(effect)
         finally:
             self._leave()
-        if self.walk.left_behind and self.walk.is_left_behind():
-            await self._testify(effect, outcome)
+        if self.execution.abandoned_calls and self.execution.is_abandoned():
+            await self._record_late_answer(effect, outcome)
             raise Unresolved
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
             effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
-        breakers, run, provider = self.walk.around.breakers, self.ledger.run, self.callee.provider
+        breakers, run, provider = self.execution.services.breakers, self.session.run, self.callee.provider
         if self._probe is not None:
             await breakers.probed(self._probe, run.run, outcome)
             self._watches = True
@@ -276,22 +278,24 @@ class EffectExecutor:
             self._watches = await breakers.heard(run.tenant, provider, run.run, outcome)
         return outcome, effect
 
-    async def _testify(self, effect: Effect, outcome: Outcome) -> None:
+    async def _record_late_answer(self, effect: Effect, outcome: Outcome) -> None:
         """Keep the answer of a call that ended after the walk went on without it, as evidence (S-10)."""
         if not isinstance(outcome, Answered):
             return
         with suppress(StoreError, NotStorable, LimitExceeded):
             response = self.callee.response_codec.dump(outcome.value).decode()
             answer = {"status": EffectStatus.DONE.value, "error": "", "response": response}
-            await self.ledger.store.commit(moves.testify(effect, answer, self.ledger.now))
+            await self.session.store.commit(moves.testify(effect, answer, self.session.now))
 
     async def _make(self, effect: Effect) -> Outcome:
         """The call itself."""
-        if self.ident not in self.ledger.unsent:  # it was given up, and that it was not sent may be on record
+        if self.ident not in self.session.unsent:  # it was given up, and that it was not sent may be on record
             return Unsent(moves.TOO_LATE, "its run is no longer held here")
-        del self.ledger.unsent[self.ident]
-        attempt = attempt_of(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
-        return await self.walk.around.caller.attempt(attempt._replace(permit=self._permit, sending=self._sending))
+        del self.session.unsent[self.ident]
+        attempt = attempt_of(self.execution, self.callee, self.call.args, self.call.kwargs, effect)
+        return await self.execution.services.caller.attempt(
+            attempt._replace(permit=self._permit, sending=self._sending)
+        )
 
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):
@@ -299,24 +303,24 @@ class EffectExecutor:
         if isinstance(outcome, No):
             return self._refuse(effect, outcome.code, outcome.detail)
         if isinstance(outcome, Unsent) and outcome.code == moves.TOO_LATE:
-            return self._kept_back(effect, outcome.detail)
+            return self._not_sent(effect, outcome.detail)
         if isinstance(outcome, Unsent):
             again = self._try_again
-            return await again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=self._perhaps_done)
+            return await again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=self._maybe_done)
         if outcome.abandoned:
-            return self._doubt(effect, outcome.code, outcome.detail)
-        return await self._perhaps(effect, outcome)
+            return self._mark_uncertain(effect, outcome.code, outcome.detail)
+        return await self._maybe_happened(effect, outcome)
 
-    def _kept_back(self, effect: Effect, why: str) -> Any:
+    def _not_sent(self, effect: Effect, why: str) -> Any:
         """Our own check kept it from being sent: intend again, unless this worker may hold nothing any more.
 
         The successor reads that it was not sent: in its row, or as evidence where the run was taken already.
         """
-        run, happened = self.ledger.run, self._perhaps_done
-        deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.ledger.now)
-        self.ledger.submit(deferred)
-        if not self.walk.around.lease.holds(self.walk.around.clock):
-            self.walk.break_off(RunLost())
+        run, happened = self.session.run, self._maybe_done
+        deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.session.now)
+        self.session.submit(deferred)
+        if not self.execution.services.lease.holds(self.execution.services.clock):
+            self.execution.break_off(RunLost())
             raise Unresolved
         return Next.CALL
 
@@ -325,48 +329,48 @@ class EffectExecutor:
         try:
             response = codec.dump(value)
         except BaseException as error:  # a serializer of an author may raise anything
-            return self._doubt(effect, "response_not_storable", f"it was done, but {_why_not(error)}")
-        self.ledger.submit(self._recorded(effect, response))
+            return self._mark_uncertain(effect, "response_not_storable", f"it was done, but {_why_not(error)}")
+        self.session.submit(self._recorded(effect, response))
         return codec.load(response)
 
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
         """It was done, and this was the answer."""
-        return moves.record(self.ledger.run, effect, response, now=self.ledger.now, external_id=effect.external_id)
+        return moves.record(self.session.run, effect, response, now=self.session.now, external_id=effect.external_id)
 
     def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
-        self.ledger.submit(moves.refuse(self.ledger.run, effect, code, detail, now=self.ledger.now))
+        self.session.submit(moves.refuse(self.session.run, effect, code, detail, now=self.session.now))
         raise EffectRefused(Refusal(code, detail), self.ident)
 
-    def _doubt(self, effect: Effect, code: str, detail: str) -> Any:
-        self.ledger.submit(moves.doubt(self.ledger.run, effect, code, detail, now=self.ledger.now))
-        self._call_person(self.ledger.effects[self.ident])
+    def _mark_uncertain(self, effect: Effect, code: str, detail: str) -> Any:
+        self.session.submit(moves.doubt(self.session.run, effect, code, detail, now=self.session.now))
+        self._call_person(self.session.effects[self.ident])
         raise Unresolved
 
     def _call_person(self, effect: Effect) -> None:
         """Nobody can tell whether it happened."""
-        self.walk.call_person(uncertain(self.ledger, effect))
+        self.execution.call_person(uncertain(self.session, effect))
 
-    async def _perhaps(self, effect: Effect, outcome: Maybe) -> Any:
+    async def _maybe_happened(self, effect: Effect, outcome: Maybe) -> Any:
         mode = self.callee.mode
         if mode == "reconcile":  # the receiver is asked at once, and a wait it asked for (408) precedes a further call
             code, detail, wait = outcome.code, outcome.detail, outcome.after_ms
             if why := self._too_long(effect, wait, wait):
                 code, detail, wait = EXHAUSTED, f"{code}: {detail}; {why}", 0
-            run = self.ledger.run
-            self.ledger.submit(moves.defer(run, effect, code, detail, wait, happened=True, now=self.ledger.now))
-            return await self._after_settling(self.ledger.effects[self.ident])
+            run = self.session.run
+            self.session.submit(moves.defer(run, effect, code, detail, wait, happened=True, now=self.session.now))
+            return await self._after_settling(self.session.effects[self.ident])
         if mode == "resend" and self._window_open(effect):
             return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=True)
-        return self._doubt(effect, outcome.code, outcome.detail)
+        return self._mark_uncertain(effect, outcome.code, outcome.detail)
 
     # --- further attempts ---------------------------------------------------------------------------
     async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
         if self._probe is not None:  # made for all that wait: it uses up no attempt of this effect's own
             probed = moves.defer(
-                self.ledger.run, effect, code, detail, 0, happened=happened, counts=False, now=self.ledger.now
+                self.session.run, effect, code, detail, 0, happened=happened, counts=False, now=self.session.now
             )
-            self.ledger.submit(probed)
-            self._perhaps_done = happened
+            self.session.submit(probed)
+            self._maybe_done = happened
             return Next.CALL
         retry = self.callee.retry
         ended = effect.attempts - effect.interrupted  # this one has just come to its end
@@ -374,20 +378,20 @@ class EffectExecutor:
             return self._exhausted(effect, code, detail, happened=happened)
         wait = wait_before(
             ended + 1,
-            self.walk.around.chance(),
+            self.execution.services.chance(),
             first_ms=millis(retry.first),
-            ceiling_ms=self.walk.around.live.backoff_ceiling,
+            ceiling_ms=self.execution.services.live.backoff_ceiling,
             factor=retry.factor,
         )
         wait = max(wait, after_ms)
         if why := self._too_long(effect, wait, after_ms):
             return self._exhausted(effect, code, f"{detail}; {why}", happened=happened)
-        deferred = moves.defer(self.ledger.run, effect, code, detail, wait, happened=happened, now=self.ledger.now)
-        self.ledger.submit(deferred)
-        self._perhaps_done = happened
-        await self._wait_for_next(self.ledger.effects[self.ident])
+        deferred = moves.defer(self.session.run, effect, code, detail, wait, happened=happened, now=self.session.now)
+        self.session.submit(deferred)
+        self._maybe_done = happened
+        await self._wait_for_next(self.session.effects[self.ident])
         if happened and not self._window_open(effect):
-            return self._doubt(self.ledger.effects[self.ident], code, detail)
+            return self._mark_uncertain(self.session.effects[self.ident], code, detail)
         return Next.CALL
 
     def _too_long(self, effect: Effect, wait_ms: int, asked_ms: int) -> str:
@@ -402,7 +406,7 @@ class EffectExecutor:
         tries = f"{effect.attempts} attempt{'' if effect.attempts == 1 else 's'}"
         detail = f"after {tries}: {code}: {detail}"
         if happened:
-            return self._doubt(effect, EXHAUSTED, detail)
+            return self._mark_uncertain(effect, EXHAUSTED, detail)
         return self._refuse(effect, EXHAUSTED, detail)
 
     async def _wait_for_next(self, effect: Effect) -> None:
@@ -413,15 +417,15 @@ class EffectExecutor:
 
     async def _wait(self, until_real: int, verb: str, waiting: WaitingFor) -> None:
         """Up to 5 s are waited here; a longer wait parks once siblings have settled (S-17)."""
-        left = until_real - self.ledger.now.real
+        left = until_real - self.session.now.real
         if left <= INLINE_WAIT_MAX:
             if left > 0:
-                await self.walk.around.clock.sleep(left)
+                await self.execution.services.clock.sleep(left)
             self._may_begin()
             return
-        mapping = self.ledger.store.mapping()
-        waiting = waiting._replace(since=self.ledger.now.business, until=mapping.business(until_real))
-        self.walk.park(Parked(verb, waiting, Armed(waiting.what, until_real, real=True)))
+        mapping = self.session.store.mapping()
+        waiting = waiting._replace(since=self.session.now.business, until=mapping.business(until_real))
+        self.execution.park(Parked(verb, waiting, Armed(waiting.what, until_real, real=True)))
         raise Unresolved
 
     # --- settling what may have happened --------------------------------------------------------------
@@ -431,7 +435,10 @@ class EffectExecutor:
         if not isinstance(doubt, Resend):
             return False
         lands_by = (
-            self.ledger.now.real + self.walk.around.live.start_budget + self.times.timeout + self.times.settle_margin
+            self.session.now.real
+            + self.execution.services.live.start_budget
+            + self.times.timeout
+            + self.times.settle_margin
         )
         return lands_by < effect.first_at + millis(doubt.remembered_for)
 
@@ -447,10 +454,10 @@ class EffectExecutor:
             return await self._after_settling(effect)
         if mode == "resend" and self._window_open(effect):
             if moves.tries(effect) >= self.callee.retry.attempts:
-                return self._doubt(effect, *used_up(effect))
-            self._perhaps_done = True
+                return self._mark_uncertain(effect, *used_up(effect))
+            self._maybe_done = True
             return Next.CALL
-        return self._doubt(effect, *cut_off(self.ledger.run, effect))
+        return self._mark_uncertain(effect, *cut_off(self.session.run, effect))
 
     def _exhausted_open(self, effect: Effect) -> Any:
         error = refusal_of(effect)
@@ -458,7 +465,7 @@ class EffectExecutor:
 
     async def _after_settling(self, effect: Effect) -> Any:
         """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
-        asked_at = self.ledger.now.real  # an answer speaks of the moment it was asked for
+        asked_at = self.session.now.real  # an answer speaks of the moment it was asked for
         answer = await self._ask_receiver(effect)
         if not isinstance(answer, Happened) and effect.settle_after > asked_at:
             what = f"the outcome of {self.callee.name} {effect.key}"
@@ -467,14 +474,14 @@ class EffectExecutor:
         if isinstance(answer, Happened):
             return self._settle(effect, answer)
         if isinstance(answer, DidNotHappen):
-            return await self._not_there(effect)
+            return await self._did_not_happen(effect)
         if self._window_open(effect):
             return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
-        return self._doubt(effect, "cannot_tell", answer.why)
+        return self._mark_uncertain(effect, "cannot_tell", answer.why)
 
-    async def _not_there(self, effect: Effect) -> Any:
+    async def _did_not_happen(self, effect: Effect) -> Any:
         """The receiver does not know it, and no call can land any more: it did not happen, and is called again."""
-        self._perhaps_done = False
+        self._maybe_done = False
         said = refusal_of(effect)
         if said.code == EXHAUSTED:  # it asked for more time than there is
             return self._refuse(effect, EXHAUSTED, f"the receiver does not know it; {said.detail}")
@@ -484,8 +491,8 @@ class EffectExecutor:
         return Next.CALL
 
     async def _ask_receiver(self, effect: Effect) -> Happened[Any] | DidNotHappen | Unknown:
-        answer = await reconcile(self.walk, self.callee, self.call.args, self.call.kwargs, effect)
-        if self.walk.left_behind and self.walk.is_left_behind():
+        answer = await reconcile(self.execution, self.callee, self.call.args, self.call.kwargs, effect)
+        if self.execution.abandoned_calls and self.execution.is_abandoned():
             raise Unresolved
         return answer
 
@@ -494,13 +501,13 @@ class EffectExecutor:
         try:
             response = codec.dump(found.response)
         except BaseException as error:  # a serializer of an author may raise anything
-            return self._doubt(effect, "response_not_storable", f"it was found, but {_why_not(error)}")
-        self.ledger.submit(self._found(effect, response, found.external_id or effect.external_id))
+            return self._mark_uncertain(effect, "response_not_storable", f"it was found, but {_why_not(error)}")
+        self.session.submit(self._found(effect, response, found.external_id or effect.external_id))
         return codec.load(response)
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
         """The receiver was asked and knows it."""
-        return moves.settle(self.ledger.run, effect, response, now=self.ledger.now, external_id=external_id)
+        return moves.settle(self.session.run, effect, response, now=self.session.now, external_id=external_id)
 
 
 def _why_not(raised: BaseException) -> str:

@@ -72,15 +72,15 @@ class NodeExecution:
     """One walk. Effects and waits report here; the runner decides here."""
 
     def __init__(
-        self, ledger: RunSession, workflow: Workflow[Any], around: WorkerServices, *, settling: bool = False
+        self, session: RunSession, workflow: Workflow[Any], services: WorkerServices, *, settling: bool = False
     ) -> None:
         """`settling`: it only brings open effects to their outcome, while a person is asked about another."""
         self._settling = settling
-        self.ledger = ledger
+        self.session = session
         self.workflow = workflow
-        self.around = around
+        self.services = services
         self.closing = False
-        self.flights: dict[EffectKey, InFlightCall] = {}  # calls under way
+        self.calls_in_flight: dict[EffectKey, InFlightCall] = {}  # calls under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
         self.told: dict[str, Told] = {}  # what the engine has to say of this walk: denials
         self.reserved: set[int] = set()  # messages a wait of this walk is about to bind
@@ -91,20 +91,20 @@ class NodeExecution:
         self._attention: list[Attention] = []
         self._cancel: EndCancelled | None = None
         self._again = ""
-        self._commits = ledger.commits
+        self._commits = session.commits
         self._given_up = False  # the author's code no longer waits for one of its ctx calls
         self._hand_back = ""
         self._broken: BaseException | None = None
-        self._hung: set[asyncio.Future[Any]] = set()
+        self._unresolved: set[asyncio.Future[Any]] = set()
         self._body: asyncio.Task[Any] | None = None
-        self.left_behind: set[asyncio.Task[None]] = set()  # calls that do not end
-        self.stirs = 0  # ctx calls begun or answered
+        self.abandoned_calls: set[asyncio.Task[None]] = set()  # calls that do not end
+        self.progress = 0  # ctx calls begun or answered
         self._signal = self._loop.create_future()
 
-    def last_instant(self) -> int:
+    def visit_deadline(self) -> int:
         """Business: where the node declares `within`, no wait of its visit lasts beyond it; 0 = it declares none."""
-        node = self.workflow.nodes[self.ledger.run.node]
-        return self.ledger.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
+        node = self.workflow.nodes[self.session.run.node]
+        return self.session.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
 
     # --- what effects and waits say ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:
@@ -122,7 +122,7 @@ class NodeExecution:
         self._cancel = cancel
         self.close()
 
-    def walk_again(self, why: str) -> None:
+    def run_again(self, why: str) -> None:
         """Close, and walk the node again."""
         self._again = self._again or why
         self.close()
@@ -135,7 +135,7 @@ class NodeExecution:
     def break_off(self, error: BaseException) -> None:
         """Close: a commit of this walk was refused (Lost, Moved, StoreAway), or the engine itself failed."""
         if isinstance(error, ConditionFailed | StoreAway):
-            self.walk_again(str(error))
+            self.run_again(str(error))
         else:
             self._broken = self._broken or error
         self.close()
@@ -156,18 +156,18 @@ class NodeExecution:
         doubts = self._settling or bool(self._attention)
         return doubts and self.may_begin() and all(a.reason is Reason.EFFECT_UNCERTAIN for a in self._attention)
 
-    async def hang(self) -> Any:
+    async def never(self) -> Any:
         """Never resolves in this walk."""
         future = self._loop.create_future()
-        self._hung.add(future)
+        self._unresolved.add(future)
         try:
             return await future
         finally:
-            self._hung.discard(future)
+            self._unresolved.discard(future)
 
-    def stir(self) -> None:
+    def note_progress(self) -> None:
         """A ctx call began or was answered: a runner that waits for rest, or for calls to settle, looks anew."""
-        self.stirs += 1
+        self.progress += 1
         if self._parked or self.closing:
             self._wake()
 
@@ -191,25 +191,25 @@ class NodeExecution:
         limit = callee.limit
         if limit is None:
             return None
-        name, throttle = limit_name(callee), self.around.throttle
+        name, throttle = limit_name(callee), self.services.throttle
         slot = await throttle.enter(name, limit)
         if slot is None:
-            now, mapping = self.ledger.now, self.ledger.store.mapping()
+            now, mapping = self.session.now, self.session.store.mapping()
             waiting, at_real = throttle.wait(name, limit, now.real)
             waiting = waiting._replace(since=now.business, until=mapping.business(at_real))
             self.park(Parked("park", waiting, Armed(waiting.what, at_real, real=True)))
             raise Unresolved
         return slot
 
-    async def share(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def deduplicate(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The answer of the one flight of this key; `make` begins it if there is none.
 
         The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
         """
         mine = self._loop.create_future()
-        flight = self.flights.get(ident)
+        flight = self.calls_in_flight.get(ident)
         if flight is None:
-            self.flights[ident] = InFlightCall(self._loop.create_task(self._fly(ident, make())), [mine])
+            self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [mine])
         else:
             flight.waiters.append(mine)
         try:
@@ -220,7 +220,7 @@ class NodeExecution:
                 self.close()
             raise
 
-    async def _fly(self, ident: EffectKey, work: Coroutine[Any, Any, Any]) -> None:
+    async def _run_call(self, ident: EffectKey, work: Coroutine[Any, Any, Any]) -> None:
         value: Any = None
         error: Exception | None = None
         stops: BaseException | None = None
@@ -243,34 +243,34 @@ class NodeExecution:
                 self.break_off(RaisedByCode(raised))
             else:
                 error = as_exception(raised)
-        if not (self.left_behind and self.is_left_behind()):
+        if not (self.abandoned_calls and self.is_abandoned()):
             self._land(ident, value, error, resolved=resolved)
         if stops is not None:
             raise stops
 
     def _land(self, ident: EffectKey, value: Any, error: Exception | None, *, resolved: bool = True) -> None:
-        waiters = self.flights.pop(ident).waiters
-        self.stir()
+        waiters = self.calls_in_flight.pop(ident).waiters
+        self.note_progress()
         for mine in waiters:
             if mine.done():
                 continue
             if self.closing or not resolved:
-                self._hung.add(mine)
+                self._unresolved.add(mine)
             elif error is not None:
                 mine.set_exception(error)
             else:
                 mine.set_result(value)
 
-    def leave_behind(self, ident: EffectKey, error: Exception) -> None:
+    def abandon_call(self, ident: EffectKey, error: Exception) -> None:
         """Go on without a call that does not end: its awaiters get `error`; its own answer changes nothing any more."""
-        self.left_behind.add(self.flights[ident].task)
+        self.abandoned_calls.add(self.calls_in_flight[ident].task)
         self._land(ident, None, error)
 
-    def is_left_behind(self) -> bool:
+    def is_abandoned(self) -> bool:
         """True in a call that the walk goes on without."""
-        return asyncio.current_task() in self.left_behind
+        return asyncio.current_task() in self.abandoned_calls
 
-    def waits_at(self) -> str:
+    def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
         coro: Any = self._body.get_coro() if self._body is not None else None
         while (frame := getattr(coro, "cr_frame", None)) is not None:
@@ -290,31 +290,31 @@ class NodeExecution:
         """
         context = contextvars.copy_context()
         context.run(walking.set, title)
-        task = self._body = self._loop.create_task(self._to_its_end(body), context=context)
+        task = self._body = self._loop.create_task(self._run_body(body), context=context)
         while not task.done() and not self.closing:
-            if self._parked and not self.flights and await self._at_rest(task):
+            if self._parked and not self.calls_in_flight and await self._is_at_rest(task):
                 self.close()
                 break
             if not task.done() and not self.closing:
                 await self._signal
                 self._signal = self._loop.create_future()
         self.closing = True
-        if self.flights:
+        if self.calls_in_flight:
             await self._calls_ended()
         if (self._attention or self._settling) and self.settles():
             for ident, make in left_open():
-                self.flights[ident] = InFlightCall(self._loop.create_task(self._fly(ident, make())), [])
+                self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [])
             await self._calls_ended()
         if not task.done():
             await self._cancel_body(task)
         return self._verdict(task)
 
     async def _calls_ended(self) -> None:
-        while self.flights:
+        while self.calls_in_flight:
             await self._signal
             self._signal = self._loop.create_future()
 
-    async def _to_its_end(self, body: Callable[[], Awaitable[Any]]) -> Any:
+    async def _run_body(self, body: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await body()
         except BaseException as error:  # a task that ends with SystemExit would end the event loop
@@ -324,31 +324,31 @@ class NodeExecution:
         finally:
             self._wake()  # the task is done by the time the runner runs
 
-    async def _at_rest(self, task: asyncio.Task[Any]) -> bool:
+    async def _is_at_rest(self, task: asyncio.Task[Any]) -> bool:
         """Can no task of the walk run on? Some turns of the loop without a stir, and a second for foreign awaits."""
-        before = self.stirs
+        before = self.progress
         for _ in range(TURNS):
             await asyncio.sleep(0)
-            if self.stirs != before:
+            if self.progress != before:
                 return False
-        if self.stirs != before or self.flights or task.done() or self.closing:
+        if self.progress != before or self.calls_in_flight or task.done() or self.closing:
             return False
-        if self._only_hangs(task, 0):
+        if self._waits_forever(task, 0):
             return True
         await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        return self.stirs == before and not self.flights and not task.done() and not self.closing
+        return self.progress == before and not self.calls_in_flight and not task.done() and not self.closing
 
-    def _only_hangs(self, waiter: Any, depth: int) -> bool:
+    def _waits_forever(self, waiter: Any, depth: int) -> bool:
         """Does this task or future wait for nothing but awaits of ours that never resolve?"""
-        if waiter in self._hung:
+        if waiter in self._unresolved:
             return True
         if depth > DEPTH_MAX:
             return False
         if isinstance(waiter, asyncio.Task):
             inner = getattr(waiter, "_fut_waiter", None)
-            return inner is not None and self._only_hangs(inner, depth + 1)
+            return inner is not None and self._waits_forever(inner, depth + 1)
         children = [child for child in getattr(waiter, "_children", ()) if not child.done()]
-        return bool(children) and all(self._only_hangs(child, depth + 1) for child in children)
+        return bool(children) and all(self._waits_forever(child, depth + 1) for child in children)
 
     async def _cancel_body(self, task: asyncio.Task[Any]) -> None:
         """End the body; what it does in `finally` or swallows is ignored, and its ctx calls hang."""
@@ -374,7 +374,7 @@ class NodeExecution:
             return Again(self._again)
         if self._hand_back:
             return HandBack(self._hand_back)
-        if self._given_up and self.ledger.commits > self._commits:
+        if self._given_up and self.session.commits > self._commits:
             return Again(GIVEN_UP)
         if self._parked:
             return Resting(tuple(self._parked))

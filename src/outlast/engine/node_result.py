@@ -96,12 +96,12 @@ def attention(session: RunSession, reason: Reason, detail: str, effect: Effect |
     return Attention(reason, session.now.business, detail, key, visit, seen=session.inbox_read)
 
 
-def held_up(hold: Hold, now_real: int) -> Parked:
+def paused_by(hold: Hold, now_real: int) -> Parked:
     """Waiting for a release: it makes the run due; one that was missed is found by looking again."""
     return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
 
 
-def paused(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
+def paused_by_breaker(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
     """Waiting until one may try, or until another has: `at_real` is when this run looks again by itself."""
     then = "one run tries whether it answers; the others go on when it does"
     waiting = WaitingFor(

@@ -21,7 +21,7 @@ WAKES_AT_ONCE = 90
 PAGE = 500
 
 
-def held_key(what: str, name: str = "") -> str:
+def pause_key(what: str, name: str = "") -> str:
     """The key of a stop sign: `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`. Raises InvalidInput."""
     if what == TENANT and not name:
         return TENANT
@@ -68,7 +68,7 @@ def waiting_for(hold: Hold) -> WaitingFor:
     return WaitingFor("hold", f"{hold.key}{reason}", who=hold.by, since=hold.since, then="goes on when it is released")
 
 
-async def put_up(store: Store, tenant: str, key: str, *, actor: str, reason: str) -> None:
+async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str) -> None:
     """Stop new intents under `key`; a breaker that is up there becomes an operator's hold, which only people release.
 
     Raises Conflict when it is held already, InvalidInput without a reason.
@@ -89,7 +89,7 @@ async def put_up(store: Store, tenant: str, key: str, *, actor: str, reason: str
         raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
 
 
-async def take_down(store: Store, tenant: str, key: str, *, actor: str) -> int:
+async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
     """Release `key` and make due every run that waits for it. Answers how many. Raises NotFound, Conflict."""
     found = await store.load(HOLD, (tenant, key))
     if not isinstance(found, Hold) or not found.up:

@@ -30,14 +30,14 @@ class Permission(NamedTuple):
     mapping: int | None = None
 
 
-def covered(walk: NodeExecution, by: str, until: int, approval: Approval | None = None) -> Permission:
+def covered(execution: NodeExecution, by: str, until: int, approval: Approval | None = None) -> Permission:
     """While an approval covers it: until this business instant."""
-    mapping = walk.ledger.store.mapping()
+    mapping = execution.session.store.mapping()
     return Permission(by, approval, mapping.real(until), mapping.version)
 
 
 async def permission(
-    walk: NodeExecution, activity: Activity[Any, Any], call: BoundCall, previous: Effect | None
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, previous: Effect | None
 ) -> Permission | None:
     """The permission to intend this call; None when the walk has parked or closed instead.
 
@@ -45,58 +45,58 @@ async def permission(
     policy asked a person and the answer was no.
     """
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
-    covering = _covering(walk, previous)
-    usable = usable_approvals(walk, plan) if covering is None else []
+    covering = _covering(execution, previous)
+    usable = usable_approvals(execution, plan) if covering is None else []
     if altered := [a.id for a in usable if altered_plan(a)]:
-        _deny(walk, f"{', '.join(altered)}: what was put to people does not match the digest that they approved")
+        _deny(execution, f"{', '.join(altered)}: what was put to people does not match the digest that they approved")
         return None
     entitled = [a for a in usable if was_theirs_to_decide(a)]
     if usable and not entitled:
         by = ", ".join(vote["by"] for vote in votes_of(usable[0]))
-        _deny(walk, f"{usable[0].id} was approved by {by}: by what is on record, not theirs to decide")
+        _deny(execution, f"{usable[0].id} was approved by {by}: by what is on record, not theirs to decide")
         return None
     usable = entitled
     about = covering or (usable[0] if usable else None)
-    occasion = "consume" if usable else occasion_of(walk)
-    verdict = ask(walk, plan, occasion, approval=about)
+    occasion = "consume" if usable else occasion_of(execution)
+    verdict = ask(execution, plan, occasion, approval=about)
     if isinstance(verdict, Deny):
-        record_denial(walk, plan, verdict, occasion)
-        _deny(walk, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
+        record_denial(execution, plan, verdict, occasion)
+        _deny(execution, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
         return None
-    by = said(walk, verdict)
+    by = said(execution, verdict)
     if previous is not None and covering is not None:
-        return covered(walk, by, previous.covered_until)
-    if not isinstance(verdict, NeedsApproval) and not was_put_to_person(walk, plan.activity):
+        return covered(execution, by, previous.covered_until)
+    if not isinstance(verdict, NeedsApproval) and not was_put_to_person(execution, plan.activity):
         return Permission(by)
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
-        return _by_approval(walk, approval, by)
+        return _by_approval(execution, approval, by)
     if isinstance(verdict, NeedsApproval):
-        return await _ask_person(walk, verdict, plan)
+        return await _ask_person(execution, verdict, plan)
     _deny(
-        walk,
+        execution,
         f"{plan.activity} {plan.key}: a plan of this activity was put to a person in this run, "
         "so only exactly what was approved may run, once",
     )
     return None
 
 
-def was_put_to_person(walk: NodeExecution, activity: str) -> bool:
+def was_put_to_person(execution: NodeExecution, activity: str) -> bool:
     """Was a plan of this activity put to a person in this run?"""
-    approvals = walk.ledger.approvals
+    approvals = execution.session.approvals
     return bool(approvals) and any(
         plan["activity"] == activity for a in approvals.values() for plan in json.loads(a.plans)
     )
 
 
-def usable_approvals(walk: NodeExecution, plan: Plan[Any]) -> list[Approval]:
+def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval]:
     """Approvals of exactly this plan that stand, are unused, and have not lapsed."""
-    if not walk.ledger.approvals:
+    if not execution.session.approvals:
         return []
-    run, now = walk.ledger.run, walk.ledger.now.business
+    run, now = execution.session.run, execution.session.now.business
     digest = plan.approval_digest(run.tenant, run.run)
     return [
         a
-        for a in walk.ledger.approvals.values()
+        for a in execution.session.approvals.values()
         if a.status is ApprovalStatus.APPROVED and a.chosen == digest and not a.consumed_by and now < a.valid_until
     ]
 
@@ -114,23 +114,23 @@ def was_theirs_to_decide(approval: Approval) -> bool:
     return entitled and not alone and len(names) == len(votes) >= approval.quorum
 
 
-def _covering(walk: NodeExecution, previous: Effect | None) -> Approval | None:
+def _covering(execution: NodeExecution, previous: Effect | None) -> Approval | None:
     """The approval that an earlier attempt of this effect consumed, while it is valid."""
-    if previous is None or not previous.approval or walk.ledger.now.business >= previous.covered_until:
+    if previous is None or not previous.approval or execution.session.now.business >= previous.covered_until:
         return None
-    return walk.ledger.approvals[previous.approval]
+    return execution.session.approvals[previous.approval]
 
 
 def _enough(approval: Approval, verdict: Verdict) -> bool:
     return not isinstance(verdict, NeedsApproval) or satisfies(approval, verdict)
 
 
-def _by_approval(walk: NodeExecution, approval: Approval, policy: str) -> Permission:
+def _by_approval(execution: NodeExecution, approval: Approval, policy: str) -> Permission:
     names = ", ".join(vote["by"] for vote in votes_of(approval))
-    return covered(walk, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
+    return covered(execution, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
 
 
-async def _ask_person(walk: NodeExecution, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:
+async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:
     question = Question(
         name=f"policy/{plan.key}",
         plans=(plan,),
@@ -142,17 +142,17 @@ async def _ask_person(walk: NodeExecution, verdict: NeedsApproval, plan: Plan[An
         quorum=verdict.quorum,
         not_requester=verdict.not_requester,
     )
-    approval = await request_approval(walk, question)
+    approval = await request_approval(execution, question)
     if approval is None:
         return None
     if approval.status is not ApprovalStatus.APPROVED:
         raise ActivityFailed(Refusal("approval_rejected", f"{approval.decided_by}: {approval.reason}"))
     if not satisfies(approval, verdict):  # it was reassigned to people whom this policy does not trust
-        _deny(walk, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} wants it")
+        _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} wants it")
         return None
-    return _by_approval(walk, approval, said(walk, verdict))
+    return _by_approval(execution, approval, said(execution, verdict))
 
 
-def _deny(walk: NodeExecution, detail: str) -> None:
-    ledger = walk.ledger
-    walk.call_person(Attention(Reason.POLICY_DENIED, ledger.now.business, detail, seen=ledger.inbox_read))
+def _deny(execution: NodeExecution, detail: str) -> None:
+    session = execution.session
+    execution.call_person(Attention(Reason.POLICY_DENIED, session.now.business, detail, seen=session.inbox_read))

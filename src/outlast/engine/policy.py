@@ -39,20 +39,27 @@ DENIALS_TOLD_MAX: Final = 10  # of one visit have an event each; every one has i
 MEMOS: Final = "policy/"
 
 
-def occasion_of(walk: NodeExecution) -> Occasion:
+def occasion_of(execution: NodeExecution) -> Occasion:
     """Has the visit waited, or was it taken over, since it began? Then facts may have changed."""
-    ledger = walk.ledger
-    return "resume" if ledger.claimed_visit == ledger.run.visit and ledger.run.epoch > 1 else "commit"
+    session = execution.session
+    return "resume" if session.claimed_visit == session.run.visit and session.run.epoch > 1 else "commit"
 
 
 def ask(
-    walk: NodeExecution, plan: Plan[Any], occasion: Occasion, *, approval: Approval | None = None, proposed_by: str = ""
+    execution: NodeExecution,
+    plan: Plan[Any],
+    occasion: Occasion,
+    *,
+    approval: Approval | None = None,
+    proposed_by: str = "",
 ) -> Verdict:
     """The policy's verdict, now, in this walk. Raises as `judge`."""
-    if walk.workflow.policy is None:
+    if execution.workflow.policy is None:
         return Allow()
-    ledger = walk.ledger
-    return judge(walk.workflow, ledger.run, plan, occasion, ledger.now, approval=approval, proposed_by=proposed_by)
+    session = execution.session
+    return judge(
+        execution.workflow, session.run, plan, occasion, session.now, approval=approval, proposed_by=proposed_by
+    )
 
 
 def judge(
@@ -120,54 +127,58 @@ def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
     return len(fit) >= demand.quorum and len(fit) == len({vote["by"] for vote in votes})
 
 
-def said(walk: NodeExecution, verdict: Verdict) -> str:
+def said(execution: NodeExecution, verdict: Verdict) -> str:
     """The verdict as the ledger keeps it: what, by which rule, of which version of the policy."""
-    version = policy_version(walk.workflow.policy)
+    version = policy_version(execution.workflow.policy)
     word = "allow" if isinstance(verdict, Allow) else "needs approval"
     return f"policy: {word} {verdict.rule} @{version}" if version else f"policy: {verdict.rule}"
 
 
 # --- before and after a model ------------------------------------------------------------------------
-async def offered(walk: NodeExecution, activities: Sequence[Activity[Any, Any]]) -> list[Activity[Any, Any]]:
+async def offered(execution: NodeExecution, activities: Sequence[Activity[Any, Any]]) -> list[Activity[Any, Any]]:
     """Those that may be offered in this visit: the same on each walk of it."""
-    if walk.workflow.policy is None:
+    if execution.workflow.policy is None:
         return list(activities)
-    visit, memos = walk.ledger.run.visit, walk.ledger.memos
+    visit, memos = execution.session.run.visit, execution.session.memos
     fresh: dict[str, Memo] = {}
     for activity in activities:
         key = f"{MEMOS}offer/{activity.name}"
         if (visit, key) not in memos and key not in fresh:
             plan: Plan[Any] = Plan(activity.name, "", b"{}", digest(activity.name))
-            fresh[key] = _memo(walk, key, plan, ask(walk, plan, "offer"), "offer", "")
+            fresh[key] = _memo(execution, key, plan, ask(execution, plan, "offer"), "offer", "")
     if fresh:
-        await walk.ledger.land(moves.remember_all(walk.ledger.run, list(fresh.values())))
-    return [a for a in activities if not isinstance(_recall(walk, f"{MEMOS}offer/{a.name}"), Deny)]
+        await execution.session.land(moves.remember_all(execution.session.run, list(fresh.values())))
+    return [a for a in activities if not isinstance(_recall(execution, f"{MEMOS}offer/{a.name}"), Deny)]
 
 
-async def proposed(walk: NodeExecution, plan: Plan[Any], by: str) -> Verdict:
+async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdict:
     """What policy says of a plan that is not made: remembered within the visit. A denial is recorded."""
-    if walk.workflow.policy is None:
+    if execution.workflow.policy is None:
         return Allow()
     key = f"{MEMOS}proposal/{plan.digest[:32]}"
-    if (walk.ledger.run.visit, key) not in walk.ledger.memos:
-        memo = _memo(walk, key, plan, ask(walk, plan, "proposal", proposed_by=by), "proposal", by)
-        await walk.ledger.land(moves.remember_all(walk.ledger.run, [memo]))
-    verdict = _recall(walk, key)
+    if (execution.session.run.visit, key) not in execution.session.memos:
+        memo = _memo(execution, key, plan, ask(execution, plan, "proposal", proposed_by=by), "proposal", by)
+        await execution.session.land(moves.remember_all(execution.session.run, [memo]))
+    verdict = _recall(execution, key)
     if isinstance(verdict, Deny):
-        _tell(walk, plan, verdict, "proposal", key, by)
+        _tell(execution, plan, verdict, "proposal", key, by)
     return verdict
 
 
-def record_denial(walk: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
+def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
     """A write that was denied: its memo now, its event with the run's next move."""
-    key = f"{MEMOS}{occasion}/{plan.digest[:32]}/{walk.ledger.inbox_read}"  # asked again after mail: another denial
-    if (walk.ledger.run.visit, key) not in walk.ledger.memos:
-        walk.ledger.submit(moves.remember_all(walk.ledger.run, [_memo(walk, key, plan, verdict, occasion, "")]))
-    _tell(walk, plan, verdict, occasion, key, "")
+    key = (
+        f"{MEMOS}{occasion}/{plan.digest[:32]}/{execution.session.inbox_read}"  # asked again after mail: another denial
+    )
+    if (execution.session.run.visit, key) not in execution.session.memos:
+        execution.session.submit(
+            moves.remember_all(execution.session.run, [_memo(execution, key, plan, verdict, occasion, "")])
+        )
+    _tell(execution, plan, verdict, occasion, key, "")
 
 
-def _tell(walk: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
-    if len(walk.told) >= DENIALS_TOLD_MAX:
+def _tell(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
+    if len(execution.told) >= DENIALS_TOLD_MAX:
         return
     data: dict[str, object] = {
         "activity": plan.activity,
@@ -175,16 +186,16 @@ def _tell(walk: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasio
         "occasion": occasion,
         "rule": verdict.rule,
         "detail": verdict.detail,
-        "policy_version": policy_version(walk.workflow.policy),
+        "policy_version": policy_version(execution.workflow.policy),
         "arguments_digest": digest(plan.arguments),
         "proposed_by": by,
     }
     text = f"{plan.activity} {plan.key}: denied by {verdict.rule}"
-    walk.told.setdefault(key, Told(key, text, data, EventType.DENIED))
+    execution.told.setdefault(key, Told(key, text, data, EventType.DENIED))
 
 
-def _memo(walk: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
-    run = walk.ledger.run
+def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
+    run = execution.session.run
     body: dict[str, Any] = {
         "occasion": occasion,
         "activity": plan.activity,
@@ -192,11 +203,11 @@ def _memo(walk: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occa
         "arguments": json.loads(plan.arguments),
         "node": run.node,
         "proposed_by": by,
-        "policy_version": policy_version(walk.workflow.policy),
+        "policy_version": policy_version(execution.workflow.policy),
         **dump(verdict),
     }
     response = json.dumps(body, ensure_ascii=False).encode()
-    return Memo(run.tenant, run.run, run.visit, key, plan.activity, "", response, "", walk.ledger.now.business)
+    return Memo(run.tenant, run.run, run.visit, key, plan.activity, "", response, "", execution.session.now.business)
 
 
 def dump(verdict: Verdict) -> dict[str, Any]:
@@ -216,8 +227,8 @@ def dump(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _recall(walk: NodeExecution, key: str) -> Verdict:
-    body = json.loads(walk.ledger.memos[walk.ledger.run.visit, key].response or b"{}")
+def _recall(execution: NodeExecution, key: str) -> Verdict:
+    body = json.loads(execution.session.memos[execution.session.run.visit, key].response or b"{}")
     if body["verdict"] == "allow":
         return Allow(body["rule"])
     if body["verdict"] == "deny":

@@ -29,19 +29,19 @@ class Durations(NamedTuple):
     settle_margin: int
 
 
-def durations(walk: NodeExecution, callee: Callee) -> Durations:
+def durations(execution: NodeExecution, callee: Callee) -> Durations:
     """The callee's own, or the deployment's defaults."""
-    live = walk.around.live
+    live = execution.services.live
     timeout = millis(callee.timeout) if callee.timeout else live.attempt_timeout
     quiet = max(live.settle_margin, millis(callee.settle_time) if callee.settle_time else 0)
     return Durations(timeout, quiet)
 
 
 def attempt_of(
-    walk: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+    execution: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> CallAttempt:
     """What the caller needs to know of one attempt of an effect, but for the permit."""
-    run = walk.ledger.run
+    run = execution.session.run
     return CallAttempt(
         callee=callee,
         args=args,
@@ -51,28 +51,28 @@ def attempt_of(
         tenant=run.tenant,
         run_id=run.run,
         number=effect.attempts,
-        timeout_ms=durations(walk, callee).timeout,
+        timeout_ms=durations(execution, callee).timeout,
         permit=None,
         label=f"{run.run} call {effect.key}",
     )
 
 
 async def reconcile(
-    walk: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
+    execution: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> Happened[Any] | DidNotHappen | Unknown:
     """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell.
 
     It is told what replaced holders were answered too late; that settles nothing by itself (S-10). Raises StoreError.
     """
     assert callee.reconcile_fn is not None
-    evidence = await late_answers(walk, effect)
-    attempt = attempt_of(walk, callee, args, kwargs, effect)
+    evidence = await late_answers(execution, effect)
+    attempt = attempt_of(execution, callee, args, kwargs, effect)
     why = ""
     for n in range(RECONCILE_TRIES):
         if n:
-            await walk.around.clock.sleep(SECOND)
+            await execution.services.clock.sleep(SECOND)
         try:
-            answer = await walk.around.caller.as_call(attempt, callee.reconcile_fn, evidence)
+            answer = await execution.services.caller.as_call(attempt, callee.reconcile_fn, evidence)
         except BaseException as raised:  # a receiver that cannot be asked cannot tell; `why` has the bug of a reconcile
             why = text_of(as_exception(raised))
             continue
@@ -82,14 +82,14 @@ async def reconcile(
     return Unknown(f"reconcile of {callee.name} failed: {why}")
 
 
-async def late_answers(walk: NodeExecution, effect: Effect) -> tuple[LateAnswer, ...]:
+async def late_answers(execution: NodeExecution, effect: Effect) -> tuple[LateAnswer, ...]:
     """The evidence of an effect as its reconcile is given it."""
-    return tuple(_late_answer(row) for row in await evidence_of(walk, effect))
+    return tuple(_late_answer(row) for row in await evidence_of(execution, effect))
 
 
-async def evidence_of(walk: NodeExecution, effect: Effect) -> tuple[Evidence, ...]:
+async def evidence_of(execution: NodeExecution, effect: Effect) -> tuple[Evidence, ...]:
     """Read the evidence of an effect: it may have come after this holder read its rows."""
-    rows = await walk.ledger.store.rows(
+    rows = await execution.session.store.rows(
         EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)
     )
     return tuple(row for row in rows if isinstance(row, Evidence))

@@ -40,8 +40,8 @@ class StoredVersion(NamedTuple):
 class ResultBuffer:
     """The results of one walk."""
 
-    def __init__(self, ledger: RunSession) -> None:
-        self._ledger = ledger
+    def __init__(self, session: RunSession) -> None:
+        self._ledger = session
         self._new: dict[str, Produced] = {}
         self._bytes = 0
         self._emitted: set[str] = set()
@@ -149,17 +149,17 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
     return Produced(key, kind, data)
 
 
-async def why_empty(ledger: RunSession) -> str:
+async def why_empty(session: RunSession) -> str:
     """Return why a run that ends without a result is no success; '' if it has one, or if none of its calls failed.
 
     Failures are counted from the rows, at the end (OUT-4).
     """
-    run, memos = ledger.run, ledger.memos
-    failed = sum(1 for e in ledger.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
+    run, memos = session.run, session.memos
+    failed = sum(1 for e in session.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
     failed += sum(1 for ident, memo in memos.items() if memo.error and not _answered_later(memos, ident))
-    if not failed or any(await ledger.store.count(RESULT, [(run.tenant, run.run)])):
+    if not failed or any(await session.store.count(RESULT, [(run.tenant, run.run)])):
         return ""
-    made = failed + sum(1 for e in ledger.effects.values() if e.status is EffectStatus.DONE)
+    made = failed + sum(1 for e in session.effects.values() if e.status is EffectStatus.DONE)
     made += sum(1 for memo in memos.values() if memo.activity and not memo.error)
     return f"it produced no result, and {failed} of its {made} calls failed"
 

@@ -35,7 +35,7 @@ from outlast.engine.compatibility import (
     wanted,
 )
 from outlast.engine.compensation import end, left_open, unwind
-from outlast.engine.context import WalkContext
+from outlast.engine.context import NodeContext
 from outlast.engine.effect_executor import EXHAUSTED
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import (
@@ -48,7 +48,7 @@ from outlast.engine.node_result import (
     Resting,
     Returned,
     Verdict,
-    held_up,
+    paused_by,
 )
 from outlast.engine.pauses import TENANT
 from outlast.engine.results import ResultBuffer, why_empty
@@ -67,37 +67,37 @@ BESIDE = 10  # rows that a move writes beside the effects it doubts, without wha
 class RunMoves:
     """A claimed run and its ledger. Every move here is one commit, after which the run is no longer held."""
 
-    def __init__(self, ledger: RunSession, workflow: Workflow[Any], around: WorkerServices) -> None:
-        self.ledger = ledger
+    def __init__(self, session: RunSession, workflow: Workflow[Any], services: WorkerServices) -> None:
+        self.session = session
         self._workflow = workflow
-        self._around = around
+        self._services = services
         self._pending: list[Told] = []  # what the engine has to say with the next move of the run row
         self._called: list[Attention] = []  # of whom people are to be told once that move stands
 
     def _told(self, told: Iterable[Told]) -> tuple[Told, ...]:
         """What the next move of the run row tells: what the engine has to say, then what the node said."""
-        return self.ledger.unwritten([*self._pending, *told])
+        return self.session.unwritten([*self._pending, *told])
 
     async def _exception(self, error: BaseException, told: tuple[Told, ...]) -> bool:
         known = self._secrets()
         text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
-        log.warning("run %s: %s", self.ledger.run.run, text)
+        log.warning("run %s: %s", self.session.run.run, text)
         shown = str(error) if isinstance(error, OutlastError) else text_of(error)
         shown = redact(shown, known)[:TEXT_CHARS_MAX]
         return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
 
     def _secrets(self) -> frozenset[str]:
-        ledger = self.ledger
-        asked = (approval.plans for approval in ledger.approvals.values())
-        return secrets_in(ledger.last.snapshot, *(effect.args for effect in ledger.effects.values()), *asked)
+        session = self.session
+        asked = (approval.plans for approval in session.approvals.values())
+        return secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *asked)
 
     # --- giving back ----------------------------------------------------------------------------------
     async def _flag(
         self, reasons: tuple[Attention, ...], told: tuple[Told, ...], parked: Sequence[Parked] = ()
     ) -> bool:
         """Call a person. An open effect with no attempt left is uncertain from the same commit on (EFF-2)."""
-        ledger = self.ledger
-        mapping = ledger.store.mapping()
+        session = self.session
+        mapping = session.store.mapping()
         doubts = self._without_attempts()[: WRITES_MAX - BESIDE - 2 * len(told)]
         reasons += tuple(
             self._attention(Reason.EFFECT_UNCERTAIN, f"{code}: {detail}")._replace(key=e.key, visit=e.visit)
@@ -106,54 +106,54 @@ class RunMoves:
         reasons = tuple(a._replace(detail=storable(a.detail)) for a in reasons)
         freed = await self._slots_given_back()
         commit = flag(
-            ledger.run,
+            session.run,
             reasons,
-            inbox_seq=ledger.inbox_read,
-            now=ledger.now,
+            inbox_seq=session.inbox_read,
+            now=session.now,
             mapping=mapping,
             told=told,
             freed=freed,
-            doubted=[doubt(ledger.run, e, code, detail, now=ledger.now) for e, code, detail in doubts],
+            doubted=[doubt(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
             waiting=[p.waiting for p in parked],
             timers=[p.armed for p in parked if p.armed is not None],
         )
-        await ledger.land(commit)
+        await session.land(commit)
         self._called += reasons
         self._notify()
         return False
 
     def _without_attempts(self) -> list[tuple[Effect, str, str]]:
         """Return the open effects that no attempt and no look-up can follow, each with why."""
-        ledger, found = self.ledger, []
-        for effect in ledger.open_effects():
-            activity = activity_of(self._workflow, effect.activity) if is_own(ledger.run, effect) else None
-            known = ledger.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, ledger.evidence)
+        session, found = self.session, []
+        for effect in session.open_effects():
+            activity = activity_of(self._workflow, effect.activity) if is_own(session.run, effect) else None
+            known = session.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, session.evidence)
             if activity is None or known:
                 continue
-            if why := without_attempts(ledger.run, effect, activity.mode, activity.retry.attempts):
+            if why := without_attempts(session.run, effect, activity.mode, activity.retry.attempts):
                 found.append((effect, *why))
         return found
 
     def _notify(self) -> None:
         """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
         if self._called:
-            self._around.notify(self.ledger.run, tuple(self._called))
+            self._services.notify(self.session.run, tuple(self._called))
             self._called = []
 
     async def _rest(self, way: Rest, parked: Sequence[Parked] = ()) -> bool:
         """Wait again, as before: what a person is asked is not answered. `parked`: what else is waited for."""
-        ledger = self.ledger
+        session = self.session
         still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
         timers = [p.armed for p in parked if p.armed is not None]
-        await ledger.land(
+        await session.land(
             park(
-                ledger.run,
+                session.run,
                 "park",
-                inbox_seq=ledger.inbox_read,
+                inbox_seq=session.inbox_read,
                 waiting=[*waiting_for(still), *(p.waiting for p in parked)],
                 timers=[*stale_timer(still), *timers],
-                now=ledger.now,
-                mapping=ledger.store.mapping(),
+                now=session.now,
+                mapping=session.store.mapping(),
                 told=self._told(()),
                 freed=await self._slots_given_back(),
             )
@@ -167,26 +167,26 @@ class RunMoves:
             try:
                 return await self._park(verdict, told)
             except ConditionFailed as moved:
-                messages = await self.ledger.new_notes() if moved.reason == "inbox_seq" else ()
+                messages = await self.session.new_notes() if moved.reason == "inbox_seq" else ()
                 if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
                     raise
-                await self.ledger.go_on()
-                self.ledger.also_read(messages)
+                await self.session.go_on()
+                self.session.also_read(messages)
 
     async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
-        ledger = self.ledger
+        session = self.session
         verbs = {p.verb for p in verdict.parked}
         verb = next(v for v in ("settle", "retry", "park") if v in verbs)
         timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
-        await ledger.land(
+        await session.land(
             park(
-                ledger.run,
+                session.run,
                 verb,
-                inbox_seq=ledger.inbox_read,
+                inbox_seq=session.inbox_read,
                 waiting=[p.waiting for p in verdict.parked],
                 timers=timers,
-                now=ledger.now,
-                mapping=ledger.store.mapping(),
+                now=session.now,
+                mapping=session.store.mapping(),
                 told=told,
                 freed=await self._slots_given_back() if verb == "park" else (),
             )
@@ -196,51 +196,51 @@ class RunMoves:
 
     async def _slots_given_back(self) -> tuple[SlotChange, ...]:
         """The slots of a run that waits, each with its heir, where its workflow keeps none while it waits (RUN-6)."""
-        ledger = self.ledger
-        if self._workflow.slot_while_waiting or not ledger.run.slots:
+        session = self.session
+        if self._workflow.slot_while_waiting or not session.run.slots:
             return ()
-        return await admission.heirs(ledger.store, await admission.held_by(ledger.store, ledger.run))
+        return await admission.heirs(session.store, await admission.held_by(session.store, session.run))
 
     async def give_back(self, why: str) -> bool:
         """Hand the run to whoever takes it next, due at once."""
-        ledger = self.ledger
-        await ledger.settled()
-        mapping, told = ledger.store.mapping(), self._told(())
-        await ledger.land(hand_back(ledger.run, inbox_seq=None, now=ledger.now, mapping=mapping, why=why, told=told))
+        session = self.session
+        await session.settled()
+        mapping, told = session.store.mapping(), self._told(())
+        await session.land(hand_back(session.run, inbox_seq=None, now=session.now, mapping=mapping, why=why, told=told))
         self._notify()
         return False
 
     # --- admission --------------------------------------------------------------------------------------
     async def _needs_slot(self) -> bool:
         """Before its first walk, or, where the workflow gives slots back while it waits, before any."""
-        run = self.ledger.run
+        run = self.session.run
         if run.queue:
             return True
         gives_back = not self._workflow.slot_while_waiting and not run.slots
-        return gives_back and bool(await admission.limits_of(self.ledger.store, run.tenant))
+        return gives_back and bool(await admission.limits_of(self.session.store, run.tenant))
 
     async def _admitted(self) -> bool:
         """A slot of each limit, or asleep until one is handed over."""
-        ledger = self.ledger
-        limits = await admission.limits_of(ledger.store, ledger.run.tenant)
-        picked = [admission.pick(ledger.run, limit) for limit in limits]
+        session = self.session
+        limits = await admission.limits_of(session.store, session.run.tenant)
+        picked = [admission.pick(session.run, limit) for limit in limits]
         taken = [slot for slot in picked if slot is not None]
         for slot in taken:
-            if await admission.left_to_older(ledger.store, slot, ledger.run):
+            if await admission.left_to_older(session.store, slot, session.run):
                 raise ConditionFailed("an older run was given the slot")
         if len(taken) == len(picked):
-            await ledger.land(admit(ledger.run, taken, now=ledger.now, told=self._told(())))
+            await session.land(admit(session.run, taken, now=session.now, told=self._told(())))
             self._pending = []
             self._notify()
             return True
         seen = [slot for limit in limits for slot in limit]
-        mapping = ledger.store.mapping()
-        await ledger.land(queue(ledger.run, seen, now=ledger.now, mapping=mapping, told=self._told(())))
+        mapping = session.store.mapping()
+        await session.land(queue(session.run, seen, now=session.now, mapping=mapping, told=self._told(())))
         self._notify()
         return False
 
     def _attention(self, reason: Reason, detail: str) -> Attention:
-        return Attention(reason, self.ledger.now.business, detail, seen=self.ledger.inbox_read)
+        return Attention(reason, self.session.now.business, detail, seen=self.session.inbox_read)
 
 
 def storable(text: str) -> str:
@@ -256,19 +256,19 @@ class RunExecutor(RunMoves):
 
     def __init__(
         self,
-        ledger: RunSession,
+        session: RunSession,
         workflows: Mapping[str, Workflow[Any]],
-        around: WorkerServices,
+        services: WorkerServices,
         budget_ms: int,
         draining: Callable[[], bool],
     ) -> None:
-        super().__init__(ledger, reader_of(workflows, ledger.run), around)
+        super().__init__(session, reader_of(workflows, session.run), services)
         self._workflows = workflows
-        self.walk: NodeExecution | None = None  # the latest
+        self.execution: NodeExecution | None = None  # the latest
         self._fits = False  # what the run stands on was compared with the code, once for this claim
         self._budget_ms = budget_ms
         self._draining = draining
-        self._taken_over = ledger.run.status is RunStatus.RECOVERING  # and not yet looked at (CKP-6)
+        self._taken_over = session.run.status is RunStatus.RECOVERING  # and not yet looked at (CKP-6)
 
     async def hold(self) -> None:
         """Until the run is given back, over, or no longer ours. Never raises for what the author's code does."""
@@ -276,18 +276,18 @@ class RunExecutor(RunMoves):
             while await self._turn():
                 pass
         except RunLost:
-            log.info("run %s is no longer held here", self.ledger.run.run)
-            await self.ledger.abandon()
+            log.info("run %s is no longer held here", self.session.run.run)
+            await self.session.abandon()
         except BaseException as error:  # of the engine itself, or of a codec of the author's: a person must look
             await self._fault(as_exception(error))
 
     async def _fault(self, error: Exception) -> None:
-        log.exception("run %s: the engine failed", self.ledger.run.run)
+        log.exception("run %s: the engine failed", self.session.run.run)
         try:
             await self._reload()
             await self._exception(error, ())
         except (RunLost, ConditionFailed, StoreAway, Rejected):
-            log.warning("run %s could not be flagged; it is given back at the next renewal", self.ledger.run.run)
+            log.warning("run %s could not be flagged; it is given back at the next renewal", self.session.run.run)
 
     async def _turn(self) -> bool:
         """One turn; True when this holder keeps the run."""
@@ -298,7 +298,7 @@ class RunExecutor(RunMoves):
             await self._reload()
             return True
         except (StoreAway, Unavailable, Uncertain):
-            await self._around.clock.sleep(INLINE_WAIT_MAX)
+            await self._services.clock.sleep(INLINE_WAIT_MAX)
             await self._reload()
             return True
 
@@ -306,13 +306,13 @@ class RunExecutor(RunMoves):
         """Fresh rows, as soon as the store answers."""
         while True:
             try:
-                await self.ledger.settled()
-                await self.ledger.reload()
+                await self.session.settled()
+                await self.session.reload()
                 self._pending, self._called = [], []  # what was to be said of rows that are no more
                 return
             except StoreError as error:
-                log.warning("run %s: the store does not answer: %s", self.ledger.run.run, error.reason)
-                await self._around.clock.sleep(INLINE_WAIT_MAX)
+                log.warning("run %s: the store does not answer: %s", self.session.run.run, error.reason)
+                await self._services.clock.sleep(INLINE_WAIT_MAX)
 
     async def _step(self) -> bool:
         try:
@@ -322,9 +322,9 @@ class RunExecutor(RunMoves):
             return await self._exception(error, ())
 
     async def _go(self) -> bool:
-        ledger = self.ledger
-        served = ledger.run.lane in self._workflows
-        way = route(ledger.run, ledger.messages, ledger.effects, ledger.now.business, served=served)
+        session = self.session
+        served = session.run.lane in self._workflows
+        way = route(session.run, session.messages, session.effects, session.now.business, served=served)
         if isinstance(way, EndCancelled):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
             return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), inbox_seq=None)
@@ -333,7 +333,7 @@ class RunExecutor(RunMoves):
             return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), inbox_seq=None)
         if way.answers:
             self._answered(way.answers)
-            ledger.run, said = answered(ledger.run, way.left, way.answers, now=ledger.now)
+            session.run, said = answered(session.run, way.left, way.answers, now=session.now)
             self._pending.append(said)
         if isinstance(way, Rest):
             return await self._settle_beside(way)
@@ -342,64 +342,64 @@ class RunExecutor(RunMoves):
         if isinstance(way, Undo):
             return await self._undo(way)
         try:
-            state = await ledger.state()
+            state = await session.state()
         except Corrupt as error:  # of a run that is to end, it is not even read
             return await self._flag((self._attention(Reason.CONTRADICTION, error.what),), self._told(()))
         if (gone_over := await self._go_over(way, state)) is not None:
             return gone_over
         if await self._needs_slot() and not await self._admitted():
             return False
-        node = self._workflow.nodes.get(ledger.run.node)
+        node = self._workflow.nodes.get(session.run.node)
         if node is None:
-            what = f"{self._workflow.title} has no node {ledger.run.node} any more"
-            detail = f"{what} → {command(ledger.run, self._workflow)}"
+            what = f"{self._workflow.title} has no node {session.run.node} any more"
+            detail = f"{what} → {command(session.run, self._workflow)}"
             return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
         return await self._walk(node, way, state)
 
     async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
         """To the version that is here, where the run's own is served by nobody, or to where a person said (S-22)."""
-        ledger = self.ledger
-        wish = wanted(ledger.run, ledger.messages, way)
-        to = next_place(self._workflows, ledger.run, state, wish)
+        session = self.session
+        wish = wanted(session.run, session.messages, way)
+        to = next_place(self._workflows, session.run, state, wish)
         if to is None:
             return None
         if isinstance(to, Stranded):
             return await self._flag((self._attention(Reason.STRANDED_VERSION, to.why),), self._told(()))
-        snapshot, values = await ledger.to_keep(to.state)
-        commit = adopt(ledger.run, to._replace(state=snapshot), now=ledger.now, told=self._told(()))
-        await ledger.land(await ledger.with_values(commit, values))
+        snapshot, values = await session.snapshot_of(to.state)
+        commit = adopt(session.run, to._replace(state=snapshot), now=session.now, told=self._told(()))
+        await session.land(await session.with_chunks(commit, values))
         self._pending = []
         self._notify()
         self._workflow = self._workflows[to.lane]
-        if ledger.mail_moved:
+        if session.mail_moved:
             await self._reload()
         return True
 
     def _answered(self, answers: Sequence[Answer]) -> None:
-        watch, ledger = self._around.watch, self.ledger
+        watch, session = self._services.watch, self.session
         if watch is None:
             return
         for a in answers:
             reason, since = a.attention.reason.value, a.attention.since
-            watch.waited(ledger.run, "attention", reason, since, ledger.now.business, {"choice": a.choice.value})
+            watch.waited(session.run, "attention", reason, since, session.now.business, {"choice": a.choice.value})
 
     def _check_ceiling(self) -> None:
         """The tripwire: passed, it calls a person with the next move, disarmed, and the run goes on (GATE-4)."""
-        ledger = self.ledger
-        run = ledger.run
-        if not 0 < run.ceiling_at <= ledger.now.business:
+        session = self.session
+        run = session.run
+        if not 0 < run.ceiling_at <= session.now.business:
             return
-        age = (ledger.now.business - run.created_at) / HOUR
+        age = (session.now.business - run.created_at) / HOUR
         detail = f"{run.run} is {age:.0f} h old and has not ended"
         reason = self._attention(Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
-        ledger.run, said = tripped(run, reason)
+        session.run, said = tripped(run, reason)
         self._called.append(reason)
         self._pending.append(said)
 
     # --- walking -----------------------------------------------------------------------------------
     async def _walk(self, node: Node, way: WalkOn, kept: bytes) -> bool:
-        ledger = self.ledger
-        walk = self.walk = NodeExecution(ledger, self._workflow, self._around)
+        session = self.session
+        execution = self.execution = NodeExecution(session, self._workflow, self._services)
         if (stop := await self._stopped()) is not None:
             return await stop
         try:
@@ -410,45 +410,45 @@ class RunExecutor(RunMoves):
         if not self._fits and (misfits := self._misfits(kept)):
             return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._told(()))
         self._fits = True
-        context = WalkContext(walk, state)
+        context = NodeContext(execution, state)
         title = f'node "{node.name}" of {self._workflow.name}'
-        verdict = await walk.run(lambda: context.run(node.fn), title, lambda: left_open(walk, ending=False))
-        told = self._told([*walk.told.values(), *context.told.values()])
-        return await self._conclude(walk, node, context, verdict, told, way)
+        verdict = await execution.run(lambda: context.run(node.fn), title, lambda: left_open(execution, ending=False))
+        told = self._told([*execution.told.values(), *context.told.values()])
+        return await self._conclude(execution, node, context, verdict, told, way)
 
     def _misfits(self, state: bytes) -> str:
         """What the run stands on and the code would pass over; '' where a person said to go on nevertheless."""
-        ledger = self.ledger
+        session = self.session
         found = [
             *state_misfits(self._workflow, state),
-            *effect_misfits(self._workflow, ledger.run, ledger.effects.values()),
+            *effect_misfits(self._workflow, session.run, session.effects.values()),
         ]
-        if not found or accepted(ledger.run, ledger.messages):
+        if not found or accepted(session.run, session.messages):
             return ""
         return "; ".join(misfit.why for misfit in found)[:TEXT_CHARS_MAX]
 
     async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
         """A reason not to walk at all: a stop sign, holders that die of this run, rows that contradict (S-5, S-23)."""
-        ledger = self.ledger
-        run = ledger.run
+        session = self.session
+        run = session.run
         if is_poisoned(run):
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
             return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
         if self._taken_over:
-            newest = await ledger.store.load(EVENT, (run.tenant, run.run, run.seq))
-            if wrong := contradiction(run, ledger.last, newest if isinstance(newest, Event) else None):
+            newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
+            if wrong := contradiction(run, session.last, newest if isinstance(newest, Event) else None):
                 return self._flag((self._attention(Reason.CONTRADICTION, wrong),), self._told(()))
             self._taken_over = False
-        hold = await self._around.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
+        hold = await self._services.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:
-            return self._park(Resting((held_up(hold, ledger.now.real),)), self._told(()))
+            return self._park(Resting((paused_by(hold, session.now.real),)), self._told(()))
         return None
 
     async def _conclude(
         self,
-        walk: NodeExecution,
+        execution: NodeExecution,
         node: Node,
-        context: WalkContext,
+        context: NodeContext,
         verdict: Verdict,
         told: tuple[Told, ...],
         way: WalkOn,
@@ -459,39 +459,41 @@ class RunExecutor(RunMoves):
         if forgotten is not None and isinstance(verdict, Returned | Raised):
             verdict = _with_forgotten(verdict, forgotten)
         if isinstance(verdict, Returned):
-            return await self._returned(walk, node, context, verdict.value, told, way)
+            return await self._returned(execution, node, context, verdict.value, told, way)
         if isinstance(verdict, Raised):
             return await self._raised(verdict.error, told)
-        return await self._left(walk, verdict, told)
+        return await self._left(execution, verdict, told)
 
     async def _settle_beside(self, way: Rest) -> bool:
         """Bring open effects to their outcome while a person is asked about another one, then wait on (S-16)."""
-        ledger = self.ledger
+        session = self.session
         stopping = [a.reason for a in way.left if a.reason not in OVERLAY_ONLY]
         if any(reason is not Reason.EFFECT_UNCERTAIN for reason in stopping) or not await self._may_settle():
             return await self._rest(way)
-        walk = self.walk = NodeExecution(ledger, self._workflow, self._around, settling=True)
-        ending = bool(ledger.run.ending)
-        title = f"the open effects of {ledger.run.run}"
-        verdict = await walk.run(_nothing, title, lambda: left_open(walk, ending=ending))
+        execution = self.execution = NodeExecution(session, self._workflow, self._services, settling=True)
+        ending = bool(session.run.ending)
+        title = f"the open effects of {session.run.run}"
+        verdict = await execution.run(_nothing, title, lambda: left_open(execution, ending=ending))
         if isinstance(verdict, Returned | Resting):
             parked = verdict.parked if isinstance(verdict, Resting) else ()
             return await self._rest(way, _of_effects(parked))
-        return await self._left(walk, verdict, self._told(()))
+        return await self._left(execution, verdict, self._told(()))
 
     async def _may_settle(self) -> bool:
         """True if an open effect is left, and the code and the operators let it be settled."""
-        ledger, run = self.ledger, self.ledger.run
-        if self._workflow.lane != run.lane or not any(e.status is EffectStatus.INTENDED for e in ledger.open_effects()):
+        session, run = self.session, self.session.run
+        if self._workflow.lane != run.lane or not any(
+            e.status is EffectStatus.INTENDED for e in session.open_effects()
+        ):
             return False
-        if any(effect_misfits(self._workflow, run, ledger.effects.values())):
+        if any(effect_misfits(self._workflow, run, session.effects.values())):
             return False
         stop = await self._stopped()
         if stop is not None:
             stop.close()
         return stop is None
 
-    async def _left(self, walk: NodeExecution, verdict: Verdict, told: tuple[Told, ...]) -> bool:
+    async def _left(self, execution: NodeExecution, verdict: Verdict, told: tuple[Told, ...]) -> bool:
         """A walk that came to no end of its own: the run is given back, or gone over again."""
         if isinstance(verdict, Flagged):
             return await self._flag(verdict.reasons, told, _of_effects(verdict.parked))
@@ -499,7 +501,7 @@ class RunExecutor(RunMoves):
             await self._reload()
             return True
         if isinstance(verdict, Resting):
-            return await self._rest_until(verdict, told, walk.asked)
+            return await self._rest_until(verdict, told, execution.asked)
         if isinstance(verdict, HandBack):
             return await self.give_back(verdict.why)
         assert isinstance(verdict, Again)
@@ -507,14 +509,22 @@ class RunExecutor(RunMoves):
         return True
 
     async def _returned(
-        self, walk: NodeExecution, node: Node, context: WalkContext, target: Any, told: tuple[Told, ...], way: WalkOn
+        self,
+        execution: NodeExecution,
+        node: Node,
+        context: NodeContext,
+        target: Any,
+        told: tuple[Told, ...],
+        way: WalkOn,
     ) -> bool:
-        open_ = [e for e in self.ledger.open_effects() if e.visit in (0, self.ledger.run.visit)]
+        open_ = [e for e in self.session.open_effects() if e.visit in (0, self.session.run.visit)]
         if open_:
             names = ", ".join(f"{e.activity} {e.key}" for e in open_)
             detail = f"node {node.name} returned, but never asked for what an earlier walk had begun: {names}"
             return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), told)
-        waited = [w for w in self.ledger.waits.values() if w.visit == self.ledger.run.visit and w.key not in walk.asked]
+        waited = [
+            w for w in self.session.waits.values() if w.visit == self.session.run.visit and w.key not in execution.asked
+        ]
         if unasked := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
             detail = f"node {node.name} returned, but never asked for what it waits for: {', '.join(unasked)}"
             return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), told)
@@ -526,7 +536,7 @@ class RunExecutor(RunMoves):
                 if not results and (empty := await self._empty(way, told)) is not None:
                     return empty
                 await end(
-                    self.ledger,
+                    self.session,
                     RunStatus.COMPLETED,
                     state=state,
                     result=result,
@@ -550,42 +560,42 @@ class RunExecutor(RunMoves):
         mode = self._workflow.when_empty
         if mode == "complete" or way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
             return None
-        if not (why := await why_empty(self.ledger)):
+        if not (why := await why_empty(self.session)):
             return None
         if mode == "ask_person":
             return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), told)
-        return await self._end(Ending(RunStatus.FAILED, why, ""), told, inbox_seq=self.ledger.inbox_read)
+        return await self._end(Ending(RunStatus.FAILED, why, ""), told, inbox_seq=self.session.inbox_read)
 
     async def _advance(
         self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn, results: ResultBuffer | None
     ) -> bool:
-        ledger = self.ledger
+        session = self.session
         node = self._workflow.nodes[target]
         most = node.max_visits
-        if most is not None and not _one_more(way) and (n := json.loads(ledger.run.visits).get(target, 0)) >= most:
+        if most is not None and not _one_more(way) and (n := json.loads(session.run.visits).get(target, 0)) >= most:
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
             return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), told)
-        await ledger.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
-        snapshot, values = await ledger.to_keep(state)
+        await session.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
+        snapshot, values = await session.snapshot_of(state)
         commit = advance(
-            ledger.run,
+            session.run,
             node=target,
             status_label=node.status or "",
             state=snapshot,
-            now=ledger.now,
+            now=session.now,
             budget_ms=self._budget_ms,
             ceiling_ms=int(node.ceiling.total_seconds() * SECOND) if node.ceiling else 0,
             told=told,
             results=results.counted() if results is not None else None,
         )
-        commit = await ledger.with_values(commit, values)
+        commit = await session.with_chunks(commit, values)
         self._pending = []
         if told or self._called or self._draining():  # what authors say may be refused for its bytes
-            await ledger.land(commit)
+            await session.land(commit)
             self._notify()
         else:
-            ledger.enter(commit)
-        if ledger.mail_moved:
+            session.enter(commit)
+        if session.mail_moved:
             await self._reload()
         if self._draining():
             return await self.give_back("the worker drains")
@@ -594,7 +604,7 @@ class RunExecutor(RunMoves):
     async def _raised(self, error: BaseException, told: tuple[Told, ...]) -> bool:
         if isinstance(error, Fail | Cancel):
             outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
-            return await self._end(Ending(outcome, error.reason, ""), told, inbox_seq=self.ledger.inbox_read)
+            return await self._end(Ending(outcome, error.reason, ""), told, inbox_seq=self.session.inbox_read)
         exhausted = _exhausted_in(error)
         if exhausted:
             return await self._flag(
@@ -611,14 +621,16 @@ class RunExecutor(RunMoves):
     # --- ending ---------------------------------------------------------------------------------------
     async def _end(self, ending: Ending, told: tuple[Told, ...], *, inbox_seq: int | None) -> bool:
         """Where something must be undone, the decision is durable before anything is; else one commit ends the run."""
-        ledger = self.ledger
+        session = self.session
         ending = ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
-        effects = ledger.effects.values()
-        if not must_undo(ledger.run, effects):
+        effects = session.effects.values()
+        if not must_undo(session.run, effects):
             return await self._unwind(ending, told)
-        approvals = ledger.approvals.values()
-        await ledger.land(
-            compensate(ledger.run, ending, effects, inbox_seq=inbox_seq, approvals=approvals, now=ledger.now, told=told)
+        approvals = session.approvals.values()
+        await session.land(
+            compensate(
+                session.run, ending, effects, inbox_seq=inbox_seq, approvals=approvals, now=session.now, told=told
+            )
         )
         self._pending = []
         self._notify()
@@ -631,16 +643,16 @@ class RunExecutor(RunMoves):
 
     async def _unwind(self, ending: Ending, told: tuple[Told, ...]) -> bool:
         """What is open settles, what is to be undone is undone, and one commit ends the run."""
-        ledger = self.ledger
-        walk = self.walk = NodeExecution(ledger, self._workflow, self._around)
-        verdict = await walk.run(lambda: unwind(walk, self._draining), f"the end of {ledger.run.run}")
+        session = self.session
+        execution = self.execution = NodeExecution(session, self._workflow, self._services)
+        verdict = await execution.run(lambda: unwind(execution, self._draining), f"the end of {session.run.run}")
         if isinstance(verdict, Raised):
             return await self._exception(verdict.error, told)
         if not isinstance(verdict, Returned):
-            return await self._left(walk, verdict, told)
-        if ledger.run.ending:
-            told = (*told, compensated(ledger.run, tuple(ledger.effects.values())))
-        await end(ledger, ending.outcome, state=None, result=None, reason=ending.reason, told=told)
+            return await self._left(execution, verdict, told)
+        if session.run.ending:
+            told = (*told, compensated(session.run, tuple(session.effects.values())))
+        await end(session, ending.outcome, state=None, result=None, reason=ending.reason, told=told)
         return False
 
 

@@ -109,7 +109,7 @@ class RunSession:
         self._clock = clock
         self._chain = Chain()
         self._owner = rows.run.owner
-        self._diet = SnapshotStore(store, rows.run.tenant, rows.run.run)
+        self._snapshots = SnapshotStore(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
         self._ahead_ms = rows.now.real - clock.boot()  # of the store's clock: the greatest difference heard (0040)
         self._unseen: dict[int, Callable[[], None]] = {}  # what to tell once a commit that nobody awaits has landed
@@ -166,7 +166,7 @@ class RunSession:
             pass  # that is why we are here
         for effect in unsent.values():
             if effect is not None:
-                await self._testify_unsent(effect, moves.too_late("its holder was replaced before it called", self.now))
+                await self._record_unsent(effect, moves.too_late("its holder was replaced before it called", self.now))
 
     def next_ordinal(self) -> int:
         """The number of a new effect; undo goes by falling ordinal (S-19)."""
@@ -210,13 +210,13 @@ class RunSession:
 
     async def state(self) -> bytes:
         """The state as its newest checkpoint keeps it. Raises Corrupt where a part of it is not what it names."""
-        return await self._diet.read(self.last.snapshot)
+        return await self._snapshots.read(self.last.snapshot)
 
-    async def to_keep(self, state: bytes) -> tuple[bytes, tuple[Value, ...]]:
+    async def snapshot_of(self, state: bytes) -> tuple[bytes, tuple[Value, ...]]:
         """The snapshot that a move is to write for a state, and the values `with_values` adds to it (CKP-3)."""
-        return await self._diet.write(state, self.now.business)
+        return await self._snapshots.write(state, self.now.business)
 
-    async def with_values(self, commit: Commit, values: Sequence[Value]) -> Commit:
+    async def with_chunks(self, commit: Commit, values: Sequence[Value]) -> Commit:
         """A move and the values that its snapshot names, in one commit; what does not fit lands before it.
 
         Those before are under the same claim. A holder that dies in between leaves values that no snapshot names: the
@@ -322,7 +322,7 @@ class RunSession:
                     again.append(commit)
                     away = away or not isinstance(error, Stale)
             if lost:
-                await self._testify([*lost, *again])
+                await self._record_late_answers([*lost, *again])
                 raise RunLost
             if away:
                 await asyncio.sleep(RETRY_STORE_S)
@@ -354,12 +354,12 @@ class RunSession:
                 return self.why(error)
         return StoreAway()
 
-    async def _testify(self, commits: list[Commit]) -> None:
+    async def _record_late_answers(self, commits: list[Commit]) -> None:
         """Keep late answers, unfenced, for reconcilers and people (S-10)."""
         for commit in commits:
             row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
             if isinstance(row, Effect) and row.error and not row.settled_at and not row.settle_after:
-                await self._testify_unsent(row, row.error)
+                await self._record_unsent(row, row.error)
             elif isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
                 answer: dict[str, object] = {"status": row.status.value, "error": row.error}
                 if row.response is not None:
@@ -369,7 +369,7 @@ class RunSession:
                 except StoreError:
                     pass  # the same evidence stands there already, or the store is away: the effect stays open
 
-    async def _testify_unsent(self, effect: Effect, error: str) -> None:
+    async def _record_unsent(self, effect: Effect, error: str) -> None:
         """Keep the proof that an attempt was not sent, where its intent has landed and nobody has made another."""
         try:
             row = await self.store.load(EFFECT, key_of(EFFECT, effect))

@@ -24,7 +24,7 @@ class NamedWait:
 
     def __init__(
         self,
-        walk: NodeExecution,
+        execution: NodeExecution,
         kind: WaitKind,
         name: str,
         *,
@@ -32,7 +32,7 @@ class NamedWait:
         model: type[BaseModel] | None = None,
         most: int = 0,
     ) -> None:
-        self.walk = walk
+        self.execution = execution
         self.kind = kind
         self.name = check_name("wait", name)
         if isinstance(until, datetime) and until.tzinfo is None:
@@ -43,11 +43,13 @@ class NamedWait:
 
     async def answer(self) -> tuple[Message, ...] | None:
         """The messages it was bound to, or None for its deadline. Raises Unresolved when the walk parks here instead."""
-        walk, ledger = self.walk, self.walk.ledger
-        wait = ledger.waits.get((ledger.run.visit, self.name)) or await self._declare()
+        execution, session = self.execution, self.execution.session
+        wait = session.waits.get((session.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
             detail = f"wait {wait.name} was a {wait.kind} in an earlier walk of this visit and is a {self.kind} now"
-            walk.call_person(Attention(Reason.WALK_DIVERGED, ledger.now.business, detail, seen=ledger.inbox_read))
+            execution.call_person(
+                Attention(Reason.WALK_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+            )
             raise Unresolved
         if wait.status is WaitStatus.OPEN:
             wait = await self._bind(wait)
@@ -55,23 +57,27 @@ class NamedWait:
 
     def bound(self) -> Wait | None:
         """Its row, if an earlier walk of this visit, or this one, has bound it: then nothing is left to wait for."""
-        wait = self.walk.ledger.waits.get((self.walk.ledger.run.visit, self.name))
+        wait = self.execution.session.waits.get((self.execution.session.run.visit, self.name))
         return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
 
     def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
         """The messages it was bound to, or None for its deadline."""
         bound = moves.bound_notes(wait)
-        return tuple(n for n in self.walk.ledger.messages if n.n in bound) if wait.binding != moves.DEADLINE else None
+        return (
+            tuple(n for n in self.execution.session.messages if n.n in bound)
+            if wait.binding != moves.DEADLINE
+            else None
+        )
 
     async def _declare(self) -> Wait:
-        ledger, run = self.walk.ledger, self.walk.ledger.run
-        now = await ledger.store.now()
+        session, run = self.execution.session, self.execution.session.run
+        now = await session.store.now()
         deadline = 0
         if isinstance(self.until, timedelta):
             deadline = now.business + int(self.until.total_seconds() * SECOND)
         elif self.until is not None:
             deadline = int(self.until.timestamp() * SECOND)
-        if deadline and (last := self.walk.last_instant()):
+        if deadline and (last := self.execution.visit_deadline()):
             deadline = min(deadline, last)
         wait = Wait(
             tenant=run.tenant,
@@ -87,15 +93,15 @@ class NamedWait:
             binding="",
             since=now.business,
         )
-        ledger.submit(moves.open_wait(run, wait))
+        session.submit(moves.open_wait(run, wait))
         return wait
 
     async def _bind(self, wait: Wait) -> Wait:
         """Bind it if it can be; else park."""
-        ledger = self.walk.ledger
+        session = self.execution.session
         found = self._matching(wait)
         enough = 1 if self.kind == "receive" else self.most
-        now = await ledger.store.now()
+        now = await session.store.now()
         if self.kind != "sleep" and enough and len(found) >= enough:
             return await self._land(wait, found[:enough], complete=True)
         if wait.deadline and now.business >= wait.deadline:
@@ -105,13 +111,13 @@ class NamedWait:
 
     def _matching(self, wait: Wait) -> tuple[Message, ...]:
         """Unspent signals of this name, left before the deadline, that the model can read; in order of arrival."""
-        ledger = self.walk.ledger
+        session = self.execution.session
         if self.codec is None:
             return ()
-        spent = ledger.spent_notes() | self.walk.reserved
+        spent = session.spent_notes() | self.execution.reserved
         return tuple(
             n
-            for n in ledger.messages
+            for n in session.messages
             if n.kind == "signal"
             and n.name == self.name
             and n.n not in spent
@@ -128,19 +134,19 @@ class NamedWait:
         return True
 
     async def _land(self, wait: Wait, messages: tuple[Message, ...] | None, *, complete: bool) -> Wait:
-        ledger = self.walk.ledger
+        session = self.execution.session
         numbers = None if messages is None else tuple(n.n for n in messages)
-        self.walk.reserved |= set(numbers or ())
-        commit = moves.bind(ledger.run, wait, numbers, inbox_seq=ledger.inbox_read, complete=complete)
-        await ledger.land(commit)
-        return ledger.waits[wait.visit, wait.key]
+        self.execution.reserved |= set(numbers or ())
+        commit = moves.bind(session.run, wait, numbers, inbox_seq=session.inbox_read, complete=complete)
+        await session.land(commit)
+        return session.waits[wait.visit, wait.key]
 
     def _park(self, wait: Wait) -> None:
         kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
         then = {"sleep": "goes on", "receive": "goes on without it", "collect": "goes on with what has come"}[self.kind]
         waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
         armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
-        self.walk.park(Parked("park", waiting, armed))
+        self.execution.park(Parked("park", waiting, armed))
 
     def load(self, message: Message) -> Any:
         """What a message says, as the model."""

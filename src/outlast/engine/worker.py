@@ -89,30 +89,30 @@ class OverrunWatch:
         now = (await self._store.now()).real
         standing, self._standing = self._standing, {}
         for task, holder in list(self._held.items()):
-            if holder.walk is not None:
-                _end_calls(holder.walk)
-                self._end_walk(holder.walk, (holder.ledger.run.due_at or now) - now, standing)
+            if holder.execution is not None:
+                _end_calls(holder.execution)
+                self._end_walk(holder.execution, (holder.session.run.due_at or now) - now, standing)
             self._give_up(task, holder, now)
 
-    def _end_walk(self, walk: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
+    def _end_walk(self, execution: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
         """Call a person for a node that does not return; hand a run back whose calls outlast its slice."""
-        if walk.closing:
+        if execution.closing:
             return
-        if walk.flights:
+        if execution.calls_in_flight:
             if left_ms <= 0:
-                walk.hand_back("its slice is over")
+                execution.hand_back("its slice is over")
             return
-        self._standing[walk] = walk.stirs
-        if left_ms <= self._margin and standing.get(walk) == walk.stirs:
-            run = walk.ledger.run
+        self._standing[execution] = execution.progress
+        if left_ms <= self._margin and standing.get(execution) == execution.progress:
+            run = execution.session.run
             what = f"node {run.node} does not return: after {(self._budget_ms - left_ms) / SECOND:g} s it still waits"
-            why = f"at {walk.waits_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"
+            why = f"at {execution.waiting_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
-            walk.call_person(attention(walk.ledger, Reason.EXCEPTION, f"{what} {why} → {fix}"))
+            execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
     def _give_up(self, task: "asyncio.Task[None]", holder: RunExecutor, now: int) -> None:
         """End a holder that is still there some time after its slice; the run is due, so any worker takes it."""
-        run = holder.ledger.run
+        run = holder.session.run
         if not run.due_at or run.due_at > now:
             self._since.pop(task, None)
             return
@@ -120,30 +120,30 @@ class OverrunWatch:
         if mono - self._since.setdefault(task, mono) < GIVEN_UP_AFTER:
             return
         log.error("run %s is given up: its slice is over, and its holder waits for what does not end", run.run)
-        if holder.walk is not None:
-            holder.walk.break_off(RunLost())
+        if holder.execution is not None:
+            holder.execution.break_off(RunLost())
         task.cancel()
 
 
-def _end_calls(walk: NodeExecution) -> None:
+def _end_calls(execution: NodeExecution) -> None:
     """Leave calls behind that swallow the cancellation by their timeout: they may still act, as an abandoned thread."""
     latest = asyncio.get_running_loop().time() - CALL_ENDS_WITHIN / SECOND
-    under_way = walk.around.caller.under_way
-    for ident, flight in list(walk.flights.items()):
+    under_way = execution.services.caller.under_way
+    for ident, flight in list(execution.calls_in_flight.items()):
         limit = under_way.get(flight.task)
         if limit is not None and (limit.when() or latest) < latest:
-            _leave_behind(walk, ident)
+            _leave_behind(execution, ident)
 
 
-def _leave_behind(walk: NodeExecution, ident: EffectKey) -> None:
-    ledger = walk.ledger
-    effect = ledger.effects.get(ident)
+def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
+    session = execution.session
+    effect = session.effects.get(ident)
     if effect is None or effect.status is not EffectStatus.INTENDED:
-        walk.leave_behind(ident, TimeoutError(ENDLESS))
+        execution.abandon_call(ident, TimeoutError(ENDLESS))
         return
-    ledger.submit(moves.doubt(ledger.run, effect, "timeout", ENDLESS, now=ledger.now))
-    walk.call_person(uncertain(walk.ledger, ledger.effects[ident]))
-    walk.leave_behind(ident, TimeoutError(ENDLESS))
+    session.submit(moves.doubt(session.run, effect, "timeout", ENDLESS, now=session.now))
+    execution.call_person(uncertain(execution.session, session.effects[ident]))
+    execution.abandon_call(ident, TimeoutError(ENDLESS))
 
 
 class ClockStep:
@@ -222,8 +222,8 @@ class WorkerProcess:
         self._workflows = {workflow.lane: workflow for workflow in workflows}
         self._clock = clock
         self._concurrency = concurrency
-        self._places = Capacity(concurrency, clock)
-        self._keeps = False  # a place is free, and kept from those whose runs are due
+        self._capacity = Capacity(concurrency, clock)
+        self._reserving = False  # a place is free, and kept from those whose runs are due
         self._passed = 0  # runs that the last take left: the next one looks beyond them
         self._name = name
         self._threads = threads
@@ -236,28 +236,28 @@ class WorkerProcess:
         )
         self._watch = watch
         self.counters = watch.counters if watch is not None else Counters()
-        self._others = DeadWorkers(
+        self._dead_workers = DeadWorkers(
             worker, store, clock, self.live, self.budget.ms,
             take=self._take, counters=self.counters, outage=self._outage,
         )  # fmt: skip
-        self._notices = Alerts(notifier, self.counters)
-        self._holds = PauseCache(store)
-        self._forgetting = Retention(store, clock, worker, self.live.runs_kept)
+        self._alerts = Alerts(notifier, self.counters)
+        self._pauses = PauseCache(store)
+        self._retention = Retention(store, clock, worker, self.live.runs_kept)
         self._step = ClockStep(store)
         self._overruns = OverrunWatch(store, clock, self._lease, self.live, self.budget.ms)
-        self._orphans = UnservedVersions(store, self._workflows, self.live, worker)
-        self._around = self._surroundings(chance)
-        self._holders: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._unserved = UnservedVersions(store, self._workflows, self.live, worker)
+        self._services = self._surroundings(chance)
+        self._executors: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._grouped: dict[tuple[str, str], RunSession] = {}  # held runs whose workers died too often
         self._makes_room: Run | None = None  # due, and its group is smaller than what is held: taken before others
-        self._declined: set[tuple[str, str]] = set()
+        self._skipped: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
         self._draining = False
         self._taking = asyncio.Lock()
-        self._unwalked: dict[tuple[str, str], int] = {}  # owned, perhaps: an answer was lost; each with its group
+        self._lost_claims: dict[tuple[str, str], int] = {}  # owned, perhaps: an answer was lost; each with its group
         self.generation: Row | None = None  # of the store, as it was when this worker began
         self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
-        self.estranged: StoreReplaced | None = None  # its store is gone: this process must not go on
+        self.store_replaced: StoreReplaced | None = None  # its store is gone: this process must not go on
 
     def _surroundings(self, chance: Callable[[], float]) -> WorkerServices:
         """What the walks of this worker share."""
@@ -266,9 +266,9 @@ class WorkerProcess:
             caller=ActivityCaller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
             lease=self._lease,
             live=self.live,
-            notify=self._notices.send,
-            held=self._holds.first,
-            breakers=Breakers(self._store, self._holds, self.live),
+            notify=self._alerts.send,
+            held=self._pauses.first,
+            breakers=Breakers(self._store, self._pauses, self.live),
             throttle=Throttle(self._store, self._clock, self._lease, chance),
             window=SendWindow(),
             chance=chance,
@@ -291,7 +291,7 @@ class WorkerProcess:
         await self.open()
         await self._learn_holds()
         unsubscribe = self._store.on_change(self._wake.set)
-        work = (self._show_code(), self._keep_house(), self._others.watch(), self._watch_file())
+        work = (self._publish_versions(), self._maintain(), self._dead_workers.watch(), self._watch_file())
         chores = [asyncio.create_task(chore) for chore in work]
         try:
             while not self._draining:
@@ -306,7 +306,7 @@ class WorkerProcess:
         """Read the stop signs before the first run is taken; a store that is away is asked until it answers."""
         while not self._draining:
             try:
-                await self._holds.refresh()
+                await self._pauses.refresh()
                 return
             except StoreError as error:
                 self._outage.met("cannot read what is held", error)
@@ -320,10 +320,10 @@ class WorkerProcess:
     @property
     def held(self) -> int:
         """How many runs it walks at this moment."""
-        return len(self._holders)
+        return len(self._executors)
 
     def _health(self) -> dict[str, Any]:
-        return {**self._about, "holds": len(self._holders), "of": self._concurrency, "draining": self._draining}
+        return {**self._about, "holds": len(self._executors), "of": self._concurrency, "draining": self._draining}
 
     def _on_lost(self) -> None:
         log.error("worker %s was silent for too long and was closed by another process; its runs are theirs", self.id)
@@ -331,31 +331,31 @@ class WorkerProcess:
         self._lease.lost = True
         self.drain()  # what it still walks learns at its next commit; answers that come too late become evidence
 
-    def _estrange(self, gone: StoreReplaced) -> None:
+    def _on_store_replaced(self, gone: StoreReplaced) -> None:
         log.error("worker %s stops: %s", self.id, gone.what)
-        self.estranged = gone
+        self.store_replaced = gone
         self._lease.lost = True
         self.drain()
 
     async def _settle(self) -> None:
         """Wait for the walks to give their runs back; what outlasts the grace is taken by others after we close."""
-        tasks = list(self._holders.values())
+        tasks = list(self._executors.values())
         if tasks:
             gone = isinstance(self._store, OnFile) and self._store.lost() is not None
             # Into a file that is gone no answer can be written: it is not waited for.
             await asyncio.wait(tasks, timeout=0 if gone else self.live.drain_grace / SECOND)
-        for task in self._holders.values():
+        for task in self._executors.values():
             task.cancel()
-        await self._notices.flush()
-        await self._around.throttle.close()
-        if not self.estranged:  # what it finds there now is another store's
+        await self._alerts.flush()
+        await self._services.throttle.close()
+        if not self.store_replaced:  # what it finds there now is another store's
             await self._heartbeat.close(died=not self._draining)
         self._pool.close()
 
     # --- taking --------------------------------------------------------------------------------------
     def _lanes(self) -> tuple[str, ...]:
         """Those it serves, and those of its workflows that nobody serves any more."""
-        return (*self._workflows, *self._orphans.lanes)
+        return (*self._workflows, *self._unserved.lanes)
 
     async def _look(self) -> None:
         """Take what is due; sleep until something may be."""
@@ -366,7 +366,7 @@ class WorkerProcess:
             if self._makes_room is not None or (free <= 0 and self._grouped):
                 await self._sleep(None, KEPT_LOOK)  # a group may be over before any of its runs is let go
             elif free > 0 and taken < min(free, TAKE_MAX):
-                if self._keeps or self._passed:
+                if self._reserving or self._passed:
                     await self._sleep(None, KEPT_LOOK)
                 else:
                     await self._sleep(await self._store.next_due(self._lanes()))
@@ -390,8 +390,8 @@ class WorkerProcess:
 
     def _group(self) -> RunGroup:
         """What is held at this moment, as the places of one take."""
-        groups = [*(group_of(ledger.run) for ledger in self._grouped.values()), *self._unwalked.values()]
-        return RunGroup(len(self._holders) + len(self._unwalked), self._concurrency, groups)
+        groups = [*(group_of(session.run) for session in self._grouped.values()), *self._lost_claims.values()]
+        return RunGroup(len(self._executors) + len(self._lost_claims), self._concurrency, groups)
 
     async def _take(self, owners: Owners = NO_OWNERS) -> int:
         """Claim due runs, or those of these owners, and begin to hold them. Return how many runs were moved.
@@ -402,62 +402,64 @@ class WorkerProcess:
             group = self._group()
             if self._draining or self._lease.lost or not (owners or group.free):
                 return 0
-            lanes, room = self._lanes(), self._places.among(self._holders)
-            taker = Taker(self.id, self.budget.ms, lanes, self._holders, self._declined, self._others.leaves_room_to_us)
+            lanes, room = self._lanes(), self._capacity.among(self._executors)
+            taker = Taker(
+                self.id, self.budget.ms, lanes, self._executors, self._skipped, self._dead_workers.is_ours_to_make_room
+            )
             taking = Taking(taker, owners, group, room, self._makes_room)
             most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + min(self._passed, TAKE_OVER_MAX)
             try:
                 runs = await self._store.take(lanes, most, taking.step, owners=tuple(owners), held=room.held)
             except Uncertain:
-                self._unwalked |= group.given
+                self._lost_claims |= group.given
                 raise
             if not owners:
-                self._keeps, self._passed = room.refused, taking.passed
+                self._reserving, self._passed = room.refused, taking.passed
             self._makes_room = taking.makes_room
-            self._others.look_at(taking.overdue)
+            self._dead_workers.look_at(taking.overdue)
             ours = [run for run in runs if run.owner == self.id]
-            self._unwalked |= {(run.tenant, run.run): group_of(run) for run in ours}
+            self._lost_claims |= {(run.tenant, run.run): group_of(run) for run in ours}
             rows = await self._store.run_rows([(run.tenant, run.run) for run in ours])
         for run, each in zip(ours, rows, strict=True):
-            self._unwalked.pop((run.tenant, run.run), None)
+            self._lost_claims.pop((run.tenant, run.run), None)
             if each is None or each.run.epoch != run.epoch:
                 continue
-            ledger = RunSession(self._store, each, self._clock, self._watch)
+            session = RunSession(self._store, each, self._clock, self._watch)
             if self._watch is not None:
                 was = taking.before[each.run.tenant, each.run.run]
-                self._watch.held(was, ledger, self._others.last_heard(was.owner))
-            self._hold(ledger)
+                self._watch.held(was, session, self._dead_workers.last_heard(was.owner))
+            self._hold(session)
         return len(runs)
 
-    def _hold(self, ledger: RunSession) -> None:
-        key = (ledger.run.tenant, ledger.run.run)
-        holder = RunExecutor(ledger, self._workflows, self._around, self.budget.ms, lambda: self._draining)
+    def _hold(self, session: RunSession) -> None:
+        key = (session.run.tenant, session.run.run)
+        holder = RunExecutor(session, self._workflows, self._services, self.budget.ms, lambda: self._draining)
         task = asyncio.create_task(holder.hold())
-        self._holders[key] = task
-        if ledger.run.group_max:
-            self._grouped[key] = ledger
+        self._executors[key] = task
+        if session.run.group_max:
+            self._grouped[key] = session
         self._overruns.watch(task, holder)
-        self._places.walks(key[0])
-        task.add_done_callback(lambda done: self._let_go(ledger, done))
+        self._capacity.walks(key[0])
+        task.add_done_callback(lambda done: self._released(session, done))
 
-    def _let_go(self, ledger: RunSession, task: asyncio.Task[None]) -> None:
-        key = (ledger.run.tenant, ledger.run.run)
+    def _released(self, session: RunSession, task: asyncio.Task[None]) -> None:
+        key = (session.run.tenant, session.run.run)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             log.error("run %s: its holder failed, and it is given back at the next renewal", key[1], exc_info=error)
-        self._holders.pop(key, None)
+        self._executors.pop(key, None)
         self._overruns.forget(task)
-        if ledger.run.owner == self.id:  # its holder did not hear who owns it now
-            self._unwalked[key] = group_of(ledger.run)
+        if session.run.owner == self.id:  # its holder did not hear who owns it now
+            self._lost_claims[key] = group_of(session.run)
         was_grouped = self._grouped.pop(key, None) is not None
         if self._watch is not None:
             self._watch.let_go(key)
-        waited_for = was_grouped or self._keeps or self._passed or key in self._declined
-        if self._concurrency - len(self._holders) == 1 or self._draining or waited_for:
-            self._declined.discard(key)
+        waited_for = was_grouped or self._reserving or self._passed or key in self._skipped
+        if self._concurrency - len(self._executors) == 1 or self._draining or waited_for:
+            self._skipped.discard(key)
             self._wake.set()
 
     # --- chores ---------------------------------------------------------------------------------------
-    async def _show_code(self) -> None:
+    async def _publish_versions(self) -> None:
         """Publish what each lane looks like, for `check` and for workers of other versions; wake stranded runs.
 
         Twice: a worker of another version may strand a run until it has heard of this one.
@@ -473,7 +475,7 @@ class WorkerProcess:
                 self._outage.met("cannot say what its lanes look like", error)
                 await self._clock.sleep(self.live.heartbeat_every)
 
-    async def _keep_house(self) -> None:
+    async def _maintain(self) -> None:
         """Every heartbeat: lost claims are given back, free slots are handed on, what is old is forgotten."""
         while True:
             await self._clock.sleep(self.live.heartbeat_every)
@@ -482,16 +484,16 @@ class WorkerProcess:
                     self._on_lost()
                     return
                 if await self._store.load(META, GENERATION) != self.generation:
-                    self._estrange(restored())
+                    self._on_store_replaced(restored())
                     return
-                await self._holds.refresh()
-                await self._compare()
+                await self._pauses.refresh()
+                await self._return_lost_claims()
                 await self._overruns.look()
-                await self._orphans.refresh()
-                if self._orphans.lanes:
+                await self._unserved.refresh()
+                if self._unserved.lanes:
                     self._wake.set()
                 await admission.repair(self._store, await admission.limits_wanted(self._store))
-                await self._forgetting.look()
+                await self._retention.look()
                 await self._step.look()
                 self._outage.answered()
             except StoreError as error:
@@ -502,21 +504,21 @@ class WorkerProcess:
         if isinstance(self._store, OnFile):
             while (gone := self._store.lost()) is None:
                 await self._clock.sleep(FILE_CHECK)
-            self._estrange(gone)
+            self._on_store_replaced(gone)
 
     def _beat(self) -> bool:
         """In the loop, for virtual clocks; False when the row was closed by another."""
         self._heartbeat.tick(self._clock.mono())
         return self._heartbeat.renew()
 
-    async def _compare(self) -> None:
+    async def _return_lost_claims(self) -> None:
         """Give back what the store says is ours and nobody here walks: a claim whose reply was lost (S-2)."""
         if self._taking.locked():
             return
         async with self._taking:
-            unwalked = tuple(self._unwalked)
+            unwalked = tuple(self._lost_claims)
             mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
-            for run in [run for run in mine if (run.tenant, run.run) not in self._holders]:
+            for run in [run for run in mine if (run.tenant, run.run) not in self._executors]:
                 try:
                     now, mapping = await self._store.now(), self._store.mapping()
                     why = "nobody walked it"
@@ -524,6 +526,6 @@ class WorkerProcess:
                 except StoreError:
                     pass  # it has moved on: somebody else holds it
             for key in unwalked:
-                self._unwalked.pop(key, None)
+                self._lost_claims.pop(key, None)
         if unwalked:
             self._wake.set()

@@ -56,8 +56,8 @@ class InProcessRuntime:
         self._worker.drain()
         if self._serving is not None:
             await self._serving
-        if self._worker.estranged is not None and error is None:
-            raise self._worker.estranged
+        if self._worker.store_replaced is not None and error is None:
+            raise self._worker.store_replaced
 
     async def start(
         self,
@@ -94,8 +94,8 @@ class InProcessRuntime:
         """Wait until the run has ended or needs a person. Raises NotFound; StoreReplaced if the store is gone."""
 
         async def ended() -> bool | None:
-            if self._worker.estranged is not None:
-                raise self._worker.estranged
+            if self._worker.store_replaced is not None:
+                raise self._worker.store_replaced
             run = await self.operations.run(workflow_id)
             return True if is_over(run) or run.attention else None
 

@@ -194,11 +194,11 @@ class Operations(Reading):
 
         A circuit breaker that is up there becomes this actor's hold, which the engine does not take down.
         """
-        await pauses.put_up(self.store, self.tenant, pauses.held_key(what, name), actor=self.actor.name, reason=reason)
+        await pauses.pause(self.store, self.tenant, pauses.pause_key(what, name), actor=self.actor.name, reason=reason)
 
     async def resume(self, what: pauses.What, name: str = "") -> int:
         """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
-        return await pauses.take_down(self.store, self.tenant, pauses.held_key(what, name), actor=self.actor.name)
+        return await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.actor.name)
 
     async def answer_all(
         self,

@@ -123,8 +123,8 @@ class Serving:
                 except StoreError as error:
                     outage.met("cannot begin anew", error)
                     await self._clock.sleep(STORE_RETRY)
-        if self.worker.estranged is not None:
-            raise self.worker.estranged
+        if self.worker.store_replaced is not None:
+            raise self.worker.store_replaced
 
     def _told(self) -> bool:
         return self._stopping  # read anew after every await, which a type checker cannot know
