@@ -295,7 +295,7 @@ VARIANTS = (
         "nobody decided",
     ),
     Variant("a person may answer at once", Effects(mode="ask", person_waits=False), "landed afterwards"),
-    # What is left by design, so that the documents can say it: docs/semantics.md, "What is claimed".
+    # What is left by design, so that the documents can say it: docs/semantics.md, "Claims and remaining risk".
     Variant("RESIDUAL reconcile, frozen a tick longer than covered", Effects(freeze=FREEZE + 1), "nobody decided"),
     Variant("RESIDUAL reconcile, a flight longer than covered", Effects(flight=LANDED + 2), "nobody decided"),
     Variant("RESIDUAL ask, frozen longer than covered", Effects(mode="ask", freeze=FREEZE + 1), "landed afterwards"),
