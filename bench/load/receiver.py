@@ -10,7 +10,7 @@ from bench.engines import Place
 from bench.load.stack import dispatching
 from bench.serving import ACTOR, TENANT, opened
 from outlast.flow.people import EVERY_ROLE
-from outlast.outbox.address import Reach
+from outlast.outbox.address import AddressPolicy
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 
@@ -61,5 +61,5 @@ async def subscribe(store_url: str, tenant: str, url: str) -> None:
     """Every event of a tenant, from now on, is told there."""
     async with opened(store_url) as store:
         ops = Operations(store, tenant=tenant, actor=Actor(ACTOR, EVERY_ROLE, (), person=True), workflows={})
-        ops.webhooks.reach = Reach.of(private=True, plain=True)
+        ops.webhooks.reach = AddressPolicy.of(private=True, plain=True)
         await ops.webhooks.add(url)

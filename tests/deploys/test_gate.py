@@ -16,7 +16,7 @@ from outlast.core.rows import Run
 from outlast.engine import commands
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES
-from outlast.runtime.deploy_check import Checked, check
+from outlast.runtime.deploy_check import DeployReport, check
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store, until
 from tests import copies
@@ -88,7 +88,7 @@ def copy(base: Path, tmp_path: Path) -> str:
     return f"sqlite:{tmp_path / 'outlast.db'}"
 
 
-async def looked_at(url: str, module: ModuleType) -> Checked:
+async def looked_at(url: str, module: ModuleType) -> DeployReport:
     store = await open_store(url)
     try:
         return await check(store, workflows_of(module))

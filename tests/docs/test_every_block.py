@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from outlast.core.generation import StoreFile
-from outlast.outbox.post import notice
-from outlast.runtime.settings import load, said
+from outlast.outbox.client import notice
+from outlast.runtime.settings import effective_settings, load
 from outlast.runtime.stores import open_store
 from outlast.service import admin_responses
 from outlast.service.app import asgi
@@ -103,7 +103,7 @@ def test_settings_of_a_page_are_settings(block: Block, tmp_path: Path, monkeypat
     (tmp_path / "outlast.toml").write_text(block.body, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     load()
-    assert sum(value.source == "outlast.toml" for value in said()) == len(
+    assert sum(value.source == "outlast.toml" for value in effective_settings()) == len(
         re.findall(r"^\w+ = ", block.body, re.MULTILINE)
     )
 

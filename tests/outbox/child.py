@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from outlast.core import deliveries, points
-from outlast.outbox import dispatcher, stream
+from outlast.outbox import cursor_sender, dispatcher
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
 from tests.outbox.helpers import DEVELOPMENT
@@ -26,10 +26,10 @@ async def live(url: str, place: str, n: int) -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (deliveries, dispatcher, stream):
+    for module in (deliveries, dispatcher, cursor_sender):
         module.DELIVERY_CLAIM = CLAIM_MS  # type: ignore[attr-defined]
-    stream.MARGIN_MS = 100  # type: ignore[misc]
-    stream.SENT_AT_ONCE = 2  # type: ignore[misc]
+    cursor_sender.MARGIN_MS = 100  # type: ignore[misc]
+    cursor_sender.SENT_AT_ONCE = 2  # type: ignore[misc]
     deliveries.DELIVERY_FIRST_WAIT = 50  # type: ignore[misc]
     store = await open_store(url)
     points.hook = hook

@@ -8,7 +8,7 @@ from secrets import token_hex
 import pytest
 
 from outlast.core import deliveries
-from outlast.outbox import post
+from outlast.outbox import client
 from tests.outbox.helpers import url_of
 from tests.postgres import server
 
@@ -40,7 +40,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short attempts too, for receivers that do not answer in time."""
-    monkeypatch.setattr(post, "DELIVERY_TIMEOUT", 500)
+    monkeypatch.setattr(client, "DELIVERY_TIMEOUT", 500)
     monkeypatch.setattr(
-        post.Poster.__init__, "__kwdefaults__", {**(post.Poster.__init__.__kwdefaults__ or {}), "timeout_ms": 500}
+        client.DeliveryClient.__init__,
+        "__kwdefaults__",
+        {**(client.DeliveryClient.__init__.__kwdefaults__ or {}), "timeout_ms": 500},
     )

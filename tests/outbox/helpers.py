@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 
 from outlast.core.rows import EVENT, UNTOLD, Event
 from outlast.flow import Context, Workflow
-from outlast.outbox.address import Reach
+from outlast.outbox.address import AddressPolicy
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -24,7 +24,7 @@ from outlast.runtime.webhooks import new_dispatcher
 from outlast.store.port import Store
 
 TENANT = "acme"
-DEVELOPMENT = Reach.of(private=True, plain=True)
+DEVELOPMENT = AddressPolicy.of(private=True, plain=True)
 """This machine and private networks, over plain HTTP, at any port."""
 
 

@@ -12,14 +12,14 @@ from outlast.core.machine import SubscriptionStatus
 from outlast.errors import InvalidInput
 from outlast.outbox.address import (
     PUBLIC,
+    AddressPolicy,
     NotAllowed,
-    Reach,
     SystemResolver,
     checked_addresses,
     checked_url,
     refusal,
 )
-from outlast.outbox.post import Poster
+from outlast.outbox.client import DeliveryClient
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.webhooks import Webhooks
 from tests.outbox.helpers import DEVELOPMENT, TENANT, Receiver, a_store, until, url_of
@@ -43,12 +43,15 @@ WRITTEN_OTHERWISE = [
 
 def test_the_settings_that_a_receiver_on_this_machine_needs_are_both_named() -> None:
     """The table of settings named one."""
-    wanted = {"webhooks.allow_http": Reach.of(private=True), "webhooks.allow_private": Reach.of(plain=True)}
+    wanted = {
+        "webhooks.allow_http": AddressPolicy.of(private=True),
+        "webhooks.allow_private": AddressPolicy.of(plain=True),
+    }
     for name, reach in wanted.items():
         with pytest.raises(InvalidInput) as refused:
             checked_url("http://localhost:8000/hooks", reach)
         assert [name in problem for _, problem in refused.value.problems] == [True]
-    assert checked_url("http://localhost:8000/hooks", Reach.of(private=True, plain=True)).port == 8000
+    assert checked_url("http://localhost:8000/hooks", AddressPolicy.of(private=True, plain=True)).port == 8000
 
 
 def resolving(*answers: Sequence[str]) -> "Fake":
@@ -82,12 +85,12 @@ def test_an_address_outside_is_allowed(text: str) -> None:
 
 @pytest.mark.req("OUT-6")
 def test_what_an_operator_allows() -> None:
-    reach = Reach.of(networks=["10.1.0.0/16"])
+    reach = AddressPolicy.of(networks=["10.1.0.0/16"])
     assert not refusal(ip_address("10.1.2.3"), reach) and refusal(ip_address("10.2.0.1"), reach)
     assert not refusal(ip_address("127.0.0.1"), DEVELOPMENT)
     assert refusal(ip_address("169.254.169.254"), DEVELOPMENT), "where clouds keep secrets, never by this word"
     with pytest.raises(InvalidInput):
-        Reach.of(networks=["10.1.0.0/99"])
+        AddressPolicy.of(networks=["10.1.0.0/99"])
 
 
 @pytest.mark.req("OUT-6")
@@ -131,7 +134,7 @@ def test_nothing_but_http_is_spoken_whatever_else_is_allowed(url: str) -> None:
 
 @pytest.mark.req("OUT-6")
 def test_plain_http_and_its_ports_are_allowed_by_their_own_word() -> None:
-    plain, inside = Reach.of(plain=True), Reach.of(networks=["10.0.0.0/8"])
+    plain, inside = AddressPolicy.of(plain=True), AddressPolicy.of(networks=["10.0.0.0/8"])
     for url in ("http://example.com/", "http://example.com:8080/", "https://example.com:8443/"):
         assert checked_url(url, plain).host == "example.com"
     for url, reach in (("http://example.com:22/", plain), ("http://example.com:443/", inside),
@@ -160,10 +163,10 @@ def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
     async def live() -> None:
         async with Receiver().listening() as receiver:
             # 127.0.0.2 is allowed here, as an address outside is in production; 127.0.0.1 is what an attacker wants.
-            reach = Reach.of(networks=["127.0.0.2/32"])._replace(plain=True, any_port=True)
+            reach = AddressPolicy.of(networks=["127.0.0.2/32"])._replace(plain=True, any_port=True)
             url = f"http://hooks.example:{receiver.port}/"
             names = resolving(["127.0.0.2"], ["127.0.0.1"])
-            poster = Poster(reach, names, SystemClock(), timeout_ms=1_000)
+            poster = DeliveryClient(reach, names, SystemClock(), timeout_ms=1_000)
             first = await poster.post(url, {}, b"{}")
             assert "ConnectError" in first.error, "nobody listens at the address that was checked"
             assert (names.asked, receiver.got) == (["hooks.example"], [])
@@ -180,7 +183,7 @@ def test_the_name_stays_in_the_host_header_and_no_proxy_is_asked(monkeypatch: py
         async with Receiver().listening() as receiver, Receiver().listening() as proxy:
             for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
                 monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-            poster = Poster(DEVELOPMENT, resolving(["127.0.0.1"]), SystemClock())
+            poster = DeliveryClient(DEVELOPMENT, resolving(["127.0.0.1"]), SystemClock())
             attempt = await poster.post(f"http://hooks.example:{receiver.port}/x?y=1", {}, b"{}")
             assert (attempt.code, attempt.error) == (204, "")
             assert receiver.got[0].headers["host"] == f"hooks.example:{receiver.port}"
@@ -198,7 +201,7 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
 
     async def live() -> None:
         begun = asyncio.get_running_loop().time()
-        poster = Poster(PUBLIC, silent, SystemClock())
+        poster = DeliveryClient(PUBLIC, silent, SystemClock())
         attempt = await poster.post("https://example.com/", {}, b"{}")
         assert "no name server told the address of example.com" in attempt.error
         assert asyncio.get_running_loop().time() - begun < 20
@@ -214,7 +217,7 @@ def test_a_name_without_an_address_leads_nowhere(url: str) -> None:
 
     async def live() -> None:
         nowhere = resolving([])
-        poster = Poster(PUBLIC, nowhere, SystemClock())
+        poster = DeliveryClient(PUBLIC, nowhere, SystemClock())
         attempt = await poster.post("https://hooks.example/", {}, b"{}")
         assert (attempt.code, attempt.error) == (0, "OSError: hooks.example has no address")
         await poster.close()
@@ -235,7 +238,7 @@ def test_enabling_checks_the_address_again(url: str) -> None:
         async with a_store(url) as ops:
             name = (await ops.webhooks.add("http://127.0.0.1:9/")).subscription.subscription
             await ops.webhooks.disable(name, reason="for now")
-            ops.webhooks.reach = Reach.of(plain=True)._replace(any_port=True)
+            ops.webhooks.reach = AddressPolicy.of(plain=True)._replace(any_port=True)
             with pytest.raises(InvalidInput, match="not allowed"):
                 await ops.webhooks.enable(name)
             assert (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
@@ -248,7 +251,7 @@ def test_the_address_of_a_test_event_is_checked_too(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
-            ops.webhooks.reach = Reach.of(plain=True)._replace(any_port=True)
+            ops.webhooks.reach = AddressPolicy.of(plain=True)._replace(any_port=True)
             assert "not sent" in (await ops.webhooks.test(name)).error and receiver.got == []
 
     asyncio.run(live())
@@ -259,7 +262,7 @@ def test_a_resolver_ends_with_its_poster() -> None:
         before = threading.active_count()
         for _ in range(5):
             own = SystemResolver()
-            poster = Poster(PUBLIC, own, SystemClock(), ended=own.close)
+            poster = DeliveryClient(PUBLIC, own, SystemClock(), ended=own.close)
             assert "not sent" in (await poster.post("https://localhost/", {}, b"{}")).error
             await poster.close()
         await until(lambda: threading.active_count() <= before)

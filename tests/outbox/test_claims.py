@@ -11,10 +11,10 @@ from outlast.core.commit import Commit, Drop, Put
 from outlast.core.deliveries import Attempt
 from outlast.core.outgoing import Cursor, Subscription
 from outlast.core.rows import CURSOR, SUBSCRIPTION
-from outlast.outbox import dispatcher, stream
+from outlast.outbox import cursor_sender, dispatcher
 from outlast.outbox.address import SystemResolver
+from outlast.outbox.client import DeliveryClient
 from outlast.outbox.dispatcher import Dispatcher
-from outlast.outbox.post import Poster
 from outlast.runtime.clocks import SystemClock, chance
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
@@ -58,7 +58,7 @@ def held_until(gate: asyncio.Event, status: int = 204) -> Behaviour:
 @pytest.mark.every_store
 def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of them, on the same store: each event once, in order."""
-    monkeypatch.setattr(stream, "SENT_AT_ONCE", 1)
+    monkeypatch.setattr(cursor_sender, "SENT_AT_ONCE", 1)
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
@@ -131,10 +131,10 @@ def test_what_was_accepted_is_written_before_a_death_could_repeat_much_of_it(url
                 await until(lambda: all_told(ops, receiver, "r"))
 
     asyncio.run(live())
-    assert len(written) > 2 * stream.SENT_AT_ONCE and max(written) == stream.SENT_AT_ONCE - 1
+    assert len(written) > 2 * cursor_sender.SENT_AT_ONCE and max(written) == cursor_sender.SENT_AT_ONCE - 1
 
 
-class Noting(Poster):
+class Noting(DeliveryClient):
     """Notes what one dispatcher sends."""
 
     def __init__(self, sent: list[int]) -> None:
@@ -154,9 +154,9 @@ def noting(store: Store, name: str, sent: list[int]) -> Dispatcher:
 
 def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int) -> None:
     """A claim of half a second where production has half a minute."""
-    for module in (deliveries, dispatcher, stream):
+    for module in (deliveries, dispatcher, cursor_sender):
         monkeypatch.setattr(module, "DELIVERY_CLAIM", claim_ms)
-    monkeypatch.setattr(stream, "MARGIN_MS", margin_ms)
+    monkeypatch.setattr(cursor_sender, "MARGIN_MS", margin_ms)
 
 
 async def ended(ops: Operations, run: str, rounds: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.outgoing import Cursor
 from outlast.core.rows import CURSOR, UNTOLD
-from outlast.outbox import finding
+from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.webhooks import new_dispatcher
@@ -23,7 +23,7 @@ OTHER = "globex"
 @pytest.mark.req("OUT-1", "RUN-5")
 def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One event is owed after the first round, though another tenant's hundreds stand before it; all are told."""
-    monkeypatch.setattr(finding, "AT_ONCE", 20)
+    monkeypatch.setattr(unpublished, "AT_ONCE", 20)
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:

@@ -9,7 +9,7 @@ import pytest
 from outlast.core.limits import ANSWER_CHARS_MAX, HEADERS_MAX
 from outlast.errors import InvalidInput
 from outlast.outbox.subscriptions import checked_headers
-from outlast.runtime.webhooks import Standing, delivery_view, made_view, whole_webhook_view
+from outlast.runtime.webhooks import WebhookBacklog, delivery_view, new_webhook_view, webhook_detail_view
 from outlast.telemetry.redact import GONE
 from tests.outbox.helpers import Got, Receiver, a_store, answer, dispatching, settled, until, working
 
@@ -68,7 +68,7 @@ def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pyt
         async with a_store(url) as ops, receiver.listening():
             made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
             name, secret = made.subscription.subscription, made.secret
-            shown: list[object] = [{**made_view(made), "secret": ""}, repr(made.subscription)]
+            shown: list[object] = [{**new_webhook_view(made), "secret": ""}, repr(made.subscription)]
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 1}, run_id="r")
                 await until(lambda: settled(ops, name))
@@ -79,11 +79,11 @@ def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pyt
             assert (test.code, test.error) == (200, "") and receiver.got[-1].verified(rotated.secret)
             rows, _ = await ops.webhooks.deliveries(name)
             views = [delivery_view(row, ops.store.mapping().business) for row in rows]
-            shown += [test, views, repr(rows), {**made_view(rotated), "secret": ""}]
-            shown.append(whole_webhook_view(await ops.webhooks.get(name), await ops.webhooks.standing(name)))
+            shown += [test, views, repr(rows), {**new_webhook_view(rotated), "secret": ""}]
+            shown.append(webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.standing(name)))
             shown += [await ops.webhooks.list(), await ops.webhooks.attention()]
             removed = await ops.webhooks.remove(name)
-            assert whole_webhook_view(removed, Standing(0, 0, 0, False, None))["headers"] == []
+            assert webhook_detail_view(removed, WebhookBacklog(0, 0, 0, False, None))["headers"] == []
             return shown
 
     shown = asyncio.run(live())
@@ -153,8 +153,8 @@ def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
                     return bool(await ops.webhooks.attention())
 
                 await until(flagged)
-            whole = whole_webhook_view(await ops.webhooks.get(name), await ops.webhooks.standing(name))
-            return [made_view(made), whole, *await ops.webhooks.attention()]
+            whole = webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.standing(name))
+            return [new_webhook_view(made), whole, *await ops.webhooks.attention()]
 
     for shown in asyncio.run(live()):
         assert VALUE not in str(shown) and GONE in str(shown), shown

@@ -11,8 +11,8 @@ from outlast.core.deliveries import OUTLETS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.outgoing import Cursor
 from outlast.core.rows import CURSOR, META, UNTOLD
-from outlast.outbox import dispatcher, post
-from outlast.runtime.delivery_lag import Lag, lag_of
+from outlast.outbox import client, dispatcher
+from outlast.runtime.delivery_lag import DeliveryLag, lag_of
 from outlast.runtime.webhooks import id_of
 from outlast.testing.faults import FaultKind, FaultyStore
 from tests.outbox.helpers import (
@@ -378,7 +378,7 @@ def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
             await until(later)
             assert (await lag_of(ops.store, [TENANT])).due_ms > 0
             await ops.webhooks.remove(name)
-            assert await ops.store.rows(UNTOLD, (TENANT,)) and await lag_of(ops.store, [TENANT]) == Lag(0, 0)
+            assert await ops.store.rows(UNTOLD, (TENANT,)) and await lag_of(ops.store, [TENANT]) == DeliveryLag(0, 0)
 
     asyncio.run(live())
 
@@ -386,8 +386,8 @@ def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
 @pytest.mark.req("OUT-2")
 def test_a_silent_receiver_holds_up_nobody_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no attempt at one of them has come to its deadline, the other is told of everything."""
-    given = {**(post.Poster.__init__.__kwdefaults__ or {}), "timeout_ms": 12_000}
-    monkeypatch.setattr(post.Poster.__init__, "__kwdefaults__", given)
+    given = {**(client.DeliveryClient.__init__.__kwdefaults__ or {}), "timeout_ms": 12_000}
+    monkeypatch.setattr(client.DeliveryClient.__init__, "__kwdefaults__", given)
 
     async def live() -> None:
         good, bad = Receiver(), Receiver(silent)

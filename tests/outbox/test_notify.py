@@ -8,7 +8,7 @@ from outlast.core.machine import Reason
 from outlast.core.overlay import Attention
 from outlast.core.rows import Run
 from outlast.engine.alerts import Alerts
-from outlast.outbox.post import HttpNotifier
+from outlast.outbox.client import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 from tests.conformance.subject import T0, run_row
 from tests.outbox.helpers import Behaviour, Got, Receiver, answer, until

@@ -18,9 +18,9 @@ from cryptography.x509.oid import NameOID
 from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import Attempt
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
-from outlast.outbox import post
-from outlast.outbox.address import PUBLIC, Reach
-from outlast.outbox.post import Poster
+from outlast.outbox import client
+from outlast.outbox.address import PUBLIC, AddressPolicy
+from outlast.outbox.client import DeliveryClient
 from outlast.runtime.clocks import SystemClock
 from tests.outbox.helpers import DEVELOPMENT, Behaviour, Got, Receiver, answer
 
@@ -34,8 +34,10 @@ async def here(host: str, port: int) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def poster(reach: Reach = DEVELOPMENT, *, tls: ssl.SSLContext | bool = True) -> AsyncIterator[Poster]:
-    made = Poster(reach, here, SystemClock(), tls=tls, timeout_ms=1_000)
+async def poster(
+    reach: AddressPolicy = DEVELOPMENT, *, tls: ssl.SSLContext | bool = True
+) -> AsyncIterator[DeliveryClient]:
+    made = DeliveryClient(reach, here, SystemClock(), tls=tls, timeout_ms=1_000)
     try:
         yield made
     finally:
@@ -78,19 +80,19 @@ def test_a_cookie_is_not_kept() -> None:
     ("url", "reach"),
     [
         ("http://hooks.example/", PUBLIC),
-        ("http://hooks.example:8080/", Reach.of(networks=["127.0.0.0/8"])),
-        ("https://hooks.example:22/", Reach.of(networks=["127.0.0.0/8"])),
+        ("http://hooks.example:8080/", AddressPolicy.of(networks=["127.0.0.0/8"])),
+        ("https://hooks.example:22/", AddressPolicy.of(networks=["127.0.0.0/8"])),
         ("https://me:secret@hooks.example/", DEVELOPMENT),
     ],
 )
-def test_the_form_of_a_url_is_checked_again_when_it_is_sent(url: str, reach: Reach) -> None:
+def test_the_form_of_a_url_is_checked_again_when_it_is_sent(url: str, reach: AddressPolicy) -> None:
     """What an operator allowed once and allows no more, and what a row may say that no check has seen."""
 
     async def live() -> None:
         async def asked(host: str, port: int) -> Sequence[str]:
             raise AssertionError("its name is not even looked up")
 
-        sending = Poster(reach, asked, SystemClock())
+        sending = DeliveryClient(reach, asked, SystemClock())
         attempt = await sending.post(url, {}, b"{}")
         assert attempt.error.startswith("not sent: ") and not attempt.definite
         await sending.close()
@@ -165,7 +167,7 @@ def test_a_head_without_end_is_an_error() -> None:
 
 def test_answers_that_are_not_read_to_their_end_hold_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a receiver that goes on for ever would have used up its connections with its first answers."""
-    monkeypatch.setattr(post, "CONNECTIONS", 2)
+    monkeypatch.setattr(client, "CONNECTIONS", 2)
 
     async def endless(got: Got, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n")
@@ -281,7 +283,7 @@ def test_certificates_are_asked_for_unless_somebody_says_otherwise(tmp_path: Pat
     async def live() -> None:
         receiver = Receiver()
         async with receiver.listening(Authority(tmp_path).serving("hooks.example")):
-            sending = Poster(DEVELOPMENT, here, SystemClock())
+            sending = DeliveryClient(DEVELOPMENT, here, SystemClock())
             attempt = await sending.post(f"https://hooks.example:{receiver.port}/", {}, b"{}")
             await sending.close()
         assert "CERTIFICATE_VERIFY_FAILED" in attempt.error and receiver.got == []

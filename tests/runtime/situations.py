@@ -16,7 +16,7 @@ from outlast.core.machine import (
 )
 from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
 from outlast.core.rows import ENDED, Approval, Effect, Event, Hold, Message, Run, Slot, Wait, Worker
-from outlast.runtime.run_facts import Seen
+from outlast.runtime.run_facts import RunFacts
 
 T = 1_767_225_600_000
 NOW = Instant(T, T, 0)
@@ -74,11 +74,11 @@ def note(kind: str, name: str, n: int = 1, at: int = T - 3 * SECOND, **payload: 
     return Message("t", "r1", n, kind, name, json.dumps(payload).encode(), "", "local:bo", at)
 
 
-def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> Seen:
+def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> RunFacts:
     """The run, over since three minutes."""
     run = RUN._replace(status=status, owner=ENDED, ended_at=T - 3 * MINUTE)
     data: dict[str, object] = {"outcome": None, "reason": reason, "standing": list(stands)}
-    return Seen(run, NOW, events=told(type_, T - 3 * MINUTE, data))
+    return RunFacts(run, NOW, events=told(type_, T - 3 * MINUTE, data))
 
 
 HELD = RUN._replace(status=RunStatus.RUNNING, owner="w-1", due_at=T + 9 * MINUTE)
@@ -94,47 +94,47 @@ OVERDUE = Attention(Reason.TOTAL_TIMEOUT, T - 2 * HOUR, "r1 is 170 h old", trigg
 TIMED_OUT = flagged(Reason.APPROVAL_TIMEOUT, "ap_1 «Refund 42 EUR» was not decided in time by finance")
 SERVED: dict[str, Any] = {"workers": (W1,)}
 
-SITUATIONS: dict[str, Seen] = {
-    "queued, nobody serves": (Seen(QUEUED, NOW, workers=(worker("w-9", lanes="loan@1"),))),
-    "queued, a worker takes it": (Seen(QUEUED, NOW, **SERVED)),
+SITUATIONS: dict[str, RunFacts] = {
+    "queued, nobody serves": (RunFacts(QUEUED, NOW, workers=(worker("w-9", lanes="loan@1"),))),
+    "queued, a worker takes it": (RunFacts(QUEUED, NOW, **SERVED)),
     "queued for a slot": (
-        Seen(
+        RunFacts(
             waits("slot", "a free slot", then="starts, first come first served", status=RunStatus.QUEUED, queue="t"),
             NOW, slots=(Slot("t", 1, 1, "t", "r0"), Slot("t", 2, 1, "t", "r9")), **SERVED,
         )
     ),
-    "walked": (Seen(HELD, NOW, events=CLAIMED, workers=(W1, W2))),
+    "walked": (RunFacts(HELD, NOW, events=CLAIMED, workers=(W1, W2))),
     "recovering": (
-        Seen(HELD._replace(status=RunStatus.RECOVERING, owner="w-2"), NOW, events=CLAIMED, workers=(W2,))
+        RunFacts(HELD._replace(status=RunStatus.RECOVERING, owner="w-2"), NOW, events=CLAIMED, workers=(W2,))
     ),
-    "the owner's event loop is blocked": (Seen(HELD, NOW, events=CLAIMED, workers=(BLOCKED, W2))),
-    "queued, the one worker is blocked": (Seen(QUEUED, NOW, workers=(BLOCKED,))),
-    "queued, one of two workers is blocked": (Seen(QUEUED, NOW, workers=(BLOCKED, W2))),
+    "the owner's event loop is blocked": (RunFacts(HELD, NOW, events=CLAIMED, workers=(BLOCKED, W2))),
+    "queued, the one worker is blocked": (RunFacts(QUEUED, NOW, workers=(BLOCKED,))),
+    "queued, one of two workers is blocked": (RunFacts(QUEUED, NOW, workers=(BLOCKED, W2))),
     "the owner is silent": (
-        Seen(HELD, NOW, events=CLAIMED, workers=(worker("w-1", left=6 * SECOND, renewed=9 * SECOND), W2))
+        RunFacts(HELD, NOW, events=CLAIMED, workers=(worker("w-1", left=6 * SECOND, renewed=9 * SECOND), W2))
     ),
-    "the owner's lease has expired": (Seen(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND), W2))),
-    "the owner's lease has expired, nobody else": (Seen(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND),))),
-    "the owner is gone": (Seen(HELD, NOW, workers=(W1._replace(status=LeaseStatus.CLOSED), W2))),
-    "sleeping": (Seen(waits("timer", "night", until=T + 2 * HOUR, then="goes on"), NOW, **SERVED)),
+    "the owner's lease has expired": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND), W2))),
+    "the owner's lease has expired, nobody else": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND),))),
+    "the owner is gone": (RunFacts(HELD, NOW, workers=(W1._replace(status=LeaseStatus.CLOSED), W2))),
+    "sleeping": (RunFacts(waits("timer", "night", until=T + 2 * HOUR, then="goes on"), NOW, **SERVED)),
     "slept, and nobody took it": (
-        Seen(waits("timer", "night", until=T - 5 * SECOND, then="goes on", due_at=T - 5 * SECOND), NOW)
+        RunFacts(waits("timer", "night", until=T - 5 * SECOND, then="goes on", due_at=T - 5 * SECOND), NOW)
     ),
     "a signal, with an end": (
-        Seen(waits("signal", "paid", until=T + 24 * HOUR, then="goes on without it"), NOW, **SERVED)
+        RunFacts(waits("signal", "paid", until=T + 24 * HOUR, then="goes on without it"), NOW, **SERVED)
     ),
-    "a signal, without an end": (Seen(waits("signal", "paid"), NOW, **SERVED)),
-    "a signal that did not fit": (Seen(waits("signal", "paid"), NOW, messages=(note("signal", "paid"),), **SERVED)),
+    "a signal, without an end": (RunFacts(waits("signal", "paid"), NOW, **SERVED)),
+    "a signal that did not fit": (RunFacts(waits("signal", "paid"), NOW, messages=(note("signal", "paid"),), **SERVED)),
     "a signal that came": (
-        Seen(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, messages=(note("signal", "paid"),), **SERVED)
+        RunFacts(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, messages=(note("signal", "paid"),), **SERVED)
     ),
     "collecting": (
-        Seen(COLLECTING, NOW, waits=(COLLECT,), messages=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED)
+        RunFacts(COLLECTING, NOW, waits=(COLLECT,), messages=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED)
     ),
-    "an approval": (Seen(ASKED, NOW, approvals=(APPROVAL,), **SERVED)),
-    "an approval with another round": (Seen(ASKED, NOW, approvals=(APPROVAL._replace(again=1),), **SERVED)),
+    "an approval": (RunFacts(ASKED, NOW, approvals=(APPROVAL,), **SERVED)),
+    "an approval with another round": (RunFacts(ASKED, NOW, approvals=(APPROVAL._replace(again=1),), **SERVED)),
     "decided, not taken yet": (
-        Seen(
+        RunFacts(
             ASKED._replace(due_at=T - 3 * SECOND), NOW,
             approvals=(
                 APPROVAL._replace(status=ApprovalStatus.APPROVED, decided_by="local:bo", decided_at=T - 3 * SECOND),
@@ -143,66 +143,66 @@ SITUATIONS: dict[str, Seen] = {
         )
     ),
     "retry": (
-        Seen(
+        RunFacts(
             waits("retry", "attempt 3 of 3 of issue_refund", "http_503", until=T + 20 * SECOND, then="calls again"),
             NOW, **SERVED,
         )
     ),
-    "settle": (Seen(QUIET._replace(status=RunStatus.RECOVERING), NOW, **SERVED)),
+    "settle": (RunFacts(QUIET._replace(status=RunStatus.RECOVERING), NOW, **SERVED)),
     "uncertain, too early": (
-        Seen(UNCERTAIN, NOW, effects=(EFFECT._replace(settle_after=T + 2 * MINUTE),), **SERVED)
+        RunFacts(UNCERTAIN, NOW, effects=(EFFECT._replace(settle_after=T + 2 * MINUTE),), **SERVED)
     ),
-    "uncertain": (Seen(UNCERTAIN, NOW, effects=(EFFECT,), **SERVED)),
+    "uncertain": (RunFacts(UNCERTAIN, NOW, effects=(EFFECT,), **SERVED)),
     "uncertain, and settled": (
-        Seen(
+        RunFacts(
             UNCERTAIN._replace(due_at=T), NOW,
             effects=(EFFECT._replace(status=EffectStatus.DONE, response=b"1", settled_at=T, settled_by="local:bo"),),
             **SERVED,
         )
     ),
-    "exception": (Seen(flagged(Reason.EXCEPTION, "RuntimeError: on fire\nTraceback …"), NOW, **SERVED)),
+    "exception": (RunFacts(flagged(Reason.EXCEPTION, "RuntimeError: on fire\nTraceback …"), NOW, **SERVED)),
     "retries exhausted": (
-        Seen(EXHAUSTED, NOW, effects=(EFFECT._replace(status=EffectStatus.REFUSED, settled_at=T),), **SERVED)
+        RunFacts(EXHAUSTED, NOW, effects=(EFFECT._replace(status=EffectStatus.REFUSED, settled_at=T),), **SERVED)
     ),
     "answered": (
-        Seen(
+        RunFacts(
             flagged(Reason.EXCEPTION, "RuntimeError: on fire")._replace(due_at=T), NOW,
             messages=(note("answer", "exception", choice="continue", key="", reason="mended", by_ms=0),), **SERVED,
         )
     ),
-    "approval timed out": (Seen(TIMED_OUT, NOW, **SERVED)),
+    "approval timed out": (RunFacts(TIMED_OUT, NOW, **SERVED)),
     "ceiling passed": (
-        Seen(waits("signal", "paid")._replace(attention=dump_attention([OVERDUE])), NOW, **SERVED)
+        RunFacts(waits("signal", "paid")._replace(attention=dump_attention([OVERDUE])), NOW, **SERVED)
     ),
     "held by an operator": (
-        Seen(
+        RunFacts(
             waits("hold", "activity/issue_refund: the bank is down", "local:bo", then="goes on when it is released"),
             NOW, holds=(Hold("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
             **SERVED,
         )
     ),
     "asked to end, walked": (
-        Seen(
+        RunFacts(
             HELD, NOW, events=CLAIMED, messages=(note("cancel", "cancel", reason="ordered twice"),), workers=(W1,),
             effects=(EFFECT._replace(status=EffectStatus.INTENDED),),
         )
     ),
     "asked to end, nobody serves": (
-        Seen(ASKED._replace(due_at=T), NOW, messages=(note("cancel", "cancel", reason="ordered twice"),))
+        RunFacts(ASKED._replace(due_at=T), NOW, messages=(note("cancel", "cancel", reason="ordered twice"),))
     ),
     "asked to end, still settling": (
-        Seen(QUIET, NOW, messages=(note("cancel", "cancel", reason="ordered twice"),), **SERVED)
+        RunFacts(QUIET, NOW, messages=(note("cancel", "cancel", reason="ordered twice"),), **SERVED)
     ),
     "poisoned": (
-        Seen(flagged(Reason.POISONED, f"{DIED}, while each held this run and no other"), NOW)
+        RunFacts(flagged(Reason.POISONED, f"{DIED}, while each held this run and no other"), NOW)
     ),
-    "of a dead worker, in a group": (Seen(waits("worker", "", due_at=T, group_max=40), NOW, **SERVED)),
-    "of a dead worker, alone": (Seen(waits("worker", "", due_at=T, group_max=1, crash_count=2), NOW, **SERVED)),
-    "stranded, without a worker": (Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)),
+    "of a dead worker, in a group": (RunFacts(waits("worker", "", due_at=T, group_max=40), NOW, **SERVED)),
+    "of a dead worker, alone": (RunFacts(waits("worker", "", due_at=T, group_max=1, crash_count=2), NOW, **SERVED)),
+    "stranded, without a worker": (RunFacts(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)),
     "stranded, and served again": (
-        Seen(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW, **SERVED)
+        RunFacts(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW, **SERVED)
     ),
-    "node gone": (Seen(flagged(Reason.NODE_GONE, "refund v1 has no node pay any more"), NOW, **SERVED)),
+    "node gone": (RunFacts(flagged(Reason.NODE_GONE, "refund v1 has no node pay any more"), NOW, **SERVED)),
     "completed": (ended(RunStatus.COMPLETED, EventType.FINISHED_WELL, "")),
     "failed": (ended(RunStatus.FAILED, EventType.FAILED, "nothing to refund")),
     "cancelled, with what stands": (

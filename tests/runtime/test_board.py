@@ -103,7 +103,7 @@ def test_no_board_shows_another_tenants_runs() -> None:
         other = Operations(ops.store, tenant="other", actor=Actor("mallory"), workflows={})
         assert await other.flagged() == ((), "") and await other.held_up() == {}
         answered = await other.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="x")
-        assert answered == attention.Answered((), (), "")
+        assert answered == attention.AnsweredRuns((), (), "")
         await ops.store.close()
 
     asyncio.run(go())

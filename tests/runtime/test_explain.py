@@ -8,7 +8,7 @@ from outlast.core.budget import HOUR
 from outlast.core.machine import Reason
 from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
 from outlast.runtime.explain import explain
-from outlast.runtime.run_facts import Explanation, Seen
+from outlast.runtime.run_facts import Explanation, RunFacts
 from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
 
 SENTENCES = {
@@ -108,7 +108,7 @@ def test_one_sentence_for_every_state(situation: str) -> None:
     ],
 )
 def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str | None) -> None:
-    facts = dict(explain(Seen(RUN._replace(due_at=T), NOW, clock_step=step)).facts)
+    facts = dict(explain(RunFacts(RUN._replace(due_at=T), NOW, clock_step=step)).facts)
     assert facts.get("this machine's clock") == said
 
 
@@ -117,7 +117,7 @@ def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str |
     (1, 2, "executed alone until it advances, because workers that held it died; 2 of 3 deaths alone"),
 ])  # fmt: skip
 def test_a_run_of_a_group_says_why(size: int, deaths: int, said: str) -> None:
-    facts = dict(explain(Seen(RUN._replace(due_at=T, group_max=size, crash_count=deaths), NOW)).facts)
+    facts = dict(explain(RunFacts(RUN._replace(due_at=T, group_max=size, crash_count=deaths), NOW)).facts)
     assert facts["group"] == said
 
 
@@ -196,7 +196,7 @@ def test_it_is_plain_json() -> None:
 def test_two_reasons_are_told_apart_in_the_commands() -> None:
     entries = [Attention(Reason.EXCEPTION, T, "E: x"), OVERDUE]
     run = waits("attention", "a person: exception", attention=dump_attention(entries))
-    explained = explain(Seen(run, NOW, workers=(W1,)))
+    explained = explain(RunFacts(run, NOW, workers=(W1,)))
     assert explained.sentence == (
         "r1 passed its ceiling 2h ago (refund_total_timeout); it needs a person: node pay raised E: x."
     )
@@ -207,6 +207,6 @@ def test_two_reasons_are_told_apart_in_the_commands() -> None:
 def test_several_waits_are_one_sentence() -> None:
     both = [WaitingFor("signal", "paid", "", T), WaitingFor("timer", "night", "", T, T + HOUR, "goes on")]
     run = RUN._replace(waiting_for=dump_waiting(both))
-    assert explain(Seen(run, NOW, workers=(W1,))).sentence == (
+    assert explain(RunFacts(run, NOW, workers=(W1,))).sentence == (
         "r1 waits for the signal paid, without an end and sleeps (night) for another 60m."
     )

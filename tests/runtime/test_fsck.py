@@ -16,7 +16,7 @@ from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Effect, Event, Usage
 from outlast.runtime import InProcessRuntime, fsck_checks, open_store
-from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, Looked, violations
+from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, FsckReport, violations
 from outlast.runtime.fsck_checks import settings_safe
 from outlast.runtime.stores import until
 from outlast.store.port import RunRows
@@ -104,7 +104,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-async def _look(path: Path) -> Looked:
+async def _look(path: Path) -> FsckReport:
     store = await open_store(f"sqlite:{path}", use="read")
     try:
         return await Fsck(store, chain=True).look()

@@ -15,10 +15,10 @@ from outlast.core.rows import RESULT, Key, Kind, Result, Row
 from outlast.errors import NotFound
 from outlast.flow.people import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.fsck import Fsck, Looked
+from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.run_detail import page_of_results, run_views, whole_run
+from outlast.runtime.run_detail import page_of_results, run_detail_view, run_views
 
 pytestmark = pytest.mark.req("OUT-5")
 
@@ -65,7 +65,7 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
                 await runtime.operations.start("runtime-harvest", {"n": n}, run_id=run)
                 assert (await runtime.finished(run)).results == n
             ops = runtime.operations
-            assert (await whole_run(ops, "r1"))[0]["results"] == 70
+            assert (await run_detail_view(ops, "r1"))[0]["results"] == 70
         await ops.start("runtime-harvest", {"n": 9}, run_id="r4")
         asked: list[int] = []
         count = store.count
@@ -158,7 +158,7 @@ def test_visits_in_a_row_number_on_though_nobody_waits_for_their_commits(tmp_pat
     asyncio.run(body())
 
 
-async def looked(path: Path) -> Looked:
+async def looked(path: Path) -> FsckReport:
     store = await open_store(f"sqlite:{path}")
     try:
         return await Fsck(store).look()

@@ -110,7 +110,7 @@ def test_a_replayed_decision_is_one_decision_and_another_after_it_is_refused(ser
     late = decide(service, approval, tag, body=NO)
     assert word(late) == (409, "decided") and late.json()["current"]["decided_by"] == "ana"
     service.until(lambda: PAID.count("s7") == 1)
-    notes = service.do(service.operations().whole_history(run))
+    notes = service.do(service.operations().full_history(run))
     assert sum("decision" in event.body.decode() and approval in event.body.decode() for event in notes) <= 2
 
 

@@ -20,7 +20,7 @@ from outlast.cli import cli
 from outlast.cli.text import inert, json_escaped
 from outlast.core.rows import is_over
 from outlast.flow import role
-from outlast.runtime.confusables import suspicious_texts
+from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -67,16 +67,16 @@ def test_a_line_of_ten_megabytes_is_inert_in_its_length() -> None:
     ],
 )  # fmt: skip
 def test_what_deceives_is_told(text: str, told: str) -> None:
-    (warning, *_) = suspicious_texts({"deep": [{"to": text}]})
+    (warning, *_) = confusable_texts({"deep": [{"to": text}]})
     assert warning.startswith("deep.to: ") and told in warning
-    assert suspicious_texts({text: 1}), "a name deceives too"
+    assert confusable_texts({text: 1}), "a name deceives too"
 
 
 @pytest.mark.parametrize(
     "text", ["5 € für Zoë", "серу несут у хаоса и дома", "1º andar", "⚠️ x", "m²", "a\tb\nc", "東京"]
 )
 def test_what_deceives_nobody_is_not(text: str) -> None:
-    assert suspicious_texts({"to": text}) == []
+    assert confusable_texts({"to": text}) == []
 
 
 class Transfer(BaseModel):

@@ -63,7 +63,7 @@ def test_nothing_that_is_stored_becomes_code(tmp_path: Path, form: str, column: 
     async def look(run: str) -> None:
         store = await open_store(f"sqlite:{file}")
         ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears})
-        looks = [ops.whole_history(run), ops.explain(run), export(ops, run), Fsck(store, chain=True).look()]
+        looks = [ops.full_history(run), ops.explain(run), export(ops, run), Fsck(store, chain=True).look()]
         await asyncio.gather(*looks, return_exceptions=True)
         worker = worker_of(store, [ears])
         task = asyncio.create_task(worker.run())

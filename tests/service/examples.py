@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
-from outlast.outbox.address import Reach
+from outlast.outbox.address import AddressPolicy
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.service import openapi
 from tests.service import flows
@@ -209,7 +209,7 @@ def recorded() -> dict[str, Any]:
     workflows = (flows.refunds, flows.wishes, flows.calls, searches)
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
         with Running(f"sqlite:{folder}/outlast.db", workflows) as service:
-            service.state.reach = reach = Reach.of(private=True, plain=True, networks=())
+            service.state.reach = reach = AddressPolicy.of(private=True, plain=True, networks=())
             sender = new_dispatcher(service.state.store, reach=reach)
             telling = asyncio.run_coroutine_threadsafe(sender.run(), service.loop)
             try:

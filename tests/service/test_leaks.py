@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from outlast import Context, NoUndo, Workflow, activity
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.serve import Serving, eyes, worker_of
+from outlast.runtime.serve import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous
@@ -82,7 +82,7 @@ def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
     async def story() -> list[tuple[Counter[str], int]]:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
         counters = Counters()
-        serving = Serving(store, lambda: worker_of(store, [orders], watch=eyes(counters)), SystemClock())
+        serving = Serving(store, lambda: worker_of(store, [orders], watch=observability(counters)), SystemClock())
         app = asgi(store, [orders], authenticator=Anonymous("local:me"))
         await serving.open()
         task = asyncio.create_task(serving.run())

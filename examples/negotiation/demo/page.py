@@ -24,7 +24,7 @@ async def report(operations: Operations, run: str, proof: Proof) -> Report:
     state = await state_of(operations, run)
     approvals, _ = await operations.approvals()
     mine = [approval for approval in approvals if approval.run == run]
-    history = await operations.whole_history(run)
+    history = await operations.full_history(run)
     return Report(
         run=run,
         ended=state.shown,

@@ -17,9 +17,9 @@ from outlast.cli.webhooks import warn_unsent
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
 from outlast.runtime.attention import check_for_all
-from outlast.runtime.attention_answers import ways_of_all
+from outlast.runtime.attention_answers import choice_commands_for_all
 from outlast.runtime.durations import span
-from outlast.runtime.labels import late_words
+from outlast.runtime.labels import late_answer_label
 
 FAILURES_SHOWN = 50
 
@@ -122,7 +122,7 @@ def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:
         screen.line(f"  → {each['command']}{not_yet(screen, each)}")
     if len(items) > 1:
         screen.line(f"  all {len(items)}:")
-        for way in ways_of_all(reason):
+        for way in choice_commands_for_all(reason):
             screen.line(f"  → {way.command}")
     screen.line()
 
@@ -155,7 +155,7 @@ def print_run(screen: Screen, run: str, sentence: str, views: list[dict[str, Any
         for line in rest:
             screen.line(f"  {line}")
         for late in view["evidence"]:
-            screen.line(f"  {late_words(late)}")
+            screen.line(f"  {late_answer_label(late)}")
         screen.line(f"  ignored: {view['if_ignored']}{left}")
         for each in view["choices"]:
             screen.line(f"  {each['choice']:<15}→ {each['command']}{not_yet(screen, each)}")

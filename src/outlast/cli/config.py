@@ -13,7 +13,7 @@ from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import ELSEWHERE, Command, Group
 from outlast.core.budget import Liveness
 from outlast.runtime.durations import milliseconds, span
-from outlast.runtime.settings import ASTRAY, Value, said, unknown
+from outlast.runtime.settings import UNKNOWN_SETTING, SettingValue, effective_settings, unknown_variables
 from outlast.telemetry.redact import redacted
 
 LIVENESS = "liveness."
@@ -31,19 +31,19 @@ def show() -> None:
     settings = settings_now()
     screen = Screen(settings)
     given = {name: getattr(settings, name) for name in ELSEWHERE if name in settings.given}
-    every = list(said(given))
+    every = list(effective_settings(given))
     unsaid = _liveness(every)
     values = [{**each._asdict(), "value": unsaid.get(each.name, _shown(each.value))} for each in every]
-    astray = unknown()
+    astray = unknown_variables()
     if not screen.listing("settings", values, unknown=astray):
         rows = [(v["name"], _text(v["value"]), v["source"]) for v in values]
         screen.table(("SETTING", "VALUE", "SAID BY"), rows)
         for name in astray:
-            screen.advice(ASTRAY % name)
+            screen.advice(UNKNOWN_SETTING % name)
     click.get_current_context().exit(OK)
 
 
-def _liveness(every: list[Value]) -> dict[str, str]:
+def _liveness(every: list[SettingValue]) -> dict[str, str]:
     """The durations that nobody says, as a worker takes them."""
     durations = {each.name: each.value for each in every if each.name.startswith(LIVENESS)}
     told = {name.removeprefix(LIVENESS): milliseconds(value) for name, value in durations.items() if value}

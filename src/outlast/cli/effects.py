@@ -20,7 +20,7 @@ from outlast.cli.text import ago, duration, ms_of
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
 from outlast.runtime.durations import span
-from outlast.runtime.labels import late_words
+from outlast.runtime.labels import late_answer_label
 
 
 def print_effects(screen: Screen, views: Sequence[dict[str, Any]], *, across: bool = False, now_real: int = 0) -> None:
@@ -72,7 +72,7 @@ def print_effect(screen: Screen, view: dict[str, Any], now_real: int) -> None:
             ("undo", [view["undo"]] if view["undo"] else []),
             ("request", _json(view["arguments"])),
             ("response", _json(view["response"]) if view["status"] == EffectStatus.DONE else []),
-            ("evidence", [late_words(each) for each in view["evidence"]]),
+            ("evidence", [late_answer_label(each) for each in view["evidence"]]),
         )
     )
     if view["status"] == EffectStatus.UNCERTAIN:

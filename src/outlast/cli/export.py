@@ -13,7 +13,7 @@ from outlast.cli.session import reads_store, settings_now
 from outlast.cli.settings import Command
 from outlast.cli.text import json_escaped
 from outlast.errors import InvalidInput
-from outlast.runtime.export import REDACTED, Verified, export, verify
+from outlast.runtime.export import REDACTED, VerifiedExport, export, verify
 from outlast.runtime.operations import Operations
 
 FOUND = 1
@@ -84,7 +84,7 @@ def verify_command(file: Path, seal: str) -> None:
     click.get_current_context().exit(FOUND if wrong else OK)
 
 
-def _view(looked: Verified, wrong: bool) -> dict[str, Any]:
+def _view(looked: VerifiedExport, wrong: bool) -> dict[str, Any]:
     return {
         "run": looked.run,
         "whole": not wrong,

@@ -18,7 +18,7 @@ from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import examine
 from outlast.runtime.durations import span
-from outlast.runtime.fsck import Fsck, Looked
+from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.maintenance import adopt_moved, back_up, purge, unfinished
 from outlast.runtime.maintenance import recover as recover_store
 from outlast.runtime.operations import Operations
@@ -54,7 +54,7 @@ def _print_progress(runs: int) -> None:
     click.echo(f"\r{runs:,} runs", nl=False, err=True)
 
 
-def _fsck_view(looked: Looked, ms: int, chain: bool) -> dict[str, Any]:
+def _fsck_view(looked: FsckReport, ms: int, chain: bool) -> dict[str, Any]:
     return {
         "runs": looked.runs,
         "events": looked.events,
@@ -68,7 +68,7 @@ def _fsck_view(looked: Looked, ms: int, chain: bool) -> dict[str, Any]:
     }
 
 
-def _print_findings(screen: Screen, looked: Looked, ms: int, chain: bool) -> None:
+def _print_findings(screen: Screen, looked: FsckReport, ms: int, chain: bool) -> None:
     for f in looked.findings[:SHOWN]:
         screen.line(redact(f"{f.check}  {f.kind} {' '.join(map(str, f.key))}"))
         screen.line(f"  {redact(f.text)}")

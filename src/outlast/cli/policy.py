@@ -13,7 +13,7 @@ from outlast.cli.settings import Group, Settings
 from outlast.cli.text import duration
 from outlast.flow.policy import Policy
 from outlast.runtime.durations import span
-from outlast.runtime.policy_replay import Finding, Rehearsal, rehearse
+from outlast.runtime.policy_replay import ChangedVerdict, PolicyReplay, replay
 from outlast.runtime.views import instant
 
 WORDS = {
@@ -45,12 +45,12 @@ def test(policy: str, since: int, workflow: str) -> None:
 async def _test(settings: Settings, policy: Policy, since: int, workflow: str) -> int:
     async with operations(settings, use="read") as ops:
         screen = await screen_of(ops, settings)
-        tried = await rehearse(ops, policy, since_ms=since, workflow=workflow)
+        tried = await replay(ops, policy, since_ms=since, workflow=workflow)
     _tell(screen, tried, since)
     return RUN_FAILED if tried.count("blocks") else OK
 
 
-def _tell(screen: Screen, tried: Rehearsal, since: int) -> None:
+def _tell(screen: Screen, tried: PolicyReplay, since: int) -> None:
     head = {"policy_version": tried.policy_version, "effects": tried.effects, "denials": tried.denials}
     if screen.listing("findings", [_view(each) for each in tried.findings], **head):
         return
@@ -67,5 +67,5 @@ def _tell(screen: Screen, tried: Rehearsal, since: int) -> None:
     screen.table(("WOULD", "EFFECT", "KEY", "RUN", "RULE", "WAS", "WHEN"), rows)
 
 
-def _view(finding: Finding) -> dict[str, Any]:
+def _view(finding: ChangedVerdict) -> dict[str, Any]:
     return {**finding._asdict(), "at": instant(finding.at)}

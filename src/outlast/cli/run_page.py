@@ -11,7 +11,7 @@ from outlast.cli.text import ms_of
 from outlast.core.events import EventType, iso
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.runtime.durations import span
-from outlast.runtime.labels import late_words
+from outlast.runtime.labels import late_answer_label
 
 
 def progress_lines(screen: Screen, progress: dict[str, Any]) -> list[str]:
@@ -242,7 +242,7 @@ def short_json(value: Any) -> str:
 def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
     """What a person may say of an uncertain effect, and from when on; and what a replaced worker learnt too late."""
     resolve = f"outlast effects resolve {view['run']} {view['key']}"
-    late = [f"  {late_words(each)}" for each in view["evidence"]]
+    late = [f"  {late_answer_label(each)}" for each in view["evidence"]]
     if not view["settles_in_ms"]:
         return [
             *late,

@@ -33,7 +33,7 @@ from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.runtime.serve import FileWatch, Serving, eyes, worker_of
+from outlast.runtime.serve import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.stores import MEMORY
 from outlast.runtime.webhooks import new_dispatcher, reach_of
@@ -193,7 +193,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         state = ServiceState(bound.store, who, tuple(served), reach=reach_of(said))
-        parts: list[ServicePart] = [FileWatch(bound.store)]
+        parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:
             serving = _worker(bound, state, served, live, form)
@@ -242,7 +242,7 @@ def _worker(bound: Operations, state: Any, served: Sequence[Workflow[Any]], live
     notifier = notifier_of(form.notify)
     watched = Counters()  # what is counted and measured by all workers of this process
     state.counters.append(watched)
-    watch = eyes(watched)
+    watch = observability(watched)
 
     def make() -> WorkerProcess:
         return worker_of(

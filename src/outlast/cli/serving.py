@@ -143,7 +143,7 @@ def notifier_of(url: str) -> Notifier | None:
         return None
     if not url.startswith(("http://", "https://")):
         raise click.UsageError("--notify takes an http:// or https:// address")
-    from outlast.outbox.post import HttpNotifier
+    from outlast.outbox.client import HttpNotifier
 
     return HttpNotifier(url)
 

@@ -16,7 +16,7 @@ from outlast.cli.settings import Command, Group, Settings
 from outlast.core.adoption import lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
-from outlast.runtime.deploy_check import Checked, Verdict, check
+from outlast.runtime.deploy_check import DeployReport, StrandedRun, check
 
 
 @click.group(cls=Group)
@@ -119,7 +119,7 @@ async def _check(settings: Settings, workflows: Sequence[Workflow[Any]]) -> int:
     return OK
 
 
-def view(found: Checked) -> dict[str, Any]:
+def view(found: DeployReport) -> dict[str, Any]:
     """The verdict as plain data."""
     return {
         "all_go_on": not found.verdicts,
@@ -131,9 +131,9 @@ def view(found: Checked) -> dict[str, Any]:
     }
 
 
-def refusal(found: Checked, workflows: Sequence[Workflow[Any]]) -> WillNotContinue:
+def refusal(found: DeployReport, workflows: Sequence[Workflow[Any]]) -> WillNotContinue:
     """What does not go on, one sentence for each reason, and the ways out."""
-    groups: dict[tuple[str, str, str], list[Verdict]] = {}
+    groups: dict[tuple[str, str, str], list[StrandedRun]] = {}
     for verdict in found.verdicts:
         groups.setdefault((verdict.lane, verdict.node, verdict.why), []).append(verdict)
     lines = [f"{_named([v.run for v in group])} ({lane}, node {node}): {why.splitlines()[0]}"

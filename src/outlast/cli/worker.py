@@ -31,10 +31,10 @@ from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow
-from outlast.runtime.delivery_lag import nobody_sends
+from outlast.runtime.delivery_lag import dispatcher_missing
 from outlast.runtime.durations import span
-from outlast.runtime.serve import Serving, eyes, lease_view, worker_of
-from outlast.runtime.settings import ASTRAY, load, unknown
+from outlast.runtime.serve import Serving, lease_view, observability, worker_of
+from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
 from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure_logs
@@ -80,7 +80,9 @@ async def _serve(
 ) -> int:
     async with operations(settings, make=True, workflows=served) as bound:
         counters: list[Counters] = []
-        watch = eyes(None if metrics_port is None else Counters())  # unread, nothing but rare failures is counted
+        watch = observability(
+            None if metrics_port is None else Counters()
+        )  # unread, nothing but rare failures is counted
 
         def make() -> WorkerProcess:
             made = worker_of(
@@ -101,7 +103,7 @@ async def _serve(
         async with metrics_at(metrics_port, bound.store, counters) as metrics:
             _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
             with suppress(StoreError):  # the store went away since; the worker waits for it
-                if await nobody_sends(bound.store):
+                if await dispatcher_missing(bound.store):
                     _say("webhooks are told nothing yet: no dispatcher is alive → outlast dispatcher")
             gone: StoreReplaced | None = None
             try:
@@ -149,8 +151,8 @@ def log_to_stderr(*, first: bool = True) -> None:
     `first`: no other process of this command has said which variables name no setting.
     """
     configure_logs(sys.stderr, lambda text: inert(text, lines=True))
-    for name in unknown() if first else ():
-        log.warning(ASTRAY, name)
+    for name in unknown_variables() if first else ():
+        log.warning(UNKNOWN_SETTING, name)
 
 
 @click.command(cls=Command)

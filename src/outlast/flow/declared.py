@@ -112,7 +112,7 @@ class NoUndo:
 def transaction_of(
     title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: "Literal['ask_person'] | Resend", *, where: str
 ) -> Transaction:
-    """`said`, if a call of this function can be made in a transaction. Raises DefinitionError."""
+    """`effective_settings`, if a call of this function can be made in a transaction. Raises DefinitionError."""
     given: object = said  # whoever runs no type checker is told as well
     if given not in (False, True, "serializable"):
         why, reason, fix = f"transaction={given!r}", "there are True and serializable", "say transaction=True"

@@ -53,7 +53,7 @@ class NotAllowed(Exception):
     """A delivery may not go there; the message says why."""
 
 
-class Reach(NamedTuple):
+class AddressPolicy(NamedTuple):
     """What an operator allows besides addresses on the internet over HTTPS."""
 
     networks: tuple[Network, ...] = ()
@@ -61,7 +61,7 @@ class Reach(NamedTuple):
     any_port: bool = False
 
     @classmethod
-    def of(cls, *, private: bool = False, plain: bool = False, networks: Iterable[str] = ()) -> "Reach":
+    def of(cls, *, private: bool = False, plain: bool = False, networks: Iterable[str] = ()) -> "AddressPolicy":
         """From settings. `private`: this machine and private networks too, at any port. Raises InvalidInput."""
         found: list[Network] = []
         for text in networks:
@@ -72,7 +72,7 @@ class Reach(NamedTuple):
         return cls((*found, *(PRIVATE if private else ())), plain, any_port=private)
 
 
-PUBLIC: Final = Reach()
+PUBLIC: Final = AddressPolicy()
 
 
 class UrlParts(NamedTuple):
@@ -85,7 +85,7 @@ class UrlParts(NamedTuple):
     fragment: bool
 
 
-def checked_url(url: str, reach: Reach) -> UrlParts:
+def checked_url(url: str, reach: AddressPolicy) -> UrlParts:
     """Return the parts of a subscription's URL. Raises InvalidInput with every problem of its form.
 
     The dispatcher repeats `check_parts` with its HTTP client's reading of the URL, because a URL that two parsers read
@@ -109,7 +109,7 @@ def check_text(url: str) -> None:
         raise InvalidInput("this is not a webhook URL", f"at most {URL_CHARS_MAX} printable characters, no spaces")
 
 
-def check_parts(parts: UrlParts, reach: Reach) -> UrlParts:
+def check_parts(parts: UrlParts, reach: AddressPolicy) -> UrlParts:
     """Return the parts if a request to them is allowed. Raises InvalidInput with every problem."""
     problems: list[str] = []
     if parts.scheme not in ("https", "http") or not parts.host:
@@ -139,7 +139,7 @@ def port_of(scheme: str, port: int | None) -> int:
     return 443 if scheme == "https" else 80
 
 
-def refusal(address: Address, reach: Reach) -> str:
+def refusal(address: Address, reach: AddressPolicy) -> str:
     """Why nothing is sent to this address; '' where it is allowed."""
     for each in (address, *_carried(address)):
         if any(each in network for network in reach.networks):
@@ -162,7 +162,7 @@ def _carried(address: Address) -> Iterable[Address]:
     return ()
 
 
-async def checked_addresses(host: str, port: int, resolve: Resolver, reach: Reach) -> tuple[str, ...]:
+async def checked_addresses(host: str, port: int, resolve: Resolver, reach: AddressPolicy) -> tuple[str, ...]:
     """Every address of a host, all of them allowed. Raises NotAllowed, OSError."""
     try:
         async with asyncio.timeout(DELIVERY_DNS_TIMEOUT / SECOND):

@@ -20,11 +20,11 @@ from outlast.core.machine import SWEPT
 from outlast.core.outgoing import Cursor, Subscription
 from outlast.core.rows import CURSOR, META, SUBSCRIPTION
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
-from outlast.outbox import finding, signing, subscriptions
-from outlast.outbox.address import PUBLIC, Reach, Resolver, SystemResolver
-from outlast.outbox.post import Poster
-from outlast.outbox.stream import Lost, Stream, Tools
-from outlast.outbox.subscriptions import veiled
+from outlast.outbox import signing, subscriptions, unpublished
+from outlast.outbox.address import PUBLIC, AddressPolicy, Resolver, SystemResolver
+from outlast.outbox.client import DeliveryClient
+from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices
+from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import Outage
@@ -35,10 +35,12 @@ AHEAD: Final = 4  # due cursors looked at for each that is taken: dispatchers ch
 DUE: Final = "due"
 
 
-class Lane:
+class SubscriptionSender:
     """Takes what is due of one subscription, and sends it."""
 
-    def __init__(self, tools: Tools, row: Subscription, make: Callable[[], Poster], width: int = WIDTH) -> None:
+    def __init__(
+        self, tools: DispatcherServices, row: Subscription, make: Callable[[], DeliveryClient], width: int = WIDTH
+    ) -> None:
         self._tools = tools
         self._row = row
         self._poster = make()
@@ -122,8 +124,8 @@ class Lane:
 
     async def _send(self, held: Cursor, until: int) -> None:
         try:
-            await Stream(self._tools, self._poster, lambda: self._row, held, until).run()
-        except Lost:
+            await CursorSender(self._tools, self._poster, lambda: self._row, held, until).run()
+        except CursorLost:
             pass  # whoever has the cursor sends from it
         except StoreError as error:
             log.warning("webhook %s, run %s: its cursor waits for the end of the claim: %s",
@@ -148,18 +150,18 @@ class Dispatcher:
         *,
         clock: Clock,
         chance: Callable[[], float],
-        poster: Callable[[], Poster],
+        poster: Callable[[], DeliveryClient],
         counters: Counters | None = None,
     ) -> None:
         """`name`: new at each start; `poster` makes the connections of one subscription."""
         self.name = name
         self.counters = counters or Counters()
         self._stopping = False
-        self._tools = Tools(store, name, clock, chance, self.counters, lambda: self._stopping)
+        self._tools = DispatcherServices(store, name, clock, chance, self.counters, lambda: self._stopping)
         self._store = store
         self._poster = poster
         self._outage = Outage(f"dispatcher {name}", clock)
-        self._lanes: dict[tuple[str, str], tuple[Lane, asyncio.Task[None]]] = {}
+        self._lanes: dict[tuple[str, str], tuple[SubscriptionSender, asyncio.Task[None]]] = {}
         self._changed, self._drained = asyncio.Event(), asyncio.Event()
         self._look_at = 0  # monotonic; when the subscriptions are looked at again
         self._sign_at = 0  # monotonic; when it says again that it lives
@@ -234,13 +236,13 @@ class Dispatcher:
 
     async def _find(self, tenant: str) -> bool:
         """A pass over a tenant's untold events. True: there may be more at once."""
-        found, owed = await finding.find(self._store, tenant)
+        found, owed = await unpublished.assign_unpublished(self._store, tenant)
         if any((tenant, name) not in self._lanes for name in owed):
             await self._open_lanes(tenant)
         for name in owed:
             if (tenant, name) in self._lanes:
                 self._lanes[tenant, name][0].wake()
-        return found == finding.AT_ONCE
+        return found == unpublished.AT_ONCE
 
     async def _sign(self) -> None:
         """Say that somebody sends, unless another dispatcher has just said so."""
@@ -260,11 +262,11 @@ class Dispatcher:
             if not is_active(row):
                 continue
             if key not in self._lanes or self._lanes[key][1].done():
-                lane = Lane(self._tools, row, self._poster)
+                lane = SubscriptionSender(self._tools, row, self._poster)
                 self._lanes[key] = (lane, asyncio.create_task(lane.run()))
             if row.swept != SWEPT:
                 self._look_at = 0  # until all of it is looked through
-                if await finding.sweep(self._store, row):
+                if await unpublished.backfill(self._store, row):
                     self._lanes[key][0].wake()
 
 
@@ -274,7 +276,7 @@ def dispatcher_of(
     *,
     clock: Clock,
     chance: Callable[[], float],
-    reach: Reach = PUBLIC,
+    reach: AddressPolicy = PUBLIC,
     resolve: Resolver | None = None,
     counters: Counters | None = None,
 ) -> Dispatcher:
@@ -284,15 +286,15 @@ def dispatcher_of(
     While the store has no subscription, the dispatcher reads one row a second.
     """
 
-    def poster() -> Poster:
+    def poster() -> DeliveryClient:
         own = SystemResolver()  # one for each receiver, so that a slow name server delays no other receiver
-        return Poster(reach, resolve or own, clock, ended=own.close)
+        return DeliveryClient(reach, resolve or own, clock, ended=own.close)
 
     return Dispatcher(store, name, clock=clock, chance=chance, poster=poster, counters=counters)
 
 
 async def send_test(
-    row: Subscription, message: str, *, clock: Clock, reach: Reach, resolve: Resolver | None = None
+    row: Subscription, message: str, *, clock: Clock, reach: AddressPolicy, resolve: Resolver | None = None
 ) -> Attempt:
     """Send a signed event of TEST_TYPE that is in no history, and return the receiver's answer."""
     wall = clock.wall()
@@ -307,11 +309,11 @@ async def send_test(
         "data": {"webhook": row.subscription},
     })  # fmt: skip
     own = SystemResolver()
-    poster = Poster(reach, resolve or own, clock, ended=own.close)
+    poster = DeliveryClient(reach, resolve or own, clock, ended=own.close)
     try:
         secrets = deliveries.secrets_of(row, wall)
         signed = signing.headers(message, body, secrets, wall, sequence=0, previous=0, subscription=row.subscription)
-        return veiled(await poster.post(row.url, {**deliveries.headers_of(row), **signed}, body), row)
+        return redacted_attempt(await poster.post(row.url, {**deliveries.headers_of(row), **signed}, body), row)
     finally:
         await poster.close()
 

@@ -156,7 +156,7 @@ def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def veiled(attempt: Attempt, row: Subscription) -> Attempt:
+def redacted_attempt(attempt: Attempt, row: Subscription) -> Attempt:
     """An attempt whose answer and error repeat no secret of the subscription, as a receiver that echoes would."""
     known = [each for each in (*secrets_in(row), *headers_of(row).values()) if len(each) >= KNOWN_CHARS_MIN]
     return attempt._replace(answer=redact(attempt.answer, known), error=redact(attempt.error, known))

@@ -8,7 +8,7 @@ from outlast.core.route import meant
 from outlast.core.rows import Run
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime.attention import verb_of
-from outlast.runtime.attention_answers import ways_of
+from outlast.runtime.attention_answers import choice_commands
 from outlast.runtime.operations import Operations
 
 
@@ -46,6 +46,6 @@ async def answer_entry(
         await ops.answer(run.run, entry.reason, choice, text=text, key=entry.key, by=by, version=version)
         return
     if choice is Choice.HAPPENED:
-        command = next(way.command for way in ways_of(run, entry) if way.choice is choice)
+        command = next(way.command for way in choice_commands(run, entry) if way.choice is choice)
         raise Conflict(f"{entry.key}: what happened has an id at the receiver", "it is recorded", f"say it: {command}")
     await ops.resolve_effect(run.run, entry.key, verb_of(choice), reason=text, run_version=version)

@@ -9,10 +9,9 @@ from outlast.core.people import CHANGED_BY, votes_of
 from outlast.core.rows import APPROVAL, Approval, Run
 from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime.labels import effect_words, shown_status
-from outlast.runtime.operations import Operations
-from outlast.runtime.reading import PAGES_PER_CALL
-from outlast.runtime.run_facts import notes_of
+from outlast.runtime.labels import effect_label, shown_status
+from outlast.runtime.operations import PAGES_PER_CALL, Operations
+from outlast.runtime.run_facts import messages_of
 from outlast.runtime.views import approval_view
 from outlast.store.pages import cursor_of
 
@@ -55,7 +54,7 @@ async def approvals(
     return tuple(found), cursor
 
 
-async def whole_approval(ops: Operations, row: Approval, run: Run) -> dict[str, Any]:
+async def approval_detail_view(ops: Operations, row: Approval, run: Run) -> dict[str, Any]:
     """An approval with all that a person needs who decides it."""
     return {
         **listed_approval(ops, row),
@@ -87,7 +86,7 @@ async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
     """What the run has done before it asks: the effects that stand, the latest first."""
     done = [e for e in await ops.effects_of(run) if e.status is EffectStatus.DONE]
     return [
-        {"effect": e.activity, "key": e.key, "outcome": effect_words(e, ""), "external_id": e.external_id}
+        {"effect": e.activity, "key": e.key, "outcome": effect_label(e, ""), "external_id": e.external_id}
         for e in reversed(done[-EVIDENCE_MAX:])
     ]
 
@@ -102,7 +101,7 @@ async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[s
     ]
     found += [
         (message.at, f"{message.kind} {message.name}".strip(), message.actor)
-        for message in (await notes_of(ops.store, run) if run.inbox_seq else ())
+        for message in (await messages_of(ops.store, run) if run.inbox_seq else ())
         if message.at >= row.asked_at and message.kind != UNTOLD
     ]
     return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]

@@ -11,7 +11,7 @@ from outlast.core.route import meant
 from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold, Run, Slot, Worker
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
-from outlast.runtime.run_facts import Seen
+from outlast.runtime.run_facts import RunFacts
 from outlast.store.port import Store, clock_step
 
 PAGE = 500  # runs read at once
@@ -21,7 +21,7 @@ EVENTS = 50  # the newest events of a run that an explanation looks at
 Verb = Literal["happened", "did_not_happen", "give_up"]
 
 
-class Answered(NamedTuple):
+class AnsweredRuns(NamedTuple):
     """What one page of runs came to: who was answered, who was not and why, and the cursor of the next page."""
 
     done: tuple[str, ...]
@@ -66,7 +66,7 @@ async def answer_page(
     workflow: str,
     cursor: str,
     one: Callable[[str, str], Awaitable[None]],
-) -> Answered:
+) -> AnsweredRuns:
     """`one` answer for each flagged run of a page: (run, key); for uncertain effects, one for each key."""
     rows, further = await flagged(store, tenant, reason, workflow, cursor, PAGE)
     done: list[str] = []
@@ -85,7 +85,7 @@ async def answer_page(
 
     for i in range(0, len(rows), AT_ONCE):
         await asyncio.gather(*(answer(row) for row in rows[i : i + AT_ONCE]))
-    return Answered(tuple(done), tuple(failed), further)
+    return AnsweredRuns(tuple(done), tuple(failed), further)
 
 
 async def held_up(store: Store, tenant: str) -> dict[str, int]:
@@ -102,7 +102,7 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
             return dict(counts)
 
 
-async def seen(store: Store, tenant: str, run: str) -> Seen:
+async def seen(store: Store, tenant: str, run: str) -> RunFacts:
     """All rows that an explanation of a run is made from. Raises NotFound."""
     (rows,) = await store.run_rows([(tenant, run)])
     if rows is None:
@@ -110,7 +110,7 @@ async def seen(store: Store, tenant: str, run: str) -> Seen:
     after = max(0, rows.run.seq - EVENTS)
     events = await store.rows(EVENT, (tenant, run), after=(tenant, run, after), limit=EVENTS)
     slots = [*await store.rows(SLOT, (STORE,)), *await store.rows(SLOT, (tenant,))]
-    return Seen(
+    return RunFacts(
         run=rows.run,
         now=rows.now,
         events=tuple(e for e in events if isinstance(e, Event) and e.seq <= rows.run.seq),

@@ -9,7 +9,7 @@ from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import Effect, Hold, Run
-from outlast.runtime.effect_queries import Doubt
+from outlast.runtime.effect_queries import EffectEvidence
 from outlast.runtime.views import evidence_view
 
 WHY = "--reason …"
@@ -18,7 +18,7 @@ AWAY = "provider_away"
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
-class Way(NamedTuple):
+class ChoiceCommand(NamedTuple):
     """One choice, the command that makes it, and the real instant from which on it is accepted (0: now)."""
 
     choice: Choice
@@ -26,27 +26,29 @@ class Way(NamedTuple):
     from_real: int = 0
 
 
-def ways_of(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[Way, ...]:
+def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[ChoiceCommand, ...]:
     """Every choice that this entry of the run's attention offers; `effect`: the one that it is about."""
     if entry.reason is Reason.EFFECT_UNCERTAIN:
         resolve = f"outlast effects resolve {run.run} {entry.key}"
         return (
-            Way(Choice.HAPPENED, f"{resolve} --happened ID"),
-            Way(Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.settle_after if effect is not None else 0),
-            Way(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
+            ChoiceCommand(Choice.HAPPENED, f"{resolve} --happened ID"),
+            ChoiceCommand(
+                Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.settle_after if effect is not None else 0
+            ),
+            ChoiceCommand(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
         )
     named = _named(attention_of(run), entry)
     return tuple(
-        Way(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
+        ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
         for choice in entry.choices()
     )
 
 
-def ways_of_all(reason: Reason) -> tuple[Way, ...]:
+def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
     """Every choice that can be made for all runs flagged so, at once."""
     alike = [choice for choice in CHOICES[reason] if choice is not Choice.HAPPENED]
     return tuple(
-        Way(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
+        ChoiceCommand(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
         for choice in alike
     )
 
@@ -69,7 +71,7 @@ def until_of(entry: Attention) -> int:
     return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
 
 
-def way_view(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> dict[str, Any]:
+def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> dict[str, Any]:
     """One choice as plain data."""
     return {
         "choice": choice,
@@ -79,13 +81,13 @@ def way_view(choice: str, command: str, from_real: int = 0, now_real: int = 0) -
     }
 
 
-def entry_view(run: Run, entry: Attention, doubt: Doubt | None, now: Instant) -> dict[str, Any]:
+def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: Instant) -> dict[str, Any]:
     """One reason of one run as plain data, with its choices as commands; `doubt`: the effect that it is about.
 
     `accepted_in_ms` of a choice: how long it is refused still, because a call under way could land until then.
     """
     until = until_of(entry)
-    ways = ways_of(run, entry, doubt.effect if doubt else None)
+    ways = choice_commands(run, entry, doubt.effect if doubt else None)
     return {
         "run": run.run,
         "workflow": run.workflow,
@@ -99,11 +101,11 @@ def entry_view(run: Run, entry: Attention, doubt: Doubt | None, now: Instant) ->
         "until": iso(until) if until else None,
         "if_ignored": if_ignored(entry.reason),
         "evidence": [evidence_view(each) for each in doubt.evidence] if doubt else [],
-        "choices": [way_view(way.choice.value, way.command, way.from_real, now.real) for way in ways],
+        "choices": [choice_view(way.choice.value, way.command, way.from_real, now.real) for way in ways],
     }
 
 
-def away_view(hold: Hold, runs: int) -> dict[str, Any]:
+def breaker_item(hold: Hold, runs: int) -> dict[str, Any]:
     """A circuit breaker that is up as an item of the board, with how many runs wait for it."""
     provider = hold.key.partition("/")[2]
     return {
@@ -116,7 +118,7 @@ def away_view(hold: Hold, runs: int) -> dict[str, Any]:
         "until": None,
         "if_ignored": "one run at a time tries whether it answers; all go on when it does",
         "choices": [
-            way_view("release", f"outlast resume provider {provider}"),
-            way_view("hold", f"outlast pause provider {provider} {WHY}"),
+            choice_view("release", f"outlast resume provider {provider}"),
+            choice_view("hold", f"outlast pause provider {provider} {WHY}"),
         ],
     }

@@ -18,13 +18,13 @@ _TWINS: Final = str.maketrans(
 )
 
 
-def suspicious_texts(value: Any, path: str = "") -> list[str]:
+def confusable_texts(value: Any, path: str = "") -> list[str]:
     """One sentence for each text in this JSON value that a reader may take for another."""
     if isinstance(value, dict):
         inside = [(f"{path}.{name}" if path else str(name), each) for name, each in value.items()]
-        return [*suspicious_texts([*value], path), *(w for name, each in inside for w in suspicious_texts(each, name))]
+        return [*confusable_texts([*value], path), *(w for name, each in inside for w in confusable_texts(each, name))]
     if isinstance(value, list):
-        return [w for each in value for w in suspicious_texts(each, path)]
+        return [w for each in value for w in confusable_texts(each, path)]
     if not isinstance(value, str) or (value.isascii() and value.isprintable()):
         return []
     where = f"{path}: " if path else ""

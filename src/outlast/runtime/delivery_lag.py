@@ -17,7 +17,7 @@ LOOKED_MAX: Final = (
 UNSEEN: Final = 5 * SECOND  # so long a dispatcher may take to begin
 
 
-class Lag(NamedTuple):
+class DeliveryLag(NamedTuple):
     """For how long, in ms; 0 where there is nothing."""
 
     due_ms: int
@@ -26,7 +26,7 @@ class Lag(NamedTuple):
     """The oldest event has not been accepted, whether it was tried or not."""
 
 
-class Sender(NamedTuple):
+class DispatcherHeartbeat(NamedTuple):
     """The dispatcher that was seen last; '' none ever."""
 
     dispatcher: str
@@ -39,7 +39,7 @@ class Sender(NamedTuple):
         return bool(self.dispatcher) and self.seen_ms < DELIVERY_ALIVE
 
 
-async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Lag:
+async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> DeliveryLag:
     """Of these tenants, or all. What a disabled webhook is owed does not count, nor what nobody listens to any more."""
     listened = tenants_of(await store.load(META, OUTLETS))
     tenants = listened if tenants is None else listened.intersection(tenants)
@@ -56,23 +56,23 @@ async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Lag:
             for cursor in await store.owing(tenant, row.subscription, LOOKED_MAX):
                 owed = min(owed, cursor.owed_since or now)
                 due = min(due, now if cursor.due_at is None else cursor.due_at)
-    return Lag(now - due, now - owed)
+    return DeliveryLag(now - due, now - owed)
 
 
-async def sender_of(store: Store) -> Sender:
+async def dispatcher_heartbeat(store: Store) -> DispatcherHeartbeat:
     """Who tells the webhooks of this store, as far as rows show."""
     dispatcher, at = sign_of(await store.load(META, SENDER))
-    return Sender(dispatcher, (await store.now()).real - at)
+    return DispatcherHeartbeat(dispatcher, (await store.now()).real - at)
 
 
-async def unsent(store: Store, tenant: str) -> int:
+async def unattended_ms(store: Store, tenant: str) -> int:
     """For how long, in ms, events of a tenant have waited with no dispatcher alive; 0 where one is, or none waits."""
     lag = await lag_of(store, [tenant])
-    if lag.due_ms <= UNSEEN or (await sender_of(store)).alive:
+    if lag.due_ms <= UNSEEN or (await dispatcher_heartbeat(store)).alive:
         return 0
     return lag.due_ms
 
 
-async def nobody_sends(store: Store) -> bool:
+async def dispatcher_missing(store: Store) -> bool:
     """Does somebody want to be told of events, while no dispatcher is alive?"""
-    return bool(tenants_of(await store.load(META, OUTLETS))) and not (await sender_of(store)).alive
+    return bool(tenants_of(await store.load(META, OUTLETS))) and not (await dispatcher_heartbeat(store)).alive

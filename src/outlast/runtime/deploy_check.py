@@ -22,7 +22,7 @@ NO_UNDO: Final = "no: "
 Plain = dict[str, Any]
 
 
-class Stand(NamedTuple):
+class Position(NamedTuple):
     """Where the run would be walked: by which code, in which node, with which visits so far."""
 
     workflow: Workflow[Any]
@@ -43,16 +43,16 @@ def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain
     if isinstance(to, Stranded):
         return [Misfit("version", to.why)]
     if to is None:
-        stand = Stand(workflows[run.lane], run.node, json.loads(run.visits), state)
+        stand = Position(workflows[run.lane], run.node, json.loads(run.visits), state)
     else:
-        stand = Stand(workflows[to.lane], to.node, to.visits, to.state)
+        stand = Position(workflows[to.lane], to.node, to.visits, to.state)
     node = stand.workflow.nodes.get(stand.node)
     if node is None:
         return [Misfit("node", f'node "{stand.node}" was removed; it stands exactly there')]
     return list(dict.fromkeys(_in_node(rows, stand, node, before)))
 
 
-def _in_node(rows: RunRows, stand: Stand, node: Node, before: Plain | None) -> Iterator[Misfit]:
+def _in_node(rows: RunRows, stand: Position, node: Node, before: Plain | None) -> Iterator[Misfit]:
     workflow, run = stand.workflow, rows.run
     reach = reach_of(node.fn)
     was = (before or {}).get("nodes", {}).get(run.node)
@@ -149,7 +149,7 @@ def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator
             yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn, and asked anew")
 
 
-def _ways(stand: Stand, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
+def _ways(stand: Position, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
     for target in reach.returns:
         if target not in node.exits.targets:
             yield Misfit("edge", f'node "{node.name}" returns "{target}", which it does not declare')
@@ -180,7 +180,7 @@ PAGE: Final = 500
 AT_ONCE: Final = 50
 
 
-class Verdict(NamedTuple):
+class StrandedRun(NamedTuple):
     """One run that would not go on, and why."""
 
     tenant: str
@@ -192,11 +192,11 @@ class Verdict(NamedTuple):
     why: str
 
 
-class Checked(NamedTuple):
+class DeployReport(NamedTuple):
     """What was looked at, and what was found."""
 
     looked_at: int
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[StrandedRun, ...]
     elsewhere: dict[str, int]  # runs of workflows that this code does not have, by lane
     lanes: dict[str, str]  # each lane of this code: 'new', 'as served' or 'changed'
 
@@ -206,12 +206,12 @@ class Checked(NamedTuple):
         return tuple(dict.fromkeys(verdict.run for verdict in self.verdicts))
 
 
-async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> Checked:
+async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> DeployReport:
     """Which unfinished runs, of every tenant, this code would not carry on. Raises StoreError, DefinitionError."""
     lanes = {workflow.lane: workflow for workflow in workflows}
     names = {workflow.name for workflow in workflows}
     before = {row.lane: row for row in await store.rows(TOPOLOGY, (STORE,)) if isinstance(row, Topology)}
-    verdicts: list[Verdict] = []
+    verdicts: list[StrandedRun] = []
     elsewhere: Counter[str] = Counter()
     looked_at = 0
     after: tuple[str | int, ...] = ()
@@ -226,20 +226,20 @@ async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> Checked:
                 if rows is not None and not is_over(rows.run):
                     verdicts += await _verdicts(store, rows, lanes, before.get(rows.run.lane))
         if len(page) < PAGE:
-            return Checked(looked_at, tuple(verdicts), dict(elsewhere), _compared(workflows, before))
+            return DeployReport(looked_at, tuple(verdicts), dict(elsewhere), _compared(workflows, before))
         after = key_of(RUN, page[-1])
 
 
 async def _verdicts(
     store: Store, rows: RunRows, lanes: dict[str, Workflow[Any]], before: Topology | None
-) -> list[Verdict]:
+) -> list[StrandedRun]:
     run = rows.run
     try:
         state = await state_of_rows(store, rows)
     except Corrupt as error:
-        return [Verdict(run.tenant, run.run, run.workflow, run.lane, run.node, "state", error.what)]
+        return [StrandedRun(run.tenant, run.run, run.workflow, run.lane, run.node, "state", error.what)]
     found = misfits(rows, lanes, json.loads(before.body) if before is not None else None, state)
-    return [Verdict(run.tenant, run.run, run.workflow, run.lane, run.node, m.kind, m.why) for m in found]
+    return [StrandedRun(run.tenant, run.run, run.workflow, run.lane, run.node, m.kind, m.why) for m in found]
 
 
 def _compared(workflows: Sequence[Workflow[Any]], before: dict[str, Topology]) -> dict[str, str]:

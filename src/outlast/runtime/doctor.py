@@ -9,11 +9,11 @@ from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN
 from outlast.engine.retention import PURGED, purge_of
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.delivery_lag import lag_of, sender_of, unsent
+from outlast.runtime.delivery_lag import dispatcher_heartbeat, lag_of, unattended_ms
 from outlast.runtime.durations import span
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_facts import clock_words
-from outlast.runtime.settings import unknown
+from outlast.runtime.run_facts import clock_step_text
+from outlast.runtime.settings import unknown_variables
 from outlast.runtime.views import worker_view
 from outlast.store.port import AnchoredClock
 
@@ -23,7 +23,7 @@ PURGE_LATE: Final = 3 * DAY  # since the last daily purge
 BEHIND: Final = ("off", "normal", "local", "remote_write")  # of `synchronous…`: an acknowledged commit may be lost
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """What was looked at, what was found, and, where it is not as it should be, what to do."""
 
     what: str
@@ -33,78 +33,78 @@ class Finding(NamedTuple):
     """What to know of it, though nothing has to be done."""
 
 
-async def examine(ops: Operations) -> list[Finding]:
+async def examine(ops: Operations) -> list[Diagnosis]:
     """Every finding about the store of these operations; those with a `fix` need somebody. Raises StoreError."""
     return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
             *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
 
 
-def _store(facts: dict[str, str | int]) -> list[Finding]:
-    findings = [Finding("store", str(facts["store"])), Finding("schema", str(facts["schema"]))]
+def _store(facts: dict[str, str | int]) -> list[Diagnosis]:
+    findings = [Diagnosis("store", str(facts["store"])), Diagnosis("schema", str(facts["schema"]))]
     for name in ("journal_mode", "synchronous", "synchronous_commit", "fsync", "full_page_writes"):
         if name in facts:
             value = str(facts[name])
             weak = value in BEHIND if name.startswith("synchronous") else name == "fsync" and value == "off"
-            findings.append(Finding(name, value, "set it back: an acknowledged commit may be lost" if weak else ""))
+            findings.append(Diagnosis(name, value, "set it back: an acknowledged commit may be lost" if weak else ""))
     if advice := str(facts.get("sqlite_advice", "")):
-        findings.append(Finding("sqlite", str(facts["sqlite"]), note=advice))
+        findings.append(Diagnosis("sqlite", str(facts["sqlite"]), note=advice))
     log = int(facts.get("wal_bytes", 0))
     if log > WAL_BYTES_MAX:
-        findings.append(Finding("log", f"{log} bytes", "somebody reads for very long: end that process"))
+        findings.append(Diagnosis("log", f"{log} bytes", "somebody reads for very long: end that process"))
     return findings
 
 
-async def _clock(ops: Operations) -> Finding:
+async def _clock(ops: Operations) -> Diagnosis:
     if isinstance(ops.store, AnchoredClock):
         step = await ops.store.clock_step()
-        fix = clock_words(step)
-        return Finding("clock", f"{span(abs(step))} from the store's", fix and f"{fix}: set this machine's clock")
+        fix = clock_step_text(step)
+        return Diagnosis("clock", f"{span(abs(step))} from the store's", fix and f"{fix}: set this machine's clock")
     before, now, after = SystemClock().wall(), (await ops.store.now()).real, SystemClock().wall()
     skew = max(before - now, now - after, 0)  # the store read its clock between the two: a slow answer is no skew
     fix = (
         "set this machine's clock: leases follow the store's, only times shown here are off" if skew > SKEW_MAX else ""
     )
-    return Finding("clock", f"{span(skew)} from the store's", fix)
+    return Diagnosis("clock", f"{span(skew)} from the store's", fix)
 
 
-async def _workers(ops: Operations) -> list[Finding]:
+async def _workers(ops: Operations) -> list[Diagnosis]:
     now = await ops.store.now()
     alive = [view for row in await ops.workers() if (view := worker_view(row, now, 0))["serving"]]
     queued, _ = await ops.runs(status=RunStatus.QUEUED, limit=1_000)
     lanes = sorted({run.lane for run in queued} - await ops.serving())
-    findings = [Finding("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
-    findings += [Finding("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
+    findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
+    findings += [Diagnosis("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
     return findings
 
 
-async def _webhooks(ops: Operations) -> list[Finding]:
+async def _webhooks(ops: Operations) -> list[Diagnosis]:
     active = [row for row in await ops.webhooks.list() if is_active(row)]
     if not active:
         return []
-    lag, sender = await lag_of(ops.store, [ops.tenant]), await sender_of(ops.store)
+    lag, sender = await lag_of(ops.store, [ops.tenant]), await dispatcher_heartbeat(ops.store)
     waits = f"the oldest event has waited for {span(lag.owed_ms)}" if lag.owed_ms else "nothing waits"
-    fix = "nobody sends it: outlast dispatcher" if await unsent(ops.store, ops.tenant) else ""
+    fix = "nobody sends it: outlast dispatcher" if await unattended_ms(ops.store, ops.tenant) else ""
     seen = f"{sender.dispatcher}, seen {span(sender.seen_ms)} ago" if sender.alive else "none is alive"
-    return [Finding("webhooks", f"{len(active)}, {waits}", fix), Finding("dispatcher", seen)]
+    return [Diagnosis("webhooks", f"{len(active)}, {waits}", fix), Diagnosis("dispatcher", seen)]
 
 
-async def _purge(ops: Operations) -> list[Finding]:
+async def _purge(ops: Operations) -> list[Diagnosis]:
     last = purge_of(await ops.store.load(META, PURGED))
     if last is None or not last.by:
-        return [Finding("purge", "no worker has deleted old runs yet")]
+        return [Diagnosis("purge", "no worker has deleted old runs yet")]
     ago = (await ops.store.now()).real - last.at
     fix = "no worker does it: outlast purge, or start one" if ago > PURGE_LATE else ""
-    return [Finding("purge", f"{span(ago)} ago by {last.by}: {last.runs} old runs deleted", note=fix)]
+    return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {last.runs} old runs deleted", note=fix)]
 
 
-async def _people(ops: Operations) -> Finding:
+async def _people(ops: Operations) -> Diagnosis:
     flagged, _ = await ops.runs(attention=True, limit=1_000)
     total = sum((await ops.counts())[RUN.name].values())
     fix = "outlast attention ls" if flagged else ""
-    return Finding("runs", f"{total}, {len(flagged)} of them need a person", fix)
+    return Diagnosis("runs", f"{total}, {len(flagged)} of them need a person", fix)
 
 
-def _here() -> list[Finding]:
-    findings = [Finding("python", platform.python_version())]
-    findings += [Finding("setting", name, "it names no setting: outlast config show") for name in unknown()]
+def _here() -> list[Diagnosis]:
+    findings = [Diagnosis("python", platform.python_version())]
+    findings += [Diagnosis("setting", name, "it names no setting: outlast config show") for name in unknown_variables()]
     return findings

@@ -13,7 +13,7 @@ EffectName = tuple[str, int, str]
 """Run, visit and key, as an attention entry names an effect."""
 
 
-class Doubt(NamedTuple):
+class EffectEvidence(NamedTuple):
     """An effect that nobody is sure of, and what replaced workers were told of it too late."""
 
     effect: Effect
@@ -53,16 +53,16 @@ async def evidence_of(store: Store, effect: Effect) -> tuple[Evidence, ...]:
     return tuple(r for r in rows if isinstance(r, Evidence))
 
 
-async def doubts_of(store: Store, runs: Iterable[Run]) -> dict[EffectName, Doubt]:
+async def doubts_of(store: Store, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
     """The effects for which these runs call a person, by their names; those settled meanwhile are not among them."""
-    found: dict[EffectName, Doubt] = {}
+    found: dict[EffectName, EffectEvidence] = {}
     for run in runs:
         for entry in attention_of(run):
             if entry.reason is not Reason.EFFECT_UNCERTAIN:
                 continue
             effect = await _named(store, run, entry.visit, entry.key)
             if effect is not None and effect.status is EffectStatus.UNCERTAIN:
-                found[run.run, entry.visit, entry.key] = Doubt(effect, await evidence_of(store, effect))
+                found[run.run, entry.visit, entry.key] = EffectEvidence(effect, await evidence_of(store, effect))
     return found
 
 

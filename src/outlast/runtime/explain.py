@@ -21,15 +21,15 @@ from outlast.core.overlay import Attention, WaitingFor, attention_of, waiting_of
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
 from outlast.engine.pauses import BREAKER
-from outlast.runtime.attention_answers import Way, until_of, ways_of
-from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_words
+from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
+from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
 from outlast.runtime.run_facts import (
     START_WORKER,
     Explanation,
-    Part,
-    Seen,
-    blocked_words,
-    clock_words,
+    ExplanationPart,
+    RunFacts,
+    blocked_text,
+    clock_step_text,
     first_line,
     group_text,
     start_one,
@@ -44,15 +44,15 @@ DECIDED = {
 }
 
 
-def waiting_part(seen: Seen) -> Part:
+def waiting_part(seen: RunFacts) -> ExplanationPart:
     """What it waits for, all of it in one clause; or, once it is due, who takes it."""
     waits = waiting_of(seen.run)
     if seen.is_due() and not any(w.kind == "worker" for w in waits):
         return _due(seen, waits)
     if not waits:
-        return Part(f"waits for a worker; {taker_text(seen)}", "a worker takes it", start_one(seen))
+        return ExplanationPart(f"waits for a worker; {taker_text(seen)}", "a worker takes it", start_one(seen))
     parts = [_one(seen, wait) for wait in waits]
-    return Part(
+    return ExplanationPart(
         clause=" and ".join(part.clause for part in parts),
         next=" · ".join(dict.fromkeys(part.next for part in parts)),
         unblock=tuple(command for part in parts for command in part.unblock),
@@ -62,7 +62,7 @@ def waiting_part(seen: Seen) -> Part:
     )
 
 
-def _due(seen: Seen, waits: tuple[WaitingFor, ...]) -> Part:
+def _due(seen: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
     """It is due, and no worker has taken it yet: what made it so?"""
     decided = [a for w in waits if w.kind == "approval" and (a := _approval(seen, w)) and a.status in DECIDED]
     over = [w for w in waits if 0 < w.until <= seen.now.business]
@@ -77,15 +77,15 @@ def _due(seen: Seen, waits: tuple[WaitingFor, ...]) -> Part:
         what = f"the signal {message.name} came {seen.ago(message.at)} ago"
     else:
         what = f"it is due since {late}"
-    return Part(f"goes on: {what}; {taker_text(seen)}", "the node is walked again", start_one(seen))
+    return ExplanationPart(f"goes on: {what}; {taker_text(seen)}", "the node is walked again", start_one(seen))
 
 
-def _approval(seen: Seen, wait: WaitingFor) -> Approval | None:
+def _approval(seen: RunFacts, wait: WaitingFor) -> Approval | None:
     name = wait.what.partition(" ")[0]
     return next((a for a in seen.approvals if a.id == name), None)
 
 
-def _one(seen: Seen, wait: WaitingFor) -> Part:
+def _one(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     match wait.kind:
         case "worker":
             return _worker(seen, wait)
@@ -111,22 +111,24 @@ def _one(seen: Seen, wait: WaitingFor) -> Part:
     return _timed(seen, wait, f"waits for {wait.kind} {wait.what}")
 
 
-def _timed(seen: Seen, wait: WaitingFor, clause: str, *unblock: str) -> Part:
+def _timed(seen: RunFacts, wait: WaitingFor, clause: str, *unblock: str) -> ExplanationPart:
     following = f"in {seen.left(wait.until)} it {wait.then}" if wait.until else "it waits for as long as it takes"
-    return Part(clause, following, unblock, wait.since, wait.until)
+    return ExplanationPart(clause, following, unblock, wait.since, wait.until)
 
 
-def _worker(seen: Seen, wait: WaitingFor) -> Part:
+def _worker(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     clause = f"is queued since {seen.ago(wait.since)}; {taker_text(seen)}"
     then = next((each.id for each in seen.takers()), f"a worker that serves {seen.run.lane}")
-    return Part(clause, f"{then} walks node {seen.run.node}", start_one(seen), since=wait.since)
+    return ExplanationPart(clause, f"{then} walks node {seen.run.node}", start_one(seen), since=wait.since)
 
 
-def _slot(seen: Seen, wait: WaitingFor) -> Part:
+def _slot(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     tenants = dict.fromkeys(s.tenant for s in seen.slots)
     said = " and ".join(_taken(tenant, [s for s in seen.slots if s.tenant == tenant]) for tenant in tenants)
     clause = f"is queued for a slot since {seen.ago(wait.since)}" + (f"; {said}" if said else "")
-    return Part(clause, f"it {wait.then}, when a run that holds a slot ends", ("outlast runs ls",), wait.since)
+    return ExplanationPart(
+        clause, f"it {wait.then}, when a run that holds a slot ends", ("outlast runs ls",), wait.since
+    )
 
 
 def _taken(tenant: str, slots: list[Slot]) -> str:
@@ -134,7 +136,7 @@ def _taken(tenant: str, slots: list[Slot]) -> str:
     return f"{sum(1 for s in slots if s.holder)} of {len(slots)} slots {whose} are taken"
 
 
-def _signal(seen: Seen, wait: WaitingFor) -> Part:
+def _signal(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     left = f"for another {seen.left(wait.until)}" if wait.until else "without an end"
     row = next((w for w in seen.waits if w.name == wait.what and w.visit == seen.run.visit), None)
     send = f"outlast signal {seen.run.run} {wait.what} --data '{{…}}'"
@@ -148,7 +150,7 @@ def _signal(seen: Seen, wait: WaitingFor) -> Part:
     return _timed(seen, wait, clause, send)
 
 
-def _decision(seen: Seen, wait: WaitingFor) -> Part:
+def _decision(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     name = wait.what.partition(" ")[0]
     clause = f"waits for {wait.who} to decide {wait.what}, for another {seen.left(wait.until)}"
     commands = [f"outlast approvals approve {name} --reason …", f"outlast approvals reject {name} --reason …"]
@@ -159,24 +161,26 @@ def _decision(seen: Seen, wait: WaitingFor) -> Part:
         if row.again:
             commands.append(f"outlast approvals reject {name} --again --reason …")
     then = f"in {seen.left(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"
-    return Part(clause, then, tuple(commands), wait.since, wait.until, facts)
+    return ExplanationPart(clause, then, tuple(commands), wait.since, wait.until, facts)
 
 
-def _held(seen: Seen, wait: WaitingFor) -> Part:
+def _held(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     key, _, reason = wait.what.partition(": ")
     up = next((h for h in seen.holds if h.key == key), None)
     said = f" ({reason})" if reason else ""
     if up is None:
         clause = f"goes on: the hold of {key.replace('/', ' ')} was released; {taker_text(seen)}"
-        return Part(clause, "a worker looks again within a minute", start_one(seen))
+        return ExplanationPart(clause, "a worker looks again within a minute", start_one(seen))
     if up.kind == BREAKER:
         again = (
             f"one run tries in {seen.left_real(up.again_at)} whether it answers" if up.again_at > seen.now.real else ""
         )
         clause = f"waits for {key.replace('/', ' ')}, which is away since {seen.ago(up.since)}{said}"
-        return Part(clause, again or "one run tries now whether it answers", _ways_of(key), up.since, wait.until)
+        return ExplanationPart(
+            clause, again or "one run tries now whether it answers", _ways_of(key), up.since, wait.until
+        )
     clause = f"waits while {key.replace('/', ' ')} is held by {up.by} since {seen.ago(up.since)}{said}"
-    return Part(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
+    return ExplanationPart(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
 
 
 def _ways_of(key: str) -> tuple[str, ...]:
@@ -185,10 +189,10 @@ def _ways_of(key: str) -> tuple[str, ...]:
     return (f"outlast resume {name}", f"outlast pause {name} --reason …")
 
 
-def _shared(seen: Seen, wait: WaitingFor) -> Part:
+def _shared(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     owner = wait.who.removeprefix("run ")
     clause = f"waits for {wait.what}, which {wait.who} has under way: it alone settles it"
-    return Part(clause, "it takes the recorded answer", (f"outlast explain {owner}",), wait.since)
+    return ExplanationPart(clause, "it takes the recorded answer", (f"outlast explain {owner}",), wait.since)
 
 
 _ENDS = {RunStatus.FAILED: "fails", RunStatus.CANCELLED: f"is {RunStatus.CANCELLED.value}"}
@@ -200,7 +204,7 @@ def undo_progress(run: Run, effects: Sequence[Effect]) -> str:
     return f"{gone} of {gone + len(owed(run, effects))} undone"
 
 
-def undoing_part(seen: Seen, inner: Part | None) -> Part:
+def undoing_part(seen: RunFacts, inner: ExplanationPart | None) -> ExplanationPart:
     """`inner`: what it waits for meanwhile; None while a worker holds it, or once it is due."""
     run = seen.run
     ending = ending_of(run)
@@ -213,7 +217,9 @@ def undoing_part(seen: Seen, inner: Part | None) -> Part:
         return inner._replace(clause=f"{first}; it {inner.clause}", facts=(*inner.facts, *facts))
     who = f"{run.owner} holds it" if is_held(run) else taker_text(seen)
     unblock = () if is_held(run) else start_one(seen)
-    return Part(f"{first}; {who}", "the latest of what is left is undone first, then it ends", unblock, facts=facts)
+    return ExplanationPart(
+        f"{first}; {who}", "the latest of what is left is undone first, then it ends", unblock, facts=facts
+    )
 
 
 def run_ends(ending: Ending) -> str:
@@ -225,7 +231,7 @@ BLOCKING = "write a call that blocks as an activity with def, which runs in a th
 OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
-def explain(seen: Seen) -> Explanation:
+def explain(seen: RunFacts) -> Explanation:
     """Where the run stands, why, who holds it, since and until when, what comes next, what would unblock it."""
     run = seen.run
     part = _part(seen)
@@ -235,11 +241,11 @@ def explain(seen: Seen) -> Explanation:
     stops = any(a.reason not in OVERLAY_ONLY for a in attention_of(run))
     for entry in tripped:
         clause = f"{_overlay(seen, entry)}{'; it' if stops else ' and goes on: it'} {clause}"
-        unblock += [way.command for way in ways_of(run, entry)]
+        unblock += [way.command for way in choice_commands(run, entry)]
     facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "nobody")]
     if not is_over(run) and (group := group_text(run)):
         facts.append(("group", group))
-    if clock := clock_words(seen.clock_step):
+    if clock := clock_step_text(seen.clock_step):
         facts.append(("this machine's clock", clock))
     if part.since:
         facts.append(("since", seen.instant(part.since)))
@@ -248,28 +254,28 @@ def explain(seen: Seen) -> Explanation:
     return Explanation(f"{run.run} {clause}.", (*facts, *part.facts), part.next, tuple(dict.fromkeys(unblock)))
 
 
-def _route(seen: Seen) -> Route:
+def _route(seen: RunFacts) -> Route:
     return route(seen.run, seen.messages, _ledger(seen), seen.now.business, served=bool(seen.takers()))
 
 
-def _overlays(seen: Seen) -> tuple[Attention, ...]:
+def _overlays(seen: RunFacts) -> tuple[Attention, ...]:
     """Reasons that stop nothing, and that nobody has answered yet."""
     way = _route(seen)
     left = () if isinstance(way, EndCancelled | EndFailed) else way.left
     return tuple(a for a in left if a.reason in OVERLAY_ONLY)
 
 
-def _overlay(seen: Seen, entry: Attention) -> str:
+def _overlay(seen: RunFacts, entry: Attention) -> str:
     if entry.reason is Reason.TOTAL_TIMEOUT:
         return f"passed its ceiling {seen.ago(entry.since)} ago ({entry.trigger or entry.reason.value})"
     return f"needs a person for {entry.reason.value} since {seen.ago(entry.since)}"
 
 
-def _ledger(seen: Seen) -> dict[tuple[int, str], Effect]:
+def _ledger(seen: RunFacts) -> dict[tuple[int, str], Effect]:
     return {(e.visit, e.key): e for e in seen.effects}
 
 
-def _part(seen: Seen) -> Part:
+def _part(seen: RunFacts) -> ExplanationPart:
     if is_over(seen.run):
         return _over(seen)
     way = _route(seen)
@@ -286,7 +292,7 @@ def _part(seen: Seen) -> Part:
     return waiting_part(seen)
 
 
-def _meanwhile(seen: Seen, way: Route) -> Part | None:
+def _meanwhile(seen: RunFacts, way: Route) -> ExplanationPart | None:
     """What keeps a run from undoing at this moment."""
     if isinstance(way, Rest):
         return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
@@ -304,7 +310,7 @@ _ENDED = {
 assert set(_ENDED) == set(TERMINAL)
 
 
-def _over(seen: Seen) -> Part:
+def _over(seen: RunFacts) -> ExplanationPart:
     run = seen.run
     last = seen.events[-1] if seen.events else None
     data = json.loads(last.body)["data"] if last is not None and last.type in ENDINGS else {}
@@ -318,7 +324,9 @@ def _over(seen: Seen) -> Part:
         clause += f"; {_count(len(stands), 'effect')} of it stand{'s' if len(stands) == 1 else ''}"
     unblock = ("undo by hand what must be undone",) if stands else ()
     facts = (("stands", ", ".join(stands)),) if stands else ()
-    return Part(clause, "nothing: a run that has ended never changes", unblock, since=run.ended_at, facts=facts)
+    return ExplanationPart(
+        clause, "nothing: a run that has ended never changes", unblock, since=run.ended_at, facts=facts
+    )
 
 
 def _count(n: int, what: str) -> str:
@@ -326,7 +334,7 @@ def _count(n: int, what: str) -> str:
 
 
 # --- asked to end ------------------------------------------------------------------------------------
-def _to_end(seen: Seen, way: EndCancelled | EndFailed) -> Part:
+def _to_end(seen: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
     run = seen.run
     message = next((n for n in seen.messages if n.kind in ("cancel", "answer") and n.actor == way.by), None)
     since = message.at if message is not None else 0
@@ -339,23 +347,27 @@ def _to_end(seen: Seen, way: EndCancelled | EndFailed) -> Part:
     facts = (("open effects", ", ".join(f"{e.activity} {e.key}" for e in open_)),) if open_ else ()
     if is_held(run):
         clause = f"{asked}; {run.owner} heeds it before its next call"
-        return Part(clause, "its open effects are settled, then it ends", since=since, facts=facts)
+        return ExplanationPart(clause, "its open effects are settled, then it ends", since=since, facts=facts)
     if seen.is_due():
         clause = f"{asked}; {taker_text(seen)}"
-        return Part(clause, "its open effects are settled, then it ends", start_one(seen), since=since, facts=facts)
+        return ExplanationPart(
+            clause, "its open effects are settled, then it ends", start_one(seen), since=since, facts=facts
+        )
     stopping = tuple(a for a in attention_of(run) if a.reason not in OVERLAY_ONLY)
     inner = _needs_person(seen, stopping) if stopping else waiting_part(seen)
     return inner._replace(clause=f"{asked} and first {inner.clause}", since=since, facts=facts)
 
 
 # --- a person --------------------------------------------------------------------------------------
-def _needs_person(seen: Seen, entries: tuple[Attention, ...]) -> Part:
+def _needs_person(seen: RunFacts, entries: tuple[Attention, ...]) -> ExplanationPart:
     run = seen.run
     said = [_why(seen, entry) for entry in entries]
     untils = [u for entry in entries if (u := until_of(entry))]
-    commands = tuple(way.command for entry in entries for way in ways_of(run, entry) if _is_open(seen, entry, way))
+    commands = tuple(
+        way.command for entry in entries for way in choice_commands(run, entry) if _is_open(seen, entry, way)
+    )
     ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
-    return Part(
+    return ExplanationPart(
         f"needs a person: {'; and '.join(said)}",
         f"ignored: {ignored}",
         commands,
@@ -365,19 +377,19 @@ def _needs_person(seen: Seen, entries: tuple[Attention, ...]) -> Part:
     )
 
 
-def _open_facts(seen: Seen) -> tuple[tuple[str, str], ...]:
+def _open_facts(seen: RunFacts) -> tuple[tuple[str, str], ...]:
     """Return the effects that no worker works at and that no person is asked about."""
     open_ = [f"{e.activity} {e.key}" for e in seen.effects if e.status is EffectStatus.INTENDED]
     return (("open effects", ", ".join(open_)),) if open_ and not is_held(seen.run) else ()
 
 
-def _is_open(seen: Seen, entry: Attention, way: Way) -> bool:
+def _is_open(seen: RunFacts, entry: Attention, way: ChoiceCommand) -> bool:
     """Would it be accepted now? «Did not happen» is, once a call in flight can no longer land."""
     effect = _ledger(seen).get((entry.visit, entry.key))
     return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.settle_after <= seen.now.real
 
 
-def _why(seen: Seen, entry: Attention) -> str:
+def _why(seen: RunFacts, entry: Attention) -> str:
     detail = first_line(entry.detail)
     effect = _ledger(seen).get((entry.visit, entry.key))
     name = f"{effect.activity} {effect.key}" if effect is not None else entry.key
@@ -387,7 +399,7 @@ def _why(seen: Seen, entry: Attention) -> str:
             if effect is not None and effect.settle_after > seen.now.real:
                 when = f"in {seen.left_real(effect.settle_after)}"
             late = "".join(
-                f"; {late_words(evidence_view(e))}"
+                f"; {late_answer_label(evidence_view(e))}"
                 for e in seen.evidence
                 if (e.visit, e.key) == (entry.visit, entry.key)
             )
@@ -401,12 +413,12 @@ def _why(seen: Seen, entry: Attention) -> str:
     return detail or entry.reason.value
 
 
-def _answered(seen: Seen, answers: tuple[Answer, ...]) -> Part:
+def _answered(seen: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:
     said = " and ".join(_chosen(answer) for answer in answers)
     by_itself = all(answer.by == ENGINE for answer in answers)
     clause = f"goes on: {said}" if by_itself else f"goes on with what people answered ({said})"
     clause += f"; {taker_text(seen)}"
-    return Part(clause, "the node is walked again, in the same visit", start_one(seen))
+    return ExplanationPart(clause, "the node is walked again, in the same visit", start_one(seen))
 
 
 def _chosen(answer: Answer) -> str:
@@ -418,7 +430,7 @@ def _chosen(answer: Answer) -> str:
 
 
 # --- a worker --------------------------------------------------------------------------------------
-def _walked(seen: Seen) -> Part:
+def _walked(seen: RunFacts) -> ExplanationPart:
     run = seen.run
     taken = next((e for e in reversed(seen.events) if e.type in TAKEN), None)
     since = taken.at if taken is not None else 0
@@ -432,13 +444,13 @@ def _walked(seen: Seen) -> Part:
     dies = f"another worker takes over once the lease of {run.owner} has expired, should it die"
     silent = seen.now.real - worker.renewed_at
     if blocked := blocked_ms(worker, seen.now):
-        clause = f"is held by {run.owner} and goes on once {blocked_words(blocked)}"
+        clause = f"is held by {run.owner} and goes on once {blocked_text(blocked)}"
         then = f"the worker stops renewing its lease if that lasts; {dies}"
-        return Part(clause, then, (BLOCKING, *start_one(seen)), since=since, facts=facts)
+        return ExplanationPart(clause, then, (BLOCKING, *start_one(seen)), since=since, facts=facts)
     if silent > (worker.lease_until - worker.renewed_at) // 2:
         clause = f"is held by {run.owner}, which has been silent for {seen.ago_real(worker.renewed_at)}"
         clause += f": takeover in {seen.left_real(worker.lease_until)}, unless it renews its lease"
-        return Part(clause, dies, () if seen.takers() else (START_WORKER,), since=since, facts=facts)
+        return ExplanationPart(clause, dies, () if seen.takers() else (START_WORKER,), since=since, facts=facts)
     ago = f", since {seen.ago(since)}" if since else ""
     if run.status is RunStatus.RECOVERING:
         clause = f"is held by {run.owner}, which settles what its predecessor left open in node {run.node}{ago}"
@@ -446,10 +458,10 @@ def _walked(seen: Seen) -> Part:
         clause = f"is held by {run.owner}{ago}"
     else:
         clause = f"is walked by {run.owner} in node {run.node}{ago}"
-    return Part(clause, f"it goes on by itself; {dies}", since=since, facts=facts)
+    return ExplanationPart(clause, f"it goes on by itself; {dies}", since=since, facts=facts)
 
 
-def _orphaned(seen: Seen, worker: Worker | None, since: int) -> Part:
+def _orphaned(seen: RunFacts, worker: Worker | None, since: int) -> ExplanationPart:
     owner, takers = seen.run.owner, seen.takers()
     if worker is None:
         what = "of which nothing is known"
@@ -458,6 +470,8 @@ def _orphaned(seen: Seen, worker: Worker | None, since: int) -> Part:
     else:
         what = f"whose lease expired {seen.ago_real(worker.lease_until)} ago"
     if takers:
-        return Part(f"was held by {owner}, {what}; {takers[0].id} takes it over now", "what was open is settled first")
+        return ExplanationPart(
+            f"was held by {owner}, {what}; {takers[0].id} takes it over now", "what was open is settled first"
+        )
     clause = f"was held by {owner}, {what}, and no live worker serves {seen.run.lane} to take it over"
-    return Part(clause, "a worker that serves it takes it over", (START_WORKER,), since=since)
+    return ExplanationPart(clause, "a worker that serves it takes it over", (START_WORKER,), since=since)

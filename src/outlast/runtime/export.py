@@ -47,14 +47,14 @@ LEFT_OUT: Final = b"{}"
 """In place of an earlier large state that held a secret: its parts cannot be told apart from those of the others."""
 
 
-def discreet(row: R) -> R:
+def redacted_row(row: R) -> R:
     """The row, every text and every JSON in it redacted; the row itself where nothing in it looks like a secret."""
     clean = {name: _clean(value) for name, value in row._asdict().items() if type(value) in (str, bytes)}
     changed = {name: value for name, value in clean.items() if value != getattr(row, name)}
     return row._replace(**changed) if changed else row  # type: ignore[return-value]
 
 
-def discreet_states(events: Sequence[Event], values: Sequence[Value]) -> tuple[list[Event], list[Value]]:
+def redacted_states(events: Sequence[Event], values: Sequence[Value]) -> tuple[list[Event], list[Value]]:
     """Events whose states are redacted, and the values that their states still name.
 
     A state in parts (core/diet.py) is joined before it is looked at, for a secret may stand on both sides of a seam.
@@ -76,7 +76,7 @@ def _clean(data: Text) -> Text:
     if isinstance(data, str):
         return _redacted_text(data)
     if data[:1] == MARK:
-        return data  # a state in parts: `discreet_states` has looked at it
+        return data  # a state in parts: `redacted_states` has looked at it
     try:
         return _redacted_text(data.decode()).encode()
     except UnicodeDecodeError:
@@ -115,7 +115,7 @@ BY_CONTENT: Final = frozenset({"history_chain", "effect_digest", "approval_plans
 """Checks that compute something from the bytes of a row: they say nothing of one from which something was left out."""
 
 
-class Verified(NamedTuple):
+class VerifiedExport(NamedTuple):
     """What a document holds, and what is wrong with it."""
 
     run: str
@@ -136,7 +136,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
     (rows,) = await ops.store.run_rows([(ops.tenant, run)])
     if rows is None:
         raise NotFound(f"no run {run}", f"tenant {ops.tenant} has no run of this id", "list them with: outlast runs ls")
-    events = [event for event in await ops.whole_history(run) if event.seq <= rows.run.seq]
+    events = [event for event in await ops.full_history(run) if event.seq <= rows.run.seq]
     generation = await present_generation(ops.store) or Generation(1, "", 0)
     parts: dict[str, Sequence[Row]] = {
         "run": [rows.run],
@@ -168,9 +168,9 @@ def _written(row: Row) -> dict[str, Any]:
 
 
 def _discreet(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
-    events, values = discreet_states(parts["events"], parts[VALUES])
+    events, values = redacted_states(parts["events"], parts[VALUES])
     shown = {**parts, "events": events, VALUES: values}
-    return {name: [discreet(row) for row in found] for name, found in shown.items()}
+    return {name: [redacted_row(row) for row in found] for name, found in shown.items()}
 
 
 def _told(row: Row, of: Row) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _seal(document: dict[str, Any]) -> str:
     return sha256(canonical({**rest, **rows})).hexdigest()
 
 
-def verify(data: bytes) -> Verified:
+def verify(data: bytes) -> VerifiedExport:
     """Look at a document without any store: every row's digest, the chain of its events, and every check of fsck.
 
     It shows that nothing was changed by accident, or by somebody who did not compute the digests anew: keep the seal
@@ -210,7 +210,7 @@ def verify(data: bytes) -> Verified:
         raise _no_export("it is nested too deeply") from None
 
 
-def _verified(document: dict[str, Any]) -> Verified:
+def _verified(document: dict[str, Any]) -> VerifiedExport:
     found: list[Finding] = []
     parts: dict[str, list[Any]] = {}
     redacted: set[tuple[str, tuple[Any, ...]]] = set()
@@ -247,7 +247,7 @@ def _verified(document: dict[str, Any]) -> Verified:
     broken = violations(rows, parts["events"], generation=generation, values=parts[VALUES])
     found += [f for f in broken if f.check not in BY_CONTENT or (f.kind, f.key) not in redacted]
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))
-    return Verified(run.run, *counts, generation, tuple(found), len(redacted))
+    return VerifiedExport(run.run, *counts, generation, tuple(found), len(redacted))
 
 
 def _read(data: bytes) -> dict[str, Any]:

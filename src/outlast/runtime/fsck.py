@@ -35,7 +35,7 @@ from outlast.core.rows import (
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
 from outlast.runtime import fsck_checks, fsck_history
-from outlast.runtime.fsck_checks import Broken, Check, Finding, OneRun
+from outlast.runtime.fsck_checks import Check, Finding, RunSnapshot, Violations
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store
 
@@ -106,11 +106,11 @@ def violations(
     """
     events = None if history is None else tuple(history)
     parts = None if values is None else tuple(values)
-    one = OneRun(rows, events, mapping, generation, parts, chain)
+    one = RunSnapshot(rows, events, mapping, generation, parts, chain)
     return findings(one)
 
 
-def findings(one: OneRun) -> list[Finding]:
+def findings(one: RunSnapshot) -> list[Finding]:
     """The findings of every check, in their order."""
     return [Finding(check.__name__, kind.name, key, text)
             for check in (*OF_A_RUN, *OF_HISTORY) for kind, key, text in check(one)]  # fmt: skip
@@ -122,7 +122,7 @@ SLOTS_MAX: Final = 100_000
 AGAIN: Final = 3  # times a finding of a run that moves is looked at
 
 
-class Looked(NamedTuple):
+class FsckReport(NamedTuple):
     """What was looked at, and what was found."""
 
     runs: int
@@ -147,7 +147,7 @@ class Fsck:
         self._workers: frozenset[str] = frozenset()
         self._subscriptions: dict[str, list[Subscription]] = {}
 
-    async def look(self, progress: Callable[[int], None] | None = None) -> Looked:
+    async def look(self, progress: Callable[[int], None] | None = None) -> FsckReport:
         """The findings of the whole store. `progress` hears how many runs were looked at. Raises StoreError."""
         await self._wide()
         after: Key = ()
@@ -163,7 +163,7 @@ class Fsck:
         for tenant in sorted(self._tenants):
             await self._made_by(tenant)
         await self._tokens()
-        return Looked(self._runs, self._events, self._effects, self._generation, tuple(self._found))
+        return FsckReport(self._runs, self._events, self._effects, self._generation, tuple(self._found))
 
     # --- runs ------------------------------------------------------------------------------------
     async def _page(self, after: Key) -> tuple[list[Run], Key]:
@@ -244,7 +244,7 @@ class Fsck:
         run = rows.run
         history = await self._history(run)
         values = await values_of(self._store, rows, history)
-        one = OneRun(rows, history, self._store.mapping(), self._generation, values, self._chain)
+        one = RunSnapshot(rows, history, self._store.mapping(), self._generation, values, self._chain)
         return [
             *findings(one),
             *_named("slot_named", fsck_checks.slot_named(run, self._slots)),
@@ -383,5 +383,5 @@ class Fsck:
         self._found += [finding for finding in found if finding not in self._found]
 
 
-def _named(check: str, wrong: Broken) -> Iterator[Finding]:
+def _named(check: str, wrong: Violations) -> Iterator[Finding]:
     return (Finding(check, kind.name, key, text) for kind, key, text in wrong)

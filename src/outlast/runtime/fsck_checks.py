@@ -58,7 +58,7 @@ class Finding(NamedTuple):
     text: str
 
 
-class OneRun(NamedTuple):
+class RunSnapshot(NamedTuple):
     """Everything the checks of one run look at, as of one snapshot of its rows."""
 
     rows: RunRows
@@ -80,11 +80,11 @@ class OneRun(NamedTuple):
         return (*self.rows.effects, *own)
 
 
-Broken: TypeAlias = Iterator[tuple[Kind, Key, str]]
-Check: TypeAlias = Callable[[OneRun], Broken]
+Violations: TypeAlias = Iterator[tuple[Kind, Key, str]]
+Check: TypeAlias = Callable[[RunSnapshot], Violations]
 
 
-def broken(kind: Kind, row: Row, text: str) -> tuple[Kind, Key, str]:
+def violation(kind: Kind, row: Row, text: str) -> tuple[Kind, Key, str]:
     """A row that breaks the invariant, and how."""
     return kind, key_of(kind, row), text
 
@@ -94,18 +94,18 @@ def effect_name(effect: Effect) -> str:
     return f"{effect.visit}:{effect.key}"
 
 
-def effect_row(one: OneRun) -> Broken:
+def effect_row(one: RunSnapshot) -> Violations:
     """An open effect is not settled, a settled one is; a done one has its response, a refused one says why (I4)."""
     for effect in one.effects:
         try:
             check_effect(effect)
         except Corrupt as error:
-            yield broken(EFFECT, effect, error.what)
+            yield violation(EFFECT, effect, error.what)
             continue
         if effect.status not in OPEN_EFFECT and not effect.settled_by:
-            yield broken(EFFECT, effect, f"it is {effect.status}, and nobody settled it")
+            yield violation(EFFECT, effect, f"it is {effect.status}, and nobody settled it")
         elif effect.status is EffectStatus.REFUSED and not _says_why(effect):
-            yield broken(EFFECT, effect, "it is refused without a reason")
+            yield violation(EFFECT, effect, "it is refused without a reason")
 
 
 def _says_why(effect: Effect) -> bool:
@@ -115,7 +115,7 @@ def _says_why(effect: Effect) -> bool:
         return False
 
 
-def effect_digest(one: OneRun) -> Broken:
+def effect_digest(one: RunSnapshot) -> Violations:
     """An effect's key is bound to exactly one request: the digest is that of activity, key and arguments (I3)."""
     if not one.chain:
         return
@@ -127,94 +127,94 @@ def effect_digest(one: OneRun) -> Broken:
         except NotStorable:
             same = False
         if not same:
-            yield broken(EFFECT, effect, "activity, key and arguments do not give its digest")
+            yield violation(EFFECT, effect, "activity, key and arguments do not give its digest")
 
 
-def _digest_of(effect: Effect, one: OneRun) -> str:
+def _digest_of(effect: Effect, one: RunSnapshot) -> str:
     """The digest it must have; that of an undo binds it to the effect it undoes."""
     of = [e for e in one.effects if effect.undoes == f"{e.visit}:{e.key}"]
     return digest("undo", of[0].key, of[0].digest) if of else digest(effect.activity, effect.key, effect.args)
 
 
-def effect_order(one: OneRun) -> Broken:
+def effect_order(one: RunSnapshot) -> Violations:
     """Every effect of a run has a number of its own, in the order in which they were begun (S-19)."""
     times = Counter(effect.ordinal for effect in one.effects)
     for effect in one.effects:
         if times[effect.ordinal] > 1:
-            yield broken(
+            yield violation(
                 EFFECT, effect, f"{times[effect.ordinal]} effects of this run have the number {effect.ordinal}"
             )
 
 
-def effect_claim(one: OneRun) -> Broken:
+def effect_claim(one: RunSnapshot) -> Violations:
     """An effect was begun in a visit and under a claim that the run has had (I11, S-15)."""
     for effect in one.effects:
         if not 0 <= effect.visit <= one.run.visit:
-            yield broken(EFFECT, effect, f"of visit {effect.visit}; the run is in its visit {one.run.visit}")
+            yield violation(EFFECT, effect, f"of visit {effect.visit}; the run is in its visit {one.run.visit}")
         elif not 1 <= effect.epoch <= one.run.epoch:
-            yield broken(EFFECT, effect, f"begun under claim {effect.epoch}; the run has had {one.run.epoch}")
+            yield violation(EFFECT, effect, f"begun under claim {effect.epoch}; the run has had {one.run.epoch}")
 
 
-def effect_open_at_end(one: OneRun) -> Broken:
+def effect_open_at_end(one: RunSnapshot) -> Violations:
     """A run ends when nothing of it is open: no outcome is left unknown (I35)."""
     if is_over(one.run):
         for effect in one.effects:
             if effect.status in OPEN_EFFECT:
-                yield broken(EFFECT, effect, f"it is {effect.status}, and its run has ended {one.run.status}")
+                yield violation(EFFECT, effect, f"it is {effect.status}, and its run has ended {one.run.status}")
 
 
-def effect_undone(one: OneRun) -> Broken:
+def effect_undone(one: RunSnapshot) -> Violations:
     """An undone effect was undone once, and every undo is of an effect that there is (I34)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     undos = Counter(e.undoes for e in one.effects if e.undoes and e.status is EffectStatus.DONE)
     for effect in one.effects:
         if effect.status is EffectStatus.UNDONE and undos[effect_name(effect)] != 1:
-            yield broken(EFFECT, effect, f"it is undone; {undos[effect_name(effect)]} undos of it were done")
+            yield violation(EFFECT, effect, f"it is undone; {undos[effect_name(effect)]} undos of it were done")
         elif effect.undoes and effect.undoes not in effects:
-            yield broken(EFFECT, effect, f"it undoes {effect.undoes}, which the ledger does not know")
+            yield violation(EFFECT, effect, f"it undoes {effect.undoes}, which the ledger does not know")
         elif effect.undoes and effect.status is EffectStatus.DONE:
             target = effects[effect.undoes]
             if target.status is not EffectStatus.UNDONE:
-                yield broken(EFFECT, target, f"its undo {effect.key} is done, and it is {target.status}")
+                yield violation(EFFECT, target, f"its undo {effect.key} is done, and it is {target.status}")
 
 
-def undo_order(one: OneRun) -> Broken:
+def undo_order(one: RunSnapshot) -> Violations:
     """Undo goes back from the latest effect to the first (S-19)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     undos = sorted((e for e in one.effects if e.undoes in effects), key=lambda e: e.ordinal)
     for before, after in pairwise(undos):
         if effects[before.undoes].ordinal < effects[after.undoes].ordinal:
-            yield broken(EFFECT, after, f"it undoes {after.undoes} after {before.undoes}, which was begun earlier")
+            yield violation(EFFECT, after, f"it undoes {after.undoes} after {before.undoes}, which was begun earlier")
 
 
-def run_restored(one: OneRun) -> Broken:
+def run_restored(one: RunSnapshot) -> Violations:
     """The generation that cast doubt on a run is one the store has had."""
     if one.generation is not None and not 0 <= one.run.restored <= one.generation:
-        yield broken(RUN, one.run, f"restored in generation {one.run.restored}; the store is in {one.generation}")
+        yield violation(RUN, one.run, f"restored in generation {one.run.restored}; the store is in {one.generation}")
 
 
-def run_row(one: OneRun) -> Broken:
+def run_row(one: RunSnapshot) -> Violations:
     """An unfinished run is due, owned, or waiting for something named; a terminal one is final (I10, I39)."""
     try:
         check_run(one.run)
     except Corrupt as error:
-        yield broken(RUN, one.run, error.what)
+        yield violation(RUN, one.run, error.what)
 
 
-def run_words(one: OneRun) -> Broken:
+def run_words(one: RunSnapshot) -> Violations:
     """What the row says in words can be read: what it waits for, its clocks, its attention, its visits."""
     for what, read in (("waiting_for", waiting_of), ("timers", timers_of), ("attention", attention_of)):
         try:
             read(one.run)
         except (ValueError, TypeError, KeyError) as error:
-            yield broken(RUN, one.run, f"{what} cannot be read: {error}")
+            yield violation(RUN, one.run, f"{what} cannot be read: {error}")
     try:
         json.loads(one.run.visits)
     except ValueError as error:
-        yield broken(RUN, one.run, f"visits cannot be read: {error}")
+        yield violation(RUN, one.run, f"visits cannot be read: {error}")
 
 
-def run_visits(one: OneRun) -> Broken:
+def run_visits(one: RunSnapshot) -> Violations:
     """The visit counts every entry into a node, the present one included (S-15)."""
     run = one.run
     try:
@@ -222,10 +222,10 @@ def run_visits(one: OneRun) -> Broken:
     except ValueError:
         return  # told by run_words
     if sum(visits.values()) != run.visit or not visits.get(run.node):
-        yield broken(RUN, run, f"visit {run.visit} at node {run.node}, but it was entered {visits}")
+        yield violation(RUN, run, f"visit {run.visit} at node {run.node}, but it was entered {visits}")
 
 
-def run_clocks(one: OneRun) -> Broken:
+def run_clocks(one: RunSnapshot) -> Violations:
     """A run that sleeps is woken by every clock it has armed, its ceiling among them (S-3)."""
     run = one.run
     if is_over(run) or run.owner:
@@ -236,15 +236,15 @@ def run_clocks(one: OneRun) -> Broken:
         return  # told by run_words
     asleep = run.due_at is None or run.due_at > one.rows.now.real
     if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in timers):
-        yield broken(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not armed")
+        yield violation(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not armed")
     if not asleep or one.mapping is None or one.mapping.version != one.rows.now.mapping:
         return  # one that is due stays so, whatever a skip makes of its clocks
     due = due_of(timers, one.mapping)
     if due is not None and (run.due_at is None or run.due_at > due):
-        yield broken(RUN, run, f"a clock is armed for {due}, but it is not due before {run.due_at}")
+        yield violation(RUN, run, f"a clock is armed for {due}, but it is not due before {run.due_at}")
 
 
-def run_mail(one: OneRun) -> Broken:
+def run_mail(one: RunSnapshot) -> Violations:
     """The notes of a run are numbered 1 … mail, without a gap (S-1)."""
     numbers = [message.n for message in one.rows.messages]
     if numbers == list(range(1, one.run.inbox_seq + 1)):
@@ -254,50 +254,50 @@ def run_mail(one: OneRun) -> Broken:
     for n in missing[:10]:
         yield MESSAGE, (one.run.tenant, one.run.run, n), f"note {n} of {one.run.inbox_seq} is missing"
     for message in extra[:10]:
-        yield broken(MESSAGE, message, f"the run says that it has {one.run.inbox_seq} notes")
+        yield violation(MESSAGE, message, f"the run says that it has {one.run.inbox_seq} notes")
 
 
-def wait_bound(one: OneRun) -> Broken:
+def wait_bound(one: RunSnapshot) -> Violations:
     """A wait is bound once, to notes that came, and no note is bound to two waits (S-14)."""
     taken: set[int] = set()
     for wait in one.rows.waits:
         try:
             numbers = set(bound_notes(wait))
         except (ValueError, TypeError):
-            yield broken(WAIT, wait, f"its binding cannot be read: {wait.binding[:100]}")
+            yield violation(WAIT, wait, f"its binding cannot be read: {wait.binding[:100]}")
             continue
         if (wait.status is WaitStatus.BOUND) != bool(wait.binding):
-            yield broken(WAIT, wait, f"it is {wait.status} with the binding {wait.binding!r}")
+            yield violation(WAIT, wait, f"it is {wait.status} with the binding {wait.binding!r}")
         elif never := sorted(n for n in numbers if not 1 <= n <= one.run.inbox_seq):
-            yield broken(WAIT, wait, f"it is bound to note {never[0]}; {one.run.inbox_seq} have come")
+            yield violation(WAIT, wait, f"it is bound to note {never[0]}; {one.run.inbox_seq} have come")
         elif twice := sorted(taken & numbers):
-            yield broken(WAIT, wait, f"it is bound to note {twice[0]}, which another wait has had")
+            yield violation(WAIT, wait, f"it is bound to note {twice[0]}, which another wait has had")
         taken |= numbers
 
 
-def wait_visit(one: OneRun) -> Broken:
+def wait_visit(one: RunSnapshot) -> Violations:
     """A wait belongs to a visit that the run has begun (S-15)."""
     for wait in one.rows.waits:
         if not 1 <= wait.visit <= one.run.visit:
-            yield broken(WAIT, wait, f"of visit {wait.visit}; the run is in its visit {one.run.visit}")
+            yield violation(WAIT, wait, f"of visit {wait.visit}; the run is in its visit {one.run.visit}")
 
 
-def evidence_of_effect(one: OneRun) -> Broken:
+def evidence_of_effect(one: RunSnapshot) -> Violations:
     """Evidence is of an effect that the ledger knows (S-10)."""
     known = {(e.visit, e.key) for e in one.effects}
     for row in one.rows.evidence:
         if (row.visit, row.key) not in known:
-            yield broken(EVIDENCE, row, "the ledger has no effect of this key")
+            yield violation(EVIDENCE, row, "the ledger has no effect of this key")
 
 
 DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
 
 
-def approval_decided(one: OneRun) -> Broken:
+def approval_decided(one: RunSnapshot) -> Violations:
     """An approval is decided by somebody, before it expires, and by nobody who may not (I26, I28)."""
     for approval in one.rows.approvals:
         if wrong := _wrong_decision(approval):
-            yield broken(APPROVAL, approval, wrong)
+            yield violation(APPROVAL, approval, wrong)
 
 
 def _wrong_decision(a: Approval) -> str:
@@ -328,20 +328,20 @@ def _list(text: str) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else []
 
 
-def approval_plans(one: OneRun) -> Broken:
+def approval_plans(one: RunSnapshot) -> Violations:
     """What is put to people is exact: each plan's digest is that of its call in this run (I27)."""
     run = one.run
     for approval in one.rows.approvals:
         plans = _list(approval.plans)
         if not plans:
-            yield broken(APPROVAL, approval, "it offers no plan that can be read")
+            yield violation(APPROVAL, approval, "it offers no plan that can be read")
         elif one.chain and (wrong := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
-            yield broken(APPROVAL, approval, f"the plan {wrong.get('key')} does not give its digest")
+            yield violation(APPROVAL, approval, f"the plan {wrong.get('key')} does not give its digest")
         elif approval.chosen and not approval.editable and approval.chosen not in {p.get("digest") for p in plans}:
-            yield broken(APPROVAL, approval, "the plan chosen is none that it offers")
+            yield violation(APPROVAL, approval, "the plan chosen is none that it offers")
 
 
-def approval_consumed(one: OneRun) -> Broken:
+def approval_consumed(one: RunSnapshot) -> Violations:
     """An approval is consumed by one effect, which names it, and which is exactly what was approved (I7, I27)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     approvals = {approval.id: approval for approval in one.rows.approvals}
@@ -350,34 +350,34 @@ def approval_consumed(one: OneRun) -> Broken:
             continue
         effect = effects.get(approval.consumed_by)
         if approval.status is not ApprovalStatus.APPROVED:
-            yield broken(APPROVAL, approval, f"it is {approval.status}, and {approval.consumed_by} consumed it")
+            yield violation(APPROVAL, approval, f"it is {approval.status}, and {approval.consumed_by} consumed it")
         elif effect is None:
-            yield broken(APPROVAL, approval, f"{approval.consumed_by} consumed it, which the ledger does not know")
+            yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, which the ledger does not know")
         elif digest(effect.tenant, one.run.run, effect.activity, effect.key, effect.args) != approval.chosen:
-            yield broken(APPROVAL, approval, f"{approval.consumed_by} consumed it, and is not what was approved")
+            yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, and is not what was approved")
     for effect in one.effects:
         if effect.approval and (
             effect.approval not in approvals or approvals[effect.approval].consumed_by != effect_name(effect)
         ):
-            yield broken(EFFECT, effect, f"it names the approval {effect.approval}, which it did not consume")
+            yield violation(EFFECT, effect, f"it names the approval {effect.approval}, which it did not consume")
 
 
-def approval_in_time(one: OneRun) -> Broken:
+def approval_in_time(one: RunSnapshot) -> Violations:
     """An effect is covered by its approval no longer than the approval holds (S-20)."""
     approvals = {approval.id: approval for approval in one.rows.approvals}
     for effect in one.effects:
         approval = approvals.get(effect.approval)
         if approval and effect.covered_until > approval.valid_until and effect.status is not EffectStatus.REFUSED:
-            yield broken(EFFECT, effect, f"covered until {effect.covered_until}, beyond {approval.valid_until}")
+            yield violation(EFFECT, effect, f"covered until {effect.covered_until}, beyond {approval.valid_until}")
 
 
-def approval_at_end(one: OneRun) -> Broken:
+def approval_at_end(one: RunSnapshot) -> Violations:
     """When a run ends, nobody is left to be asked, and nothing is left to be consumed (S-20)."""
     if not is_over(one.run):
         return
     for a in one.rows.approvals:
         if a.status is ApprovalStatus.PENDING or (a.status is ApprovalStatus.APPROVED and not a.consumed_by):
-            yield broken(APPROVAL, a, f"it is {a.status} and unused, and its run has ended {one.run.status}")
+            yield violation(APPROVAL, a, f"it is {a.status} and unused, and its run has ended {one.run.status}")
 
 
 SAFE: Final[dict[str, frozenset[str]]] = {
@@ -386,39 +386,41 @@ SAFE: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def slot_held(slot: Slot, holder: Run | None) -> Broken:
+def slot_held(slot: Slot, holder: Run | None) -> Violations:
     """A slot in use is held by an unfinished run (I32)."""
     if not slot.holder:
         if slot.holder_tenant:
-            yield broken(SLOT, slot, f"it is free, and names the tenant {slot.holder_tenant}")
+            yield violation(SLOT, slot, f"it is free, and names the tenant {slot.holder_tenant}")
         return
     if holder is None:
-        yield broken(SLOT, slot, f"held by {slot.holder}, which there is not")
+        yield violation(SLOT, slot, f"held by {slot.holder}, which there is not")
     elif is_over(holder):
-        yield broken(SLOT, slot, f"held by {slot.holder}, which has ended {holder.status}")
+        yield violation(SLOT, slot, f"held by {slot.holder}, which has ended {holder.status}")
 
 
-def slot_named(run: Run, slots: dict[tuple[str, int], Slot]) -> Broken:
+def slot_named(run: Run, slots: dict[tuple[str, int], Slot]) -> Violations:
     """A run that was admitted holds exactly the slots that its row names (I32)."""
     for name in run.slots.split():
         tenant, _, i = name.rpartition("/")
         slot = slots.get((tenant, int(i))) if i.isdigit() else None
         if slot is None or (slot.holder_tenant, slot.holder) != (run.tenant, run.run):
-            yield broken(
+            yield violation(
                 RUN, run, f"it names the slot {name}, which {slot.holder or 'nobody' if slot else 'nobody'} holds"
             )
 
 
-def owner_known(run: Run, workers: Set[str]) -> Broken:
+def owner_known(run: Run, workers: Set[str]) -> Violations:
     """A run is owned by a worker that there is: none is taken over because a row was deleted (I12)."""
     if run.owner and not is_over(run) and run.owner not in workers:
-        yield broken(RUN, run, f"owned by {run.owner}, which no worker's row names")
+        yield violation(RUN, run, f"owned by {run.owner}, which no worker's row names")
 
 
-def worker_lease(worker: Worker) -> Broken:
+def worker_lease(worker: Worker) -> Violations:
     """A worker's lease ends after it was last renewed (S-2)."""
     if worker.lease_until < worker.renewed_at:
-        yield broken(WORKER, worker, f"its lease ended at {worker.lease_until}, before its renewal {worker.renewed_at}")
+        yield violation(
+            WORKER, worker, f"its lease ended at {worker.lease_until}, before its renewal {worker.renewed_at}"
+        )
 
 
 def settings_safe(facts: dict[str, str | int], schema: int) -> Iterator[str]:
@@ -430,22 +432,22 @@ def settings_safe(facts: dict[str, str | int], schema: int) -> Iterator[str]:
         yield f"schema {facts['schema']}; this version writes {schema}"
 
 
-def usage_of(usage: Usage, known: bool) -> Broken:
+def usage_of(usage: Usage, known: bool) -> Violations:
     """A run used an effect of scope `tenant` that there is (S-18)."""
     if not known:
-        yield broken(USAGE, usage, f"{usage.run} used {usage.key}, which the ledger does not know")
+        yield violation(USAGE, usage, f"{usage.run} used {usage.key}, which the ledger does not know")
 
 
-def usage_known(effect: Effect, owner: Run | None, usage: Usage | None) -> Broken:
+def usage_known(effect: Effect, owner: Run | None, usage: Usage | None) -> Violations:
     """An effect of scope `tenant` is counted among those its own run used, while that run is there (S-18)."""
     if effect.by_run and owner is not None and usage is None:
-        yield broken(EFFECT, effect, f"{effect.by_run} made it, and no row says that it used it")
+        yield violation(EFFECT, effect, f"{effect.by_run} made it, and no row says that it used it")
 
 
-def token_target(token: Token, gone: bool) -> Broken:
+def token_target(token: Token, gone: bool) -> Violations:
     """A token names a run that there is, or one that was purged whole (CKP-7)."""
     if not gone:
-        yield broken(TOKEN, token, f"of {token.run or token.target}: its events are there, its row is not")
+        yield violation(TOKEN, token, f"of {token.run or token.target}: its events are there, its row is not")
 
 
 def event_told(
@@ -455,7 +457,7 @@ def event_told(
     cursor: Cursor | None,
     failed: dict[int, Delivery],
     untold: Collection[int],
-) -> Broken:
+) -> Violations:
     """Every event that a subscription asked for is behind its cursor, owed by it, or noted as untold."""
     if not deliveries.is_active(subscription) or not deliveries.wants_workflow(subscription, run.workflow):
         return
@@ -465,22 +467,24 @@ def event_told(
     for event in history:
         wanted = event.at >= subscription.since and deliveries.wants_type(subscription, event.type)
         if wanted and event.seq > upto and event.seq not in untold:
-            yield broken(EVENT, event, f"{subscription.subscription} is not told of it, and nobody will")
+            yield violation(EVENT, event, f"{subscription.subscription} is not told of it, and nobody will")
     for row in failed.values():
         if cursor is None or row.seq > cursor.upto:
-            yield broken(DELIVERY, row, f"it was sent, and its cursor stands at {cursor.upto if cursor else 'nothing'}")
+            yield violation(
+                DELIVERY, row, f"it was sent, and its cursor stands at {cursor.upto if cursor else 'nothing'}"
+            )
         elif row.status is DeliveryStatus.OWED and row.seq <= cursor.seq and not cursor.again:
-            yield broken(DELIVERY, row, "it is to be sent again, and its cursor does not know of it")
+            yield violation(DELIVERY, row, "it is to be sent again, and its cursor does not know of it")
         elif row.status is DeliveryStatus.DEAD and row.seq > cursor.seq:
-            yield broken(DELIVERY, row, "it was given up, and its cursor has not passed it")
+            yield violation(DELIVERY, row, "it was given up, and its cursor has not passed it")
 
 
-def cursor_due(cursor: Cursor, run: Run | None) -> Broken:
+def cursor_due(cursor: Cursor, run: Run | None) -> Violations:
     """A cursor has its time exactly while it owes something, and knows of no event that there is not."""
     owes = cursor.seq < cursor.upto or cursor.again > 0
     if owes != (cursor.due_at is not None) and not cursor.owner:
-        yield broken(CURSOR, cursor, f"it owes {'something' if owes else 'nothing'}, and is due at {cursor.due_at}")
+        yield violation(CURSOR, cursor, f"it owes {'something' if owes else 'nothing'}, and is due at {cursor.due_at}")
     if not 0 <= cursor.last <= cursor.seq <= cursor.upto or (run is not None and cursor.upto > run.seq):
-        yield broken(CURSOR, cursor, f"last {cursor.last}, told {cursor.seq}, known {cursor.upto}")
+        yield violation(CURSOR, cursor, f"last {cursor.last}, told {cursor.seq}, known {cursor.upto}")
     if cursor.owner and cursor.due_at is None:
-        yield broken(CURSOR, cursor, f"held by {cursor.owner} for ever")
+        yield violation(CURSOR, cursor, f"held by {cursor.owner} for ever")

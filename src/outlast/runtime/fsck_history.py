@@ -10,7 +10,7 @@ from outlast.core.events import GENESIS, EventType, chain_hash, iso
 from outlast.core.machine import TABLE, TERMINAL, Move, RunStatus
 from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, VALUE, Event, Result, Run, is_over
 from outlast.errors import Corrupt
-from outlast.runtime.fsck_checks import Broken, OneRun, broken
+from outlast.runtime.fsck_checks import RunSnapshot, Violations, violation
 
 # The verbs that each type of event may tell of. A type that is not here tells of no move.
 SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
@@ -35,7 +35,7 @@ ENDS: Final = (EventType.FINISHED_WELL.value, EventType.FAILED.value, EventType.
 _MOVES: Final[tuple[Move, ...]] = tuple(m for m in TABLE if isinstance(m.target, RunStatus))
 
 
-def _is_whole(one: OneRun) -> bool:
+def _is_whole(one: RunSnapshot) -> bool:
     """Is there every event? Where one is missing, history_numbers says so, and the others cannot be compared."""
     return one.history is not None and [e.seq for e in one.history] == list(range(1, one.run.seq + 1))
 
@@ -49,7 +49,7 @@ def data_of(event: Event) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def history_numbers(one: OneRun) -> Broken:
+def history_numbers(one: RunSnapshot) -> Violations:
     """The events of a run are numbered 1 … seq, without a gap (I21)."""
     if one.history is None:
         return
@@ -59,32 +59,32 @@ def history_numbers(one: OneRun) -> Broken:
         yield EVENT, (one.run.tenant, one.run.run, seq), f"event {seq} of {one.run.seq} is missing"
     for event in one.history:
         if not 1 <= event.seq <= one.run.seq:
-            yield broken(EVENT, event, f"the run says that it has {one.run.seq} events")
+            yield violation(EVENT, event, f"the run says that it has {one.run.seq} events")
 
 
-def history_head(one: OneRun) -> Broken:
+def history_head(one: RunSnapshot) -> Violations:
     """The run's row names the hash of its last event (I37)."""
     last = one.history[-1] if one.history else None
     if last is not None and last.seq == one.run.seq and last.hash != one.run.event_hash:
-        yield broken(RUN, one.run, f"its head is not the hash of event {last.seq}")
+        yield violation(RUN, one.run, f"its head is not the hash of event {last.seq}")
 
 
-def history_chain(one: OneRun) -> Broken:
+def history_chain(one: RunSnapshot) -> Violations:
     """Each event's hash is that of its predecessor's hash and its own bytes: nothing was changed since (I37)."""
     if not one.chain or one.history is None:
         return
     before, number = GENESIS, 0
     for event in one.history:
         if event.seq == number + 1 and event.hash != chain_hash(before, event.body):
-            yield broken(EVENT, event, "its bytes and its predecessor's hash do not give its hash")
+            yield violation(EVENT, event, "its bytes and its predecessor's hash do not give its hash")
         before, number = event.hash, event.seq
 
 
-def history_bytes(one: OneRun) -> Broken:
+def history_bytes(one: RunSnapshot) -> Violations:
     """An event's bytes are a CloudEvent that says what its columns say."""
     for event in one.history or ():
         if wrong := _disagrees(one.run, event):
-            yield broken(EVENT, event, wrong)
+            yield violation(EVENT, event, wrong)
 
 
 def _disagrees(run: Run, event: Event) -> str:
@@ -111,7 +111,7 @@ def _disagrees(run: Run, event: Event) -> str:
     return f"its bytes say {wrong} {pairs[wrong][0]!r}, its columns {pairs[wrong][1]!r}" if wrong else ""
 
 
-def history_versions(one: OneRun) -> Broken:
+def history_versions(one: RunSnapshot) -> Violations:
     """Every version of the run's row has its events, and no claim follows a later one (I9, I11)."""
     if not one.history or not _is_whole(one):
         return
@@ -119,21 +119,21 @@ def history_versions(one: OneRun) -> Broken:
     told = [(e, d["version"], d["epoch"]) for e, d in read if "version" in d and "epoch" in d]
     for (_, version, epoch), (event, version_after, epoch_after) in pairwise(told):
         if version_after - version not in (0, 1):
-            yield broken(EVENT, event, f"version {version_after} follows {version}")
+            yield violation(EVENT, event, f"version {version_after} follows {version}")
         elif epoch_after - epoch not in (0, 1):
-            yield broken(EVENT, event, f"claim {epoch_after} follows {epoch}")
+            yield violation(EVENT, event, f"claim {epoch_after} follows {epoch}")
     if not told or told[-1][0].seq != one.run.seq:
         return  # told by history_bytes
     event, version, epoch = told[-1]
     if told[0][1] != 1 and told[0][0].seq == 1:
-        yield broken(EVENT, told[0][0], f"the first event tells of version {told[0][1]}")
+        yield violation(EVENT, told[0][0], f"the first event tells of version {told[0][1]}")
     if (version, epoch) != (one.run.version, one.run.epoch):
-        yield broken(
+        yield violation(
             RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; event {event.seq} {version}, {epoch}"
         )
 
 
-def history_moves(one: OneRun) -> Broken:
+def history_moves(one: RunSnapshot) -> Violations:
     """Every move the history tells of is in the table, and leads to where the run is; an end is the last (I10)."""
     if not one.history or not _is_whole(one):
         return
@@ -154,24 +154,26 @@ def history_moves(one: OneRun) -> Broken:
         led = {RunStatus(m.target) for m in _MOVES if m.verb in verbs and m.source in may_be}
         if not led:
             word = event.type.rsplit(".", 1)[1]
-            yield broken(EVENT, event, f"{word} is no move from {' or '.join(sorted(map(str, may_be)))}")
+            yield violation(EVENT, event, f"{word} is no move from {' or '.join(sorted(map(str, may_be)))}")
             return
         may_be = set(led)
     if one.history[-1].seq == one.run.seq and one.run.status not in may_be:
-        yield broken(RUN, one.run, f"it is {one.run.status}; its history ends {' or '.join(sorted(map(str, may_be)))}")
+        yield violation(
+            RUN, one.run, f"it is {one.run.status}; its history ends {' or '.join(sorted(map(str, may_be)))}"
+        )
 
 
-def history_end(one: OneRun) -> Broken:
+def history_end(one: RunSnapshot) -> Violations:
     """A terminal run never changes again: its end is told once, and last (I10)."""
     ends = [event for event in one.history or () if event.type in ENDS]
     for event in ends:
         if event.seq != one.run.seq or not is_over(one.run):
-            yield broken(EVENT, event, f"the run ended here, and goes on to event {one.run.seq}, {one.run.status}")
+            yield violation(EVENT, event, f"the run ended here, and goes on to event {one.run.seq}, {one.run.status}")
     if one.history and not ends and one.run.status in TERMINAL and one.history[-1].seq == one.run.seq:
-        yield broken(RUN, one.run, f"it is {one.run.status}, and no event tells of it")
+        yield violation(RUN, one.run, f"it is {one.run.status}, and no event tells of it")
 
 
-def effect_settled(one: OneRun) -> Broken:
+def effect_settled(one: RunSnapshot) -> Violations:
     """An effect is not settled later than the event that follows it: the end of its visit, or of its run (S-4)."""
     times = [event.at for event in one.history or ()]
     if not _is_whole(one) or one.run.restored or times != sorted(times):
@@ -181,27 +183,29 @@ def effect_settled(one: OneRun) -> Broken:
     for effect in one.effects:
         after = end if effect.undoes else left.get(effect.visit, end)
         if after is not None and effect.settled_at > after.at:
-            yield broken(EFFECT, effect, f"settled at {effect.settled_at}; event {after.seq} follows at {after.at}")
+            yield violation(EFFECT, effect, f"settled at {effect.settled_at}; event {after.seq} follows at {after.at}")
 
 
-def checkpoint_kept(one: OneRun) -> Broken:
+def checkpoint_kept(one: RunSnapshot) -> Violations:
     """There is a checkpoint for each completed visit; the last one is what a walk begins from (CKP-2)."""
     if one.history is None:
         if one.rows.last.visit > one.run.visit:
-            yield broken(EVENT, one.rows.last, f"a checkpoint of visit {one.rows.last.visit}, beyond {one.run.visit}")
+            yield violation(
+                EVENT, one.rows.last, f"a checkpoint of visit {one.rows.last.visit}, beyond {one.run.visit}"
+            )
         return
     kept = [event for event in one.history if event.type == EventType.CHECKPOINT]
     for event in kept:
         if event.snapshot is None:
-            yield broken(EVENT, event, "a checkpoint without its snapshot")
+            yield violation(EVENT, event, "a checkpoint without its snapshot")
     if len(kept) != one.run.visit - 1 and len(one.history) == one.run.seq:
-        yield broken(RUN, one.run, f"{len(kept)} checkpoints; visit {one.run.visit} follows {one.run.visit - 1}")
+        yield violation(RUN, one.run, f"{len(kept)} checkpoints; visit {one.run.visit} follows {one.run.visit - 1}")
     first = one.history[0] if one.history else None
     if first is not None and first.seq == 1 and first.snapshot is None:
-        yield broken(EVENT, first, "the run began without a state")
+        yield violation(EVENT, first, "the run began without a state")
 
 
-def state_whole(one: OneRun) -> Broken:
+def state_whole(one: RunSnapshot) -> Violations:
     """Every value that a checkpoint names is there with the bytes of its hash, and the last state can be joined
     (CKP-3)."""
     if one.values is None:
@@ -211,29 +215,29 @@ def state_whole(one: OneRun) -> Broken:
         try:
             whole[value.hash] = unpack(value.packed, value.body, value.hash)
         except Corrupt as error:
-            yield broken(VALUE, value, error.what)
+            yield violation(VALUE, value, error.what)
     there = {value.hash for value in one.values}
     for event in one.history if one.history is not None else (one.rows.last,):
         try:
             if missing := [name for name in values_in(event.snapshot or b"") if name not in there]:
-                yield broken(EVENT, event, f"its state names values that are not there: {', '.join(missing)}")
+                yield violation(EVENT, event, f"its state names values that are not there: {', '.join(missing)}")
             elif event.seq == one.rows.last.seq and whole.keys() >= there:
                 join(event.snapshot or b"", whole)
         except Corrupt as error:
-            yield broken(EVENT, event, error.what)
+            yield violation(EVENT, event, error.what)
 
 
-def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Broken:
+def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violations:
     """Results are numbered 1 … n, and no event counts more of them than there are (I18, CKP-5, OUT-5)."""
     for n, row in enumerate(sorted(rows, key=lambda row: row.ordinal), 1):
         if row.ordinal != n:
-            yield broken(RESULT, row, f"it has the ordinal {row.ordinal} where {n} comes next")
+            yield violation(RESULT, row, f"it has the ordinal {row.ordinal} where {n} comes next")
             break
     for row in rows:
         try:
             json.loads(row.data)
         except ValueError:
-            yield broken(RESULT, row, "its data is not JSON")
+            yield violation(RESULT, row, "its data is not JSON")
     for event in history:
         if b'"results":' not in event.body:
             continue
@@ -242,4 +246,4 @@ def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Broken:
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # told by history_bytes
         if isinstance(counted, dict) and counted.get("count", 0) > len(rows):
-            yield broken(EVENT, event, f"it counts {counted['count']} results, and there are {len(rows)}")
+            yield violation(EVENT, event, f"it counts {counted['count']} results, and there are {len(rows)}")

@@ -75,7 +75,7 @@ def lanes_served(workers: Iterable[Worker], now: Instant) -> frozenset[str]:
     return frozenset(lane for worker in workers if is_alive(worker, now) for lane in worker.lanes.split())
 
 
-def worker_words(worker: Worker, now: Instant) -> str:
+def worker_label(worker: Worker, now: Instant) -> str:
     """What a worker is doing, by its row: serving, draining, silent (its lease has run out), or gone."""
     if worker.status is LeaseStatus.CLOSED:
         return "gone"
@@ -90,7 +90,7 @@ def blocked_ms(worker: Worker, now: Instant) -> int:
     return ticked + max(0, now.real - worker.renewed_at) if ticked > STALLED else 0
 
 
-def effect_words(effect: Effect, code: str, *, held: bool = True) -> str:
+def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
     """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt.
 
     `held`: a worker holds its run.
@@ -113,7 +113,7 @@ def effect_words(effect: Effect, code: str, *, held: bool = True) -> str:
     return f"under way{again}" if held else f"left open{again}: it may have happened"
 
 
-def late_words(view: Mapping[str, Any]) -> str:
+def late_answer_label(view: Mapping[str, Any]) -> str:
     """What a replaced worker was told, of an evidence view."""
     if view["status"] == NOT_SENT:
         return f"a replaced worker did not send it: {view['detail']} (epoch {view['epoch']})"

@@ -16,7 +16,7 @@ RUNS_PER_PAGE = 200
 Change = Literal["blocks", "asks", "asks_no_more", "allows"]
 
 
-class Finding(NamedTuple):
+class ChangedVerdict(NamedTuple):
     """One call that would have gone another way.
 
     `blocks`: it was done, and would be denied. `asks`: it was done without the people who would now be asked.
@@ -33,26 +33,26 @@ class Finding(NamedTuple):
     now: dict[str, Any]
 
 
-class Rehearsal(NamedTuple):
+class PolicyReplay(NamedTuple):
     """How much was asked about, and what would have gone another way."""
 
     policy_version: str
     effects: int
     denials: int
-    findings: tuple[Finding, ...]
+    findings: tuple[ChangedVerdict, ...]
 
     def count(self, change: Change) -> int:
         """How many findings there are of this change."""
         return sum(each.change == change for each in self.findings)
 
 
-async def rehearse(ops: Operations, policy: Policy, *, since_ms: int, workflow: str = "") -> Rehearsal:
+async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: str = "") -> PolicyReplay:
     """Ask `policy` about every effect first intended, and every denial recorded, in the last `since_ms` (real)."""
     now = await ops.store.now()
     mapping = ops.store.mapping()
     earliest = now.real - since_ms
     effects = denials = 0
-    found: list[Finding] = []
+    found: list[ChangedVerdict] = []
     async for run in _runs(ops, workflow, mapping.business(earliest)):
         approvals = {a.id: a for a in await ops.approvals_of(run.run)}
         for effect in await ops.effects(run.run):
@@ -64,7 +64,7 @@ async def rehearse(ops: Operations, policy: Policy, *, since_ms: int, workflow: 
             if isinstance(memo, Memo) and (body := _denied(memo)) and mapping.real(memo.at) >= earliest:
                 denials += 1
                 found += _of_denial(policy, run, memo, body)
-    return Rehearsal(policy_version(policy), effects, denials, tuple(found))
+    return PolicyReplay(policy_version(policy), effects, denials, tuple(found))
 
 
 async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run]:
@@ -78,7 +78,7 @@ async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run
             return
 
 
-def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | None, at: int) -> list[Finding]:
+def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | None, at: int) -> list[ChangedVerdict]:
     occasion: Occasion = "consume" if approval else "commit"
     verdict = _ask(policy, run, effect.activity, effect.key, json.loads(effect.args), effect.node, effect.visit, at,
                    occasion, approval, "")  # fmt: skip
@@ -92,7 +92,9 @@ def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | No
         change = "asks_no_more"
     if change is None:
         return []
-    found = Finding(change, run.run, effect.node, effect.activity, effect.key, at, effect.allowed_by, dump(verdict))
+    found = ChangedVerdict(
+        change, run.run, effect.node, effect.activity, effect.key, at, effect.allowed_by, dump(verdict)
+    )
     return [found]
 
 
@@ -104,14 +106,14 @@ def _denied(memo: Memo) -> dict[str, Any] | None:
     return body if body["verdict"] == "deny" and body["occasion"] != "offer" else None
 
 
-def _of_denial(policy: Policy, run: Run, memo: Memo, body: dict[str, Any]) -> list[Finding]:
+def _of_denial(policy: Policy, run: Run, memo: Memo, body: dict[str, Any]) -> list[ChangedVerdict]:
     occasion: Occasion = body["occasion"]
     verdict = _ask(policy, run, body["activity"], body["key"], body["arguments"], body["node"], memo.visit, memo.at,
                    occasion, None, body["proposed_by"])  # fmt: skip
     if isinstance(verdict, Deny):
         return []
     was = f"policy: deny {body['rule']} @{body['policy_version']}"
-    return [Finding("allows", run.run, body["node"], body["activity"], body["key"], memo.at, was, dump(verdict))]
+    return [ChangedVerdict("allows", run.run, body["node"], body["activity"], body["key"], memo.at, was, dump(verdict))]
 
 
 def _ask(

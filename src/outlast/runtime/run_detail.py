@@ -8,8 +8,8 @@ from outlast.core.machine import EffectStatus
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import Effect, Event, Run, is_over
 from outlast.runtime.labels import lanes_served
-from outlast.runtime.reading import RESULTS_PER_READ, Reading, in_order
-from outlast.runtime.run_facts import Seen, asked_of
+from outlast.runtime.operations import RESULTS_PER_READ, Reading, in_order
+from outlast.runtime.run_facts import RunFacts, pending_requests_of
 from outlast.runtime.views import effect_counts, ending_of, result_view, run_view, takeovers_of, visits_of
 
 
@@ -36,17 +36,17 @@ def _done(effects: Sequence[Effect]) -> int:
     return sum(1 for e in effects if e.status is EffectStatus.DONE)
 
 
-async def whole_run(ops: Reading, run: str) -> tuple[dict[str, Any], Seen]:
+async def run_detail_view(ops: Reading, run: str) -> tuple[dict[str, Any], RunFacts]:
     """The run as data, and the rows that it was made from. Raises NotFound."""
     seen = await ops.seen(run)
     row = seen.run
     events = seen.events
     if len(events) < row.seq:
-        events = [event for event in await ops.whole_history(run) if event.seq <= row.seq]
+        events = [event for event in await ops.full_history(run) if event.seq <= row.seq]
     effects = in_order(run, (*seen.effects, *seen.used))
     view = {
         **run_view(row, lanes_served(seen.workers, seen.now), (await ops.counts_of_results([row]))[run]),
-        "asked": [] if is_over(row) or not row.inbox_seq else asked_of(row, seen.messages),
+        "asked": [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, seen.messages),
         "visits": visits_of(row, events),
         "effects": effect_counts(effects),
         "takeovers": takeovers_of(events, seen.workers, ops.store.mapping().real),
@@ -64,7 +64,7 @@ async def run_views(ops: Reading, rows: Sequence[Run], serving: Collection[str])
 
 async def listed_runs(ops: Reading, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
     """Return the same, each with what was asked of it and no worker has read yet."""
-    asked = await ops.unheeded(rows)
+    asked = await ops.pending_requests(rows)
     return [{**view, "asked": asked.get(view["run"], [])} for view in await run_views(ops, rows, serving)]
 
 

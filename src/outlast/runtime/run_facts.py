@@ -30,7 +30,7 @@ from outlast.runtime.labels import blocked_ms, is_alive, is_held
 from outlast.store.port import Store
 
 
-class Seen(NamedTuple):
+class RunFacts(NamedTuple):
     """The rows. `events`: the newest ones at least, in order; `workers`: those of the store, closed ones too."""
 
     run: Run
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
         return f"{text}, {iso(at)}"
 
 
-class Part(NamedTuple):
+class ExplanationPart(NamedTuple):
     """What is to be said: `clause` has the run as its subject, and everything else follows from it."""
 
     clause: str
@@ -110,7 +110,7 @@ class Explanation(NamedTuple):
         }
 
 
-def clock_words(step: int) -> str:
+def clock_step_text(step: int) -> str:
     """Say that the wall clock was set; '' below CLOCK_STEP."""
     if abs(step) < CLOCK_STEP:
         return ""
@@ -122,24 +122,24 @@ def clock_words(step: int) -> str:
 START_WORKER = "outlast worker MODULE"
 
 
-def taker_text(seen: Seen) -> str:
+def taker_text(seen: RunFacts) -> str:
     """Say which live worker takes the run, in a clause."""
     takers = seen.takers()
     if not takers:
         return f"no live worker serves {seen.run.lane}"
     blocked = blocked_ms(takers[0], seen.now)
-    room = room_text(seen.run)
+    room = capacity_text(seen.run)
     return f"{takers[0].id} takes it{room}" + (
-        f"{' and' if room else ''} once {blocked_words(blocked)}" if blocked else ""
+        f"{' and' if room else ''} once {blocked_text(blocked)}" if blocked else ""
     )
 
 
-def blocked_words(ms: int) -> str:
+def blocked_text(ms: int) -> str:
     """Say that the event loop of a worker is blocked."""
     return f"its event loop turns again: a call has blocked it for {span(ms)}"
 
 
-def room_text(run: Run) -> str:
+def capacity_text(run: Run) -> str:
     """The condition under which a worker takes a run of a small group; '' for other runs (S-5)."""
     group = group_of(run)
     if not group:
@@ -156,7 +156,7 @@ def group_text(run: Run) -> str:
     return f"executed {how} until it advances, because workers that held it died{counted}"
 
 
-def start_one(seen: Seen) -> tuple[str, ...]:
+def start_one(seen: RunFacts) -> tuple[str, ...]:
     """The command that starts a worker, where none is there."""
     return () if seen.takers() else (START_WORKER,)
 
@@ -170,14 +170,14 @@ def first_line(text: str, width: int = 300) -> str:
 NOTES_PER_READ = 1_000
 
 
-def may_be_unheeded(run: Run, now: Instant) -> bool:
+def may_have_pending_requests(run: Run, now: Instant) -> bool:
     """May it have an unread note? A note makes a run that nobody holds due, so a run at rest has read all (S-1)."""
     return (
         run.inbox_seq > 0 and not is_over(run) and (is_held(run) or (run.due_at is not None and run.due_at <= now.real))
     )
 
 
-async def notes_of(store: Store, run: Run) -> list[Message]:
+async def messages_of(store: Store, run: Run) -> list[Message]:
     """Every note of a run, in the order they were left."""
     found: list[Message] = []
     after = 0
@@ -190,7 +190,7 @@ async def notes_of(store: Store, run: Run) -> list[Message]:
         after = found[-1].n
 
 
-def asked_of(run: Run, notes: Iterable[Message]) -> list[dict[str, Any]]:
+def pending_requests_of(run: Run, notes: Iterable[Message]) -> list[dict[str, Any]]:
     """The first cancel, or else the `continue` that answers the present attention, as plain data."""
     if is_over(run):
         return []

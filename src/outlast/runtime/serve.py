@@ -35,7 +35,7 @@ def worker_of(
     notifier: Notifier | None = None,
     watch: Observer | None = None,
 ) -> WorkerProcess:
-    """A worker that was never started before. `watch`: who looks at what it does (default: see `eyes`).
+    """A worker that was never started before. `watch`: who looks at what it does (default: see `observability`).
 
     Raises DefinitionError, ValueError for durations that contradict.
     """
@@ -50,12 +50,12 @@ def worker_of(
         name=name,
         threads=threads,
         notifier=notifier,
-        about=about(),
-        watch=watch if watch is not None else eyes(),
+        about=process_info(),
+        watch=watch if watch is not None else observability(),
     )
 
 
-def eyes(counters: Counters | None = None) -> Observer | None:
+def observability(counters: Counters | None = None) -> Observer | None:
     """What this process is watched by: spans where it has loaded OpenTelemetry's SDK, log lines where it logs them,
     and `counters`, where somebody reads them; None where nobody looks, and then nothing is looked at."""
     traces, journal = Traces.wanted(), RunLog.wanted()
@@ -64,7 +64,7 @@ def eyes(counters: Counters | None = None) -> Observer | None:
     return Observer(counters, traces, journal)
 
 
-def about() -> dict[str, str | int]:
+def process_info() -> dict[str, str | int]:
     """Where this process runs and of which version it is, for the list of workers."""
     found: dict[str, str | int] = {"pid": os.getpid(), "host": socket.gethostname()}
     with suppress(PackageNotFoundError):  # run from a tree that was never installed
@@ -130,7 +130,7 @@ class Serving:
         return self._stopping  # read anew after every await, which a type checker cannot know
 
 
-class FileWatch:
+class StoreFileWatch:
     """A part of a service: ends it when the store's file is gone."""
 
     def __init__(self, store: Store) -> None:

@@ -39,7 +39,7 @@ DEFAULT_PORT: Final = 7168  # 168 hours
 ALONE: Final = frozenset(
     {"TRACEBACK", "LOG_LEVEL", "WORLD", "PYTHON", "TEST_POSTGRES", "BENCH_DIR", "BENCH_POSTGRES"}
 )  # no settings, read elsewhere
-ASTRAY: Final = "%s names no setting, and counts for nothing"
+UNKNOWN_SETTING: Final = "%s names no setting, and counts for nothing"
 
 
 def _checked(text: str) -> str:
@@ -63,7 +63,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Worker(Section):
+class WorkerSettings(Section):
     """`outlast worker`, and the worker within `outlast serve`."""
 
     concurrency: int = Field(default=100, ge=1, le=10_000, description="Runs walked at once.")
@@ -71,7 +71,7 @@ class Worker(Section):
     notify: str = Field(default="", description="A small JSON is POSTed there when a run needs a person.")
 
 
-class LivenessTimes(Section):
+class LivenessSettings(Section):
     """The durations that decide when a process is taken for dead; where none is said, those of core/budget.py."""
 
     heartbeat_window: Duration | None = None
@@ -85,7 +85,7 @@ class LivenessTimes(Section):
     runs_kept: Duration | None = None
 
 
-class Serve(Section):
+class ServeSettings(Section):
     """The HTTP service."""
 
     host: str = Field(default=DEFAULT_HOST, description="The address it binds to; any but loopback takes [auth].")
@@ -130,7 +130,7 @@ class AuthSettings(Section):
         return self.signed or bool(self.tokens.get_secret_value().strip())
 
 
-class Webhooks(Section):
+class WebhookSettings(Section):
     """What the dispatcher may reach besides https:// addresses on the internet."""
 
     allow_private: bool = Field(
@@ -141,7 +141,7 @@ class Webhooks(Section):
     allow_http: bool = Field(default=False, description="Also http, not https alone.")
 
 
-class MetricsPort(Section):
+class MetricsSettings(Section):
     """Where `worker` and `dispatcher` answer Prometheus; `serve` does at its own port."""
 
     host: str = Field(default=DEFAULT_HOST, description="The address; any but loopback takes a token.")
@@ -165,12 +165,12 @@ class Settings(BaseSettings):
     output: str = Field(default="table", pattern="^(table|json|ndjson)$", description="How answers are printed.")
     utc: bool = Field(default=False, description="Exact instants instead of «3m ago».")
     audit: str = Field(default="", description="A file: one line for each command, and each request that changes.")
-    worker: Worker = Worker()
-    liveness: LivenessTimes = LivenessTimes()
-    serve: Serve = Serve()
+    worker: WorkerSettings = WorkerSettings()
+    liveness: LivenessSettings = LivenessSettings()
+    serve: ServeSettings = ServeSettings()
     auth: AuthSettings = AuthSettings()
-    webhooks: Webhooks = Webhooks()
-    metrics: MetricsPort = MetricsPort()
+    webhooks: WebhookSettings = WebhookSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -209,7 +209,7 @@ class _Files(EnvSettingsSource):
         return found
 
 
-class Value(NamedTuple):
+class SettingValue(NamedTuple):
     """One setting as it counts."""
 
     name: str
@@ -235,17 +235,17 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
         ) from error
 
 
-def said(given: Mapping[str, Any] | None = None) -> Iterator[Value]:
+def effective_settings(given: Mapping[str, Any] | None = None) -> Iterator[SettingValue]:
     """Every setting, its value and who said it, `given` first. Raises InvalidInput as `load`."""
     settings = load(given)
     places = [("command line", dict(given or {}))]
     places += [(name, dict(_leaves(source()))) for name, source in _sources(Settings)]
     for name, value, about in _all(settings):
         where = next((_place(place, name) for place, values in places if name in values), "default")
-        yield Value(name, value, where, about)
+        yield SettingValue(name, value, where, about)
 
 
-def unknown() -> list[str]:
+def unknown_variables() -> list[str]:
     """Variables `OUTLAST_…` that name no setting: a spelling mistake would otherwise pass unseen."""
     known = {_variable(name) for name, _, _ in _all(Settings.model_construct())}
     known |= {f"{name}{FILE}" for name in known} | {PREFIX + name for name in ALONE}

@@ -20,7 +20,7 @@ UNSERVED = "unserved"
 ADOPTED_BY = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
-class Version(NamedTuple):
+class WorkflowVersion(NamedTuple):
     """One version of a workflow."""
 
     workflow: str
@@ -33,7 +33,7 @@ class Version(NamedTuple):
     since: int  # business; when that topology was first seen; 0 = never
 
 
-async def versions(ops: Operations) -> tuple[Version, ...]:
+async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
     """Every version that has been served, or has unfinished runs of this tenant, or both."""
     runs: Counter[str] = Counter()
     flagged: Counter[str] = Counter()
@@ -48,7 +48,7 @@ async def versions(ops: Operations) -> tuple[Version, ...]:
     for lane in sorted(lanes, key=lambda each: (each.rpartition("@")[0], version_in(each))):
         row = rows.get(lane)
         found.append(
-            Version(
+            WorkflowVersion(
                 lane.rpartition("@")[0],
                 version_in(lane),
                 lane,
@@ -81,7 +81,7 @@ async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]
     return list({run.run: run for run in found}.values())
 
 
-class Asked(NamedTuple):
+class MoveRequests(NamedTuple):
     """Runs whose holder was asked to take them over, and those that cannot be, with the reason."""
 
     runs: tuple[str, ...]
@@ -90,7 +90,7 @@ class Asked(NamedTuple):
 
 async def adopt(
     ops: Operations, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str = ""
-) -> Asked:
+) -> MoveRequests:
     """Ask that runs go on in a version, at a node or where they stand; each by itself, what fails is listed.
 
     Raises NotFound where no live worker serves that version.
@@ -105,7 +105,7 @@ async def adopt(
             done.append(run)
         except OutlastError as error:
             failed.append((run, why_not(error)))
-    return Asked(tuple(done), tuple(failed))
+    return MoveRequests(tuple(done), tuple(failed))
 
 
 def why_not(error: OutlastError) -> str:

@@ -16,8 +16,8 @@ from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
 from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Result, Run, Worker, is_over
 from outlast.flow.people import EVERY_ROLE
-from outlast.runtime.confusables import suspicious_texts
-from outlast.runtime.labels import effect_words, is_alive, shown_status, waiting_text, worker_words
+from outlast.runtime.confusables import confusable_texts
+from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
 from outlast.runtime.port import Actor
 
 ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
@@ -72,7 +72,7 @@ def effect_view(
         "key": effect.key,
         "version": effect.version,
         "status": effect.status.value,
-        "outcome": effect_words(effect, error["code"], held=held is None or (effect.by_run or effect.run) in held),
+        "outcome": effect_label(effect, error["code"], held=held is None or (effect.by_run or effect.run) in held),
         "code": error["code"],
         "detail": error["detail"],
         "reopened": effect.status is EffectStatus.REFUSED and error["code"] == REOPENED,
@@ -139,7 +139,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
                 "chosen": plan["digest"] == approval.chosen,
                 "changed_by": plan.get(CHANGED_BY, ""),
                 "changes": plan.get("changes", {}),
-                "warnings": suspicious_texts(json.loads(plan["arguments"])),
+                "warnings": confusable_texts(json.loads(plan["arguments"])),
             }
             for n, plan in enumerate(json.loads(approval.plans))
         ],
@@ -155,7 +155,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "not_requester": bool(approval.not_requester),
         "editable": json.loads(approval.editable) if approval.editable else [],
         "claimed_by": approval.claimed_by,
-        "warnings": suspicious_texts([approval.summary, approval.risk]),
+        "warnings": confusable_texts([approval.summary, approval.risk]),
     }
 
 
@@ -183,7 +183,7 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
         "name": worker.name,
         "status": worker.status.value,
         "serving": is_alive(worker, now),
-        "state": worker_words(worker, now),
+        "state": worker_label(worker, now),
         "serves": worker.lanes.split(),
         "holds": held,
         "concurrency": health.get("of"),

@@ -23,15 +23,15 @@ from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.outbox import subscriptions
 from outlast.outbox.address import (
     PUBLIC,
+    AddressPolicy,
     NotAllowed,
-    Reach,
     Resolver,
     SystemResolver,
     checked_addresses,
     checked_url,
 )
 from outlast.outbox.subscriptions import checked_headers
-from outlast.runtime.attention_answers import way_view
+from outlast.runtime.attention_answers import choice_view
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.runtime.port import Actor
 from outlast.runtime.views import instant
@@ -49,14 +49,14 @@ TRIES: Final = 20
 TYPES: Final = frozenset(each.value for each in EventType)
 
 
-class Made(NamedTuple):
+class NewWebhook(NamedTuple):
     """A subscription and its new secret, which is shown this once."""
 
     subscription: Subscription
     secret: str
 
 
-class Standing(NamedTuple):
+class WebhookBacklog(NamedTuple):
     """How a subscription fares: computed from its rows, now."""
 
     dead: int  # events given up
@@ -86,7 +86,7 @@ class Webhooks:
     """The subscriptions of one tenant, changed in one actor's name."""
 
     def __init__(
-        self, store: Store, tenant: str, actor: Actor, reach: Reach = PUBLIC, resolve: Resolver | None = None
+        self, store: Store, tenant: str, actor: Actor, reach: AddressPolicy = PUBLIC, resolve: Resolver | None = None
     ) -> None:
         """`reach`: what the operator allows besides https:// addresses on the internet; `resolve`: a resolver of names
         in place of the system's."""
@@ -105,7 +105,7 @@ class Webhooks:
         workflows: Iterable[str] = (),
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
-    ) -> Made:
+    ) -> NewWebhook:
         """Tell this address of what happens from now on, or (`from_start`) of everything that is there.
 
         `types`: event types, `dev.outlast.workflow.*` for all that begin so; `workflows`: their names; none = all.
@@ -135,7 +135,7 @@ class Webhooks:
                 now=now,
             )
 
-        return Made(deliveries.shown(await subscriptions.add(self._store, make, self._tenant)), secret)
+        return NewWebhook(deliveries.shown(await subscriptions.add(self._store, make, self._tenant)), secret)
 
     async def list(self) -> tuple[Subscription, ...]:
         """Every subscription that was not removed."""
@@ -145,7 +145,7 @@ class Webhooks:
         """One of them. Raises NotFound."""
         return deliveries.shown(await subscriptions.get(self._store, self._tenant, subscription))
 
-    async def standing(self, subscription: str) -> Standing:
+    async def standing(self, subscription: str) -> WebhookBacklog:
         """How it fares. Raises NotFound."""
         await self.get(subscription)
         counts = dict.fromkeys((DeliveryStatus.DEAD, DeliveryStatus.OWED), 0)
@@ -159,7 +159,7 @@ class Webhooks:
                     break
         owing = await self._store.owing(self._tenant, subscription, PAGE)
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
-        return Standing(
+        return WebhookBacklog(
             counts[DeliveryStatus.DEAD], counts[DeliveryStatus.OWED], len(owing), len(owing) == PAGE, oldest
         )
 
@@ -188,7 +188,7 @@ class Webhooks:
                 "since": iso(min((each.first_at for each in dead), default=row.changed_at)),
                 "until": None,
                 "if_ignored": if_ignored(Reason.WEBHOOK_DEAD),
-                "choices": [way_view(choice.value, text) for choice, text in commands.items()],
+                "choices": [choice_view(choice.value, text) for choice, text in commands.items()],
             })  # fmt: skip
         return tuple(items)
 
@@ -267,7 +267,7 @@ class Webhooks:
                 break
         return done
 
-    async def rotate(self, subscription: str, *, keep: timedelta = KEPT) -> Made:
+    async def rotate(self, subscription: str, *, keep: timedelta = KEPT) -> NewWebhook:
         """Give it a new secret; for `write_to_file` the old one signs too. Raises NotFound, Conflict (not active)."""
         secret = new_secret()
         keep_ms = int(keep.total_seconds() * SECOND)
@@ -277,7 +277,7 @@ class Webhooks:
         row = await self._change(
             subscription, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now)
         )
-        return Made(row, secret)
+        return NewWebhook(row, secret)
 
     async def disable(self, subscription: str, *, reason: str) -> Subscription:
         """Tell it nothing until it is enabled again. Raises NotFound, Conflict (disabled already)."""
@@ -325,16 +325,16 @@ class Webhooks:
             own.close()
 
 
-def reach_of(settings: "Settings") -> Reach:
+def reach_of(settings: "Settings") -> AddressPolicy:
     """Where webhooks may lead, as the settings say. Raises InvalidInput."""
     allowed = settings.webhooks
-    return Reach.of(private=allowed.allow_private, plain=allowed.allow_http, networks=allowed.allow_networks)
+    return AddressPolicy.of(private=allowed.allow_private, plain=allowed.allow_http, networks=allowed.allow_networks)
 
 
 def new_dispatcher(
     store: Store,
     *,
-    reach: Reach = PUBLIC,
+    reach: AddressPolicy = PUBLIC,
     clock: Clock | None = None,
     resolve: Resolver | None = None,
     counters: Counters | None = None,
@@ -432,12 +432,12 @@ def webhook_view(row: Subscription) -> dict[str, Any]:
     }
 
 
-def made_view(made: Made) -> dict[str, Any]:
+def new_webhook_view(made: NewWebhook) -> dict[str, Any]:
     """With its new secret: the one answer that has it."""
     return {**webhook_view(made.subscription), "secret": made.secret}
 
 
-def whole_webhook_view(row: Subscription, standing: Standing) -> dict[str, Any]:
+def webhook_detail_view(row: Subscription, standing: WebhookBacklog) -> dict[str, Any]:
     """How it fares: events given up, events that will be sent again, runs of which something is still to be told."""
     return {
         **webhook_view(row),

@@ -13,7 +13,7 @@ from outlast.core.clock import Clock
 from outlast.core.limits import STREAMS_MAX
 from outlast.core.rows import Run
 from outlast.flow.workflow import Workflow
-from outlast.outbox.address import PUBLIC, Reach
+from outlast.outbox.address import PUBLIC, AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations, workflows_by_name
@@ -38,7 +38,7 @@ class ServiceState:
     authenticator: Authenticator
     workflows: Sequence[Workflow[Any]] = ()
     bounds: Bounds = field(default_factory=Bounds)
-    reach: Reach = PUBLIC
+    reach: AddressPolicy = PUBLIC
     """Where webhooks may lead besides https:// addresses on the internet."""
     counters: list[Counters] = field(default_factory=list)
     """What this process has counted; those of its workers and its dispatcher, for /metrics."""

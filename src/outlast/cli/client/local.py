@@ -16,21 +16,21 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime import approvals, stores
 from outlast.runtime import versions as of_store
 from outlast.runtime.answering import answer_entry, entry_of
-from outlast.runtime.approvals import listed_approval, whole_approval
-from outlast.runtime.attention_answers import away_view, entry_view
-from outlast.runtime.delivery_lag import unsent
+from outlast.runtime.approvals import approval_detail_view, listed_approval
+from outlast.runtime.attention_answers import breaker_item, entry_view
+from outlast.runtime.delivery_lag import unattended_ms
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_detail import listed_runs, page_of_results, run_views, whole_run
+from outlast.runtime.run_detail import listed_runs, page_of_results, run_detail_view, run_views
 from outlast.runtime.settings import load
 from outlast.runtime.views import caller_view, effect_view, event_view, pause_view, worker_view
 from outlast.runtime.webhooks import (
     KEPT,
     attempt_view,
     delivery_view,
-    made_view,
+    new_webhook_view,
     reach_of,
+    webhook_detail_view,
     webhook_view,
-    whole_webhook_view,
 )
 
 
@@ -51,11 +51,11 @@ class LocalWebhooks:
         return await self._whole(webhook)
 
     async def _whole(self, webhook: str) -> View:
-        return whole_webhook_view(await self._webhooks.get(webhook), await self._webhooks.standing(webhook))
+        return webhook_detail_view(await self._webhooks.get(webhook), await self._webhooks.standing(webhook))
 
-    async def unsent(self) -> int:
+    async def unattended_ms(self) -> int:
         """By its rows."""
-        return await unsent(self._ops.store, self._ops.tenant)
+        return await unattended_ms(self._ops.store, self._ops.tenant)
 
     async def add(
         self,
@@ -71,7 +71,7 @@ class LocalWebhooks:
         made = await self._webhooks.add(
             url, name=name, types=types, workflows=workflows, headers=headers, from_start=from_start
         )
-        return made_view(made)
+        return new_webhook_view(made)
 
     async def test(self, webhook: str) -> View:
         """Sent from here."""
@@ -94,7 +94,7 @@ class LocalWebhooks:
 
     async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
         """Shown once."""
-        return made_view(await self._webhooks.rotate(webhook, keep=KEPT if keep is None else keep))
+        return new_webhook_view(await self._webhooks.rotate(webhook, keep=KEPT if keep is None else keep))
 
     async def disable(self, webhook: str, *, reason: str) -> View:
         """By a row."""
@@ -167,7 +167,7 @@ class LocalRuns:
 
     async def run(self, run: str) -> View:
         """All of it, from rows."""
-        return (await whole_run(self.ops, run))[0]
+        return (await run_detail_view(self.ops, run))[0]
 
     async def glance(self, run: str) -> View:
         """Its row."""
@@ -321,7 +321,7 @@ class LocalClient(LocalRuns):
         return await self._whole(await self.ops.reassign(approval, Rule.parse(who), reason=reason))
 
     async def _whole(self, row: Approval) -> View:
-        return await whole_approval(self.ops, row, await self.ops.run(row.run))
+        return await approval_detail_view(self.ops, row, await self.ops.run(row.run))
 
     # --- attention, effects --------------------------------------------------------------------
     async def attention(
@@ -330,7 +330,7 @@ class LocalClient(LocalRuns):
         """Of one page of runs; breakers on the first."""
         rows, further = await self.ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
         views = [v for v in await self._items(rows) if reason in (None, v["reason"])]
-        away = [away_view(hold, n) for hold, n in await self.ops.breakers()] if first and reason is None else []
+        away = [breaker_item(hold, n) for hold, n in await self.ops.breakers()] if first and reason is None else []
         if first and reason in (None, Reason.WEBHOOK_DEAD):
             away += await self.ops.webhooks.attention()
         return [*away, *views], further

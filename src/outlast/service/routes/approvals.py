@@ -129,7 +129,7 @@ async def whole(state: ServiceState, ops: Operations, row: Approval, run: Run | 
     """An approval with all that a person needs, and what a decision about it has to look like."""
     run = run or await ops.run(row.run)
     return {
-        **await approvals.whole_approval(ops, row, run),
+        **await approvals.approval_detail_view(ops, row, run),
         "schema": approvals.decision_schema(state.code_of(run), row, DECISION),
     }
 

@@ -179,7 +179,7 @@ def _caller(request: Request) -> tuple[str, str]:
 async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
     """Each completed node, oldest first: after a crash the run goes on behind the last one."""
     found = []
-    for event in await ops.whole_history(run):
+    for event in await ops.full_history(run):
         if event.type == EventType.CHECKPOINT:
             data = json.loads(event.body)["data"]
             found.append(
@@ -202,7 +202,7 @@ async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
 )
 async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
     """Each visit with its times, and each takeover."""
-    row, events = await ops.run(run), await ops.whole_history(run)
+    row, events = await ops.run(run), await ops.full_history(run)
     return {
         "run": run,
         "visits": visits_of(row, events),

@@ -13,7 +13,7 @@ from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.runtime.answering import answer_entry, entry_of
 from outlast.runtime.attention import PAGE
-from outlast.runtime.attention_answers import away_view, entry_view
+from outlast.runtime.attention_answers import breaker_item, entry_view
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, pause_view, worker_view
@@ -61,7 +61,7 @@ async def list_attention(
         for entry in attention_of(row)
         if reason in (None, entry.reason)
     ]
-    away = [away_view(hold, n) for hold, n in await ops.breakers()] if reason is None and not cursor else []
+    away = [breaker_item(hold, n) for hold, n in await ops.breakers()] if reason is None and not cursor else []
     if reason in (None, Reason.WEBHOOK_DEAD) and not cursor:
         away += await ops.webhooks.attention()
     return {

@@ -12,7 +12,7 @@ from outlast.errors import NotFound
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow
 from outlast.runtime.explain import explain
-from outlast.runtime.run_detail import listed_runs, run_views, whole_run
+from outlast.runtime.run_detail import listed_runs, run_detail_view, run_views
 from outlast.runtime.versions import adopt_one
 from outlast.service import admin_responses, responses
 from outlast.service.conditional import On, etag
@@ -96,7 +96,7 @@ async def list_runs(
 @router.get("/runs/{run}", operation_id="get_run", response_model=responses.RunDetail, summary="Look at a run")
 async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
     """Where it stands, what it waits for, the way it has gone; counts are counts of rows."""
-    view, seen = await whole_run(ops, run)
+    view, seen = await run_detail_view(ops, run)
     response.headers["ETag"] = etag(seen.run.version)
     return {**view, "explained": explain(seen).sentence}
 

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
-from outlast.runtime.delivery_lag import unsent
+from outlast.runtime.delivery_lag import unattended_ms
 from outlast.runtime.operations import Operations
-from outlast.runtime.webhooks import attempt_view, delivery_view, made_view, webhook_view, whole_webhook_view
+from outlast.runtime.webhooks import attempt_view, delivery_view, new_webhook_view, webhook_detail_view, webhook_view
 from outlast.service import admin_responses
 from outlast.service.idempotency import NO_STORE
 from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word
@@ -57,7 +57,7 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
     """Every webhook of the tenant, without its secret."""
     return {
         "webhooks": [webhook_view(row) for row in await ops.webhooks.list()],
-        "unsent_ms": await unsent(ops.store, ops.tenant),
+        "unsent_ms": await unattended_ms(ops.store, ops.tenant),
     }
 
 
@@ -83,7 +83,7 @@ async def add_webhook(
     )
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.subscription.subscription}"
     response.headers["Cache-Control"] = NO_STORE
-    return made_view(made)
+    return new_webhook_view(made)
 
 
 @router.get(
@@ -94,7 +94,7 @@ async def add_webhook(
 )
 async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     """How it fares, counted from its rows."""
-    return whole_webhook_view(await ops.webhooks.get(webhook), await ops.webhooks.standing(webhook))
+    return webhook_detail_view(await ops.webhooks.get(webhook), await ops.webhooks.standing(webhook))
 
 
 @router.post(
@@ -120,7 +120,7 @@ async def rotate_webhook(
     """For a while both secrets sign, so that the receiver can follow. A replayed answer has no secret in it."""
     response.headers["Cache-Control"] = NO_STORE
     more = {} if ask.keep is None else {"keep": ask.keep}
-    return made_view(await ops.webhooks.rotate(webhook, **more))
+    return new_webhook_view(await ops.webhooks.rotate(webhook, **more))
 
 
 @router.post(

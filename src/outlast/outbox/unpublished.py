@@ -24,7 +24,7 @@ Owed = set[str]
 """The subscriptions that owe something more."""
 
 
-async def find(store: Store, tenant: str) -> tuple[int, Owed]:
+async def assign_unpublished(store: Store, tenant: str) -> tuple[int, Owed]:
     """One pass over a tenant's untold events: how many there were, and which subscriptions owe more now."""
     marks = [row for row in await store.rows(UNTOLD, (tenant,), limit=AT_ONCE) if isinstance(row, Untold)]
     if not marks:
@@ -129,7 +129,7 @@ async def _land(store: Store, commit: Commit) -> None:
         pass  # a dispatcher has moved one of the cursors: the next pass finds these events again
 
 
-async def sweep(store: Store, row: Subscription) -> bool:
+async def backfill(store: Store, row: Subscription) -> bool:
     """Look through some more of the runs that were there before: owe it what it was not told of. True: it owes more.
 
     For one that begins at the start, or goes on after it was disabled.

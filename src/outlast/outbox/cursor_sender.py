@@ -19,14 +19,14 @@ from outlast.core.points import point
 from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import signing, subscriptions
-from outlast.outbox.post import Poster
-from outlast.outbox.subscriptions import veiled
+from outlast.outbox.client import DeliveryClient
+from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 from outlast.telemetry.metrics import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DELIVERIES
 
 
-class Tools(NamedTuple):
+class DispatcherServices(NamedTuple):
     """The store, this dispatcher's name, its clock and its dice."""
 
     store: Store
@@ -44,15 +44,20 @@ BACK_MAX: Final = 50  # events looked at for the one before a repeated one
 TRIES: Final = 10
 
 
-class Lost(Exception):
+class CursorLost(Exception):
     """Another dispatcher has the cursor, or it is gone: nothing more is said for it."""
 
 
-class Stream:
+class CursorSender:
     """Sends from one cursor that this dispatcher holds."""
 
     def __init__(
-        self, tools: Tools, poster: Poster, subscription: Callable[[], Subscription], held: Cursor, until: int
+        self,
+        tools: DispatcherServices,
+        poster: DeliveryClient,
+        subscription: Callable[[], Subscription],
+        held: Cursor,
+        until: int,
     ) -> None:
         """`subscription`: as last seen, asked before each attempt, since it may be changed or ended meanwhile; `until`:
         the end of the claim on the local monotonic clock, counted from before it was asked for."""
@@ -162,7 +167,7 @@ class Stream:
                 continue
             event = await self._tools.store.load(EVENT, (*self._key[:2], before.seq))
             if not isinstance(event, Event):
-                raise Lost  # purged just now, and its cursor with it
+                raise CursorLost  # purged just now, and its cursor with it
             attempt = await self._send(event, await self._previous(event))
             at, put = await self._settle(event, before, attempt)
             if at is None:
@@ -202,7 +207,7 @@ class Stream:
         )
         attempt = await self._poster.post(row.url, {**deliveries.headers_of(row), **signed}, event.body)
         point("outbox.delivery:after", label)
-        return veiled(attempt, row)
+        return redacted_attempt(attempt, row)
 
     async def _write(self, *more: Put, again_at: int | None = -1) -> None:
         """Write what is settled, with `more`, and hold on; with `again_at` (None: nothing is owed) give it back.
@@ -229,13 +234,13 @@ class Stream:
             except Stale:
                 row = await self._tools.store.load(CURSOR, self._key)
                 if not isinstance(row, Cursor) or (row.owner, row.epoch) != (base.owner, base.epoch):
-                    raise Lost from None
+                    raise CursorLost from None
                 self._stored = row  # it owes more by now
                 continue
             self._stored, self._until = after, begun + DELIVERY_CLAIM
             self._repeated = self._unwritten = 0
             return
-        raise Lost
+        raise CursorLost
 
 
 def _outcome(before: Delivery | None, attempt: Attempt) -> str:

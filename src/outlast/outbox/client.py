@@ -21,8 +21,8 @@ from outlast.core.overlay import Attention
 from outlast.core.rows import Run
 from outlast.errors import InvalidInput
 from outlast.outbox.address import (
+    AddressPolicy,
     NotAllowed,
-    Reach,
     Resolver,
     UrlParts,
     check_parts,
@@ -39,12 +39,12 @@ IDLE_S: Final = 30.0  # an unused connection is kept so long
 BODY_S: Final = 1.0  # for the rest of an answer whose status is here
 
 
-class Poster:
+class DeliveryClient:
     """The connections to one receiver; nobody else waits for them."""
 
     def __init__(
         self,
-        reach: Reach,
+        reach: AddressPolicy,
         resolve: Resolver,
         clock: Clock,
         *,
