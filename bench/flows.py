@@ -13,7 +13,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, lookup, resend, role, this_call
+from outlast import Context, Workflow, activity, lookup, resend, role, this_call
 from outlast.http import AsyncClient, Client
 
 RECEIVER = "OUTLAST_BENCH_RECEIVER"  # of `sending`: where its calls go
@@ -48,7 +48,7 @@ def cargo_of(size: int) -> dict[str, str]:
     return {f"part{n}": dice.randbytes(size // PARTS // 2).hex() for n in range(PARTS)}
 
 
-@activity(key="write/{n}", undo=NoUndo("a bench changes nothing"))
+@activity(key="write/{n}", no_undo="a bench changes nothing")
 async def write(n: int) -> int:
     """A write whose receiver is this process: what is left is the price of the record."""
     return n
@@ -242,7 +242,7 @@ async def listen(ctx: Context[Count]) -> None:
     await ctx.receive("never", Count)
 
 
-@activity(key="slow/{n}", undo=NoUndo("a bench changes nothing"), timeout=timedelta(minutes=4))
+@activity(key="slow/{n}", no_undo="a bench changes nothing", timeout=timedelta(minutes=4))
 async def slow(n: int) -> int:
     """A receiver that does not answer while the measurement lasts."""
     await asyncio.sleep(180)
@@ -259,7 +259,7 @@ async def hold(ctx: Context[Count]) -> None:
     await ctx.do(slow, 1)
 
 
-@activity(key="call/{ms}", undo=NoUndo("a bench changes nothing"))
+@activity(key="call/{ms}", no_undo="a bench changes nothing")
 async def call(ms: int) -> int:
     """A receiver that takes so long to answer."""
     await asyncio.sleep(ms / 1_000)
@@ -278,9 +278,7 @@ async def come_to_end(ctx: Context[Count]) -> None:
     """Nothing more."""
 
 
-@activity(
-    key="call/{run}", undo=NoUndo("a bench changes nothing"), if_uncertain=resend(remembered_for=timedelta(hours=1))
-)
+@activity(key="call/{run}", no_undo="a bench changes nothing", if_uncertain=resend(remembered_for=timedelta(hours=1)))
 async def call_or_kill(run: str, ms: int) -> int:
     """A receiver that takes so long to answer; below zero: one that kills this process."""
     stamp(run)
@@ -318,14 +316,14 @@ def open_clients() -> None:
     _async_client(), _client()
 
 
-@activity(key="post/{n}", undo=NoUndo("a bench changes nothing"))
+@activity(key="post/{n}", no_undo="a bench changes nothing")
 async def post(n: int) -> int:
     """A call over HTTP."""
     await _async_client().post(f"/{this_call().run_id}")
     return n
 
 
-@activity(key="post-in-thread/{n}", undo=NoUndo("a bench changes nothing"))
+@activity(key="post-in-thread/{n}", no_undo="a bench changes nothing")
 def post_in_thread(n: int) -> int:
     """The same from a plain function."""
     _client().post(f"/{this_call().run_id}")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role, this_call
+from outlast import Cancel, Context, Workflow, activity, role, this_call
 from outlast.runtime import InProcessRuntime, Operations, open_store
 
 LIMIT_CENTS = 10_000
@@ -26,7 +26,7 @@ class Refund(BaseModel):
 refunds = Workflow("refund", state=Refund, outcome=lambda state: state.receipt)
 
 
-@activity(key="refund/{order_id}", once_per="run", undo=NoUndo("the customer keeps the money"))
+@activity(key="refund/{order_id}", once_per="run", no_undo="the customer keeps the money")
 async def issue_refund(order_id: str, cents: int) -> str:
     print(f"  the bank is called: {cents} cents, Idempotency-Key {this_call().idempotency_key}")
     return f"receipt-{order_id}"

@@ -17,7 +17,6 @@ from outlast import (
     DidNotHappen,
     Fail,
     Happened,
-    NoUndo,
     Refused,
     Retry,
     Unknown,
@@ -109,7 +108,7 @@ async def cancel_flight(done: str, traveller: str) -> None:
 
 
 # --- no undo -------------------------------------------------------------------------------------------
-@activity(key="mail/{traveller}", once_per="run", undo=NoUndo("a mail cannot be unsent"))
+@activity(key="mail/{traveller}", once_per="run", no_undo="a mail cannot be unsent")
 async def send_mail(traveller: str) -> str:
     return agency.act(f"mail to {traveller}")
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role
+from outlast import Cancel, Context, Workflow, activity, role
 
 WITHIN = timedelta(hours=96)
 
@@ -21,7 +21,7 @@ class Refund(BaseModel):
 refunds = Workflow("bench-refund", state=Refund, outcome=lambda state: state.receipt)
 
 
-@activity(key="refund/{order_id}", once_per="run", undo=NoUndo("a bench changes nothing"))
+@activity(key="refund/{order_id}", once_per="run", no_undo="a bench changes nothing")
 async def refund(order_id: str, cents: int) -> str:
     """A write whose receiver is this process."""
     return f"receipt-{order_id}-{cents}"

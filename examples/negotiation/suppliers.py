@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from outlast import DidNotHappen, Happened, NoUndo, Refused, RetryLater, Unknown, activity, this_call
+from outlast import DidNotHappen, Happened, Refused, RetryLater, Unknown, activity, this_call
 
 from .inbox import answer_to
 from .letters import (
@@ -38,7 +38,7 @@ Word = TypeVar("Word", bound=BaseModel)
 Finding: TypeAlias = Happened[Word] | DidNotHappen | Unknown
 
 
-@activity(key="invite/{supplier_id}/{round_number}", undo=NoUndo("an invitation cannot be unsent"))
+@activity(key="invite/{supplier_id}/{round_number}", no_undo="an invitation cannot be unsent")
 async def invite(supplier_id: str, round_number: int, mailbox: str, ask: Ask) -> Receipt:
     """Invites a supplier to bid in one round."""
     return await _post(mailbox, "invitations", Invitation(**ask.model_dump(), **_back()), Receipt)
@@ -50,7 +50,7 @@ async def find_invitation(supplier_id: str, round_number: int, mailbox: str, ask
     return await _ask(mailbox, Receipt)
 
 
-@activity(key="quote/{supplier_id}", undo=NoUndo("a request cannot be unsent"))
+@activity(key="quote/{supplier_id}", no_undo="a request cannot be unsent")
 async def request_quote(supplier_id: str, mailbox: str, ask: Ask) -> Receipt:
     """Asks a supplier for its price, once."""
     return await _post(mailbox, "quotes", Invitation(**ask.model_dump(), **_back()), Receipt)
@@ -62,7 +62,7 @@ async def find_quote(supplier_id: str, mailbox: str, ask: Ask) -> Finding[Receip
     return await _ask(mailbox, Receipt)
 
 
-@activity(key="inquiry/{supplier_id}/{wanted}", undo=NoUndo("an inquiry cannot be unsent"))
+@activity(key="inquiry/{supplier_id}/{wanted}", no_undo="an inquiry cannot be unsent")
 async def inquire(supplier_id: str, wanted: Wanted, mailbox: str, ask: Ask) -> Receipt:
     """Asks a scarce supplier for what would help."""
     return await _post(mailbox, "inquiries", Inquiry(**ask.model_dump(), **_back(), wanted=wanted), Receipt)
@@ -74,7 +74,7 @@ async def find_inquiry(supplier_id: str, wanted: Wanted, mailbox: str, ask: Ask)
     return await _ask(mailbox, Receipt)
 
 
-@activity(key="proposal/{supplier_id}/{round_number}", undo=NoUndo("a proposal cannot be unsaid"))
+@activity(key="proposal/{supplier_id}/{round_number}", no_undo="a proposal cannot be unsaid")
 async def propose(supplier_id: str, round_number: int, mailbox: str, ask: Ask, terms: Terms) -> Receipt:
     """Puts the buyer's position of one round to a supplier."""
     return await _post(mailbox, "proposals", Proposal(**ask.model_dump(), **_back(), terms=terms), Receipt)
@@ -86,7 +86,7 @@ async def find_proposal(supplier_id: str, round_number: int, mailbox: str, ask: 
     return await _ask(mailbox, Receipt)
 
 
-@activity(key="feedback/{supplier_id}/{round_number}", undo=NoUndo("what was said cannot be unsaid"))
+@activity(key="feedback/{supplier_id}/{round_number}", no_undo="what was said cannot be unsaid")
 async def send_feedback(supplier_id: str, round_number: int, mailbox: str, feedback: Feedback) -> Receipt:
     """Tells a supplier where it stands after a round."""
     return await _post(mailbox, "feedback", feedback, Receipt)
@@ -118,7 +118,7 @@ async def cancel_order(done: Order, supplier_id: str, bid_id: str, cents: int, m
     await _post(mailbox, "cancellations", letter, Receipt)
 
 
-@activity(key="message/{supplier_id}/{subject}", undo=NoUndo("a letter cannot be unsent"))
+@activity(key="message/{supplier_id}/{subject}", no_undo="a letter cannot be unsent")
 async def send_message(supplier_id: str, subject: str, mailbox: str, message: Message) -> Receipt:
     """Writes a supplier how it ended."""
     return await _post(mailbox, "messages", message, Receipt)

@@ -2,7 +2,7 @@
 
     http = outlast.http.AsyncClient(base_url="https://shop.example")
 
-    @activity(key="order/{sku}", undo=NoUndo("…"))
+    @activity(key="order/{sku}", no_undo="…")
     async def order(sku: str) -> Order:
         response = await http.post("/orders", json={"sku": sku})      # 422 is a refusal, 429 waits, 503 is a doubt
         return Order.model_validate_json(response.content)

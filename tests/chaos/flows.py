@@ -15,7 +15,6 @@ from outlast import (
     DidNotHappen,
     Fail,
     Happened,
-    NoUndo,
     Retry,
     Unknown,
     Workflow,
@@ -27,7 +26,7 @@ from outlast import (
 from outlast.http import AsyncClient
 
 WORLD = "CHAOS_WORLD"
-STAYS = NoUndo("what was told stays told")
+STAYS = "what was told stays told"
 PATIENT = Retry(attempts=8, total_wait=timedelta(minutes=5))
 
 
@@ -62,13 +61,13 @@ async def _find(path: str) -> Happened[str] | DidNotHappen | Unknown:
 
 
 # --- the three modes, without undo -----------------------------------------------------------------
-@activity(key="repeat/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
+@activity(key="repeat/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo=STAYS, retry=PATIENT)
 async def repeated(n: int) -> str:
     """The receiver remembers keys."""
     return await _post(f"/repeat/{n}")
 
 
-@activity(key="reconcile/{n}", undo=STAYS, retry=PATIENT)
+@activity(key="reconcile/{n}", no_undo=STAYS, retry=PATIENT)
 async def reconciled(n: int) -> str:
     """The receiver acts each time it is asked, and can be asked what it did."""
     return await _post(f"/reconcile/{n}")
@@ -80,7 +79,7 @@ async def was_reconciled(n: int) -> Happened[str] | DidNotHappen | Unknown:
     return await _find(f"/reconcile/{n}")
 
 
-@activity(key="ask/{n}", if_uncertain="ask_person", undo=STAYS, retry=PATIENT)
+@activity(key="ask/{n}", if_uncertain="ask_person", no_undo=STAYS, retry=PATIENT)
 async def asked(n: int) -> str:
     """The receiver acts each time, and only a person can find out."""
     return await _post(f"/ask/{n}")
@@ -167,7 +166,7 @@ async def settle(ctx: Context[Job]) -> None:
         raise Fail("the conference was called off")
 
 
-@activity(key="slow/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=STAYS, retry=PATIENT)
+@activity(key="slow/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo=STAYS, retry=PATIENT)
 async def slowly(n: int) -> str:
     """A call that takes as long as the world wants, over a line of its own: httpx2 goes over all its open connections
     at each request, which is a minute of CPU for five thousand."""

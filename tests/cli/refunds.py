@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, resend, role
+from outlast import Cancel, Context, Fail, Workflow, activity, resend, role
 from outlast.flow import Perhaps
 
 
@@ -41,9 +41,7 @@ def _record(line: str) -> None:
             file.write(f"{line}\n")
 
 
-@activity(
-    key="check/{order_id}", undo=NoUndo("it only opens a file"), if_uncertain=resend(remembered_for=timedelta(days=1))
-)
+@activity(key="check/{order_id}", no_undo="it only opens a file", if_uncertain=resend(remembered_for=timedelta(days=1)))
 async def open_case(order_id: str) -> str:
     _record(f"open {order_id}")
     if slow := os.environ.get("REFUND_SLOW"):

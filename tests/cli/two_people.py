@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role
+from outlast import Cancel, Context, Workflow, activity, role
 
 
 class Payout(BaseModel):
@@ -16,7 +16,7 @@ class Payout(BaseModel):
 payouts = Workflow("payout", state=Payout)
 
 
-@activity(key="payout/{order_id}", undo=NoUndo("it is theirs"))
+@activity(key="payout/{order_id}", no_undo="it is theirs")
 def pay_out(order_id: str, cents: int) -> str:
     with Path("paid.log").open("a", encoding="utf-8") as file:
         file.write(f"{order_id} {cents}\n")

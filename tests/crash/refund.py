@@ -11,7 +11,6 @@ from outlast import (
     Context,
     DidNotHappen,
     Happened,
-    NoUndo,
     Unknown,
     Workflow,
     activity,
@@ -51,7 +50,7 @@ async def price(order_id: str) -> int:
     return 4_200
 
 
-@activity(key="reserve/{order_id}", undo=NoUndo("it lapses by itself"))
+@activity(key="reserve/{order_id}", no_undo="it lapses by itself")
 async def reserve(order_id: str, cents: int) -> str:
     """Sets the money aside; the bank can be asked whether it did."""
     return _receive("reserve", dedupes=False)
@@ -64,25 +63,25 @@ async def find_reserve(order_id: str, cents: int) -> Happened[str] | DidNotHappe
     return Happened(said, external_id=said) if said else DidNotHappen()
 
 
-@activity(key="tell/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("said is said"))
+@activity(key="tell/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="said is said")
 async def tell_customer(order_id: str, text: str) -> str:
     """Writes to the customer; the mail house dedupes by key for a day."""
     return _receive("tell", dedupes=True)
 
 
-@activity(key="log/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("a log is kept"))
+@activity(key="log/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="a log is kept")
 def log_claim(order_id: str) -> str:
     """Writes a line, from a thread: a plain function."""
     return _receive("log", dedupes=True)
 
 
-@activity(key="refund/{order_id}", once_per="run", undo=NoUndo("paid is paid"))
+@activity(key="refund/{order_id}", once_per="run", no_undo="paid is paid")
 async def pay_out(order_id: str, cents: int) -> str:
     """Pays, at a bank that neither dedupes nor can be asked."""
     return _receive(f"pay-{cents}", dedupes=False)
 
 
-@activity(key="book/{order_id}", undo=NoUndo("a correction is another booking"))
+@activity(key="book/{order_id}", no_undo="a correction is another booking")
 async def book(order_id: str) -> str:
     """Books it, in a system that neither dedupes nor can be asked."""
     return _receive("book", dedupes=False)

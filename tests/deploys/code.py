@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from outlast import Context, NoUndo, RetryLater, Stopped, Workflow, activity, role, this_call
+from outlast import Context, RetryLater, Stopped, Workflow, activity, role, this_call
 from outlast.flow import Perhaps
 
 WORLD: list[str] = []
@@ -50,7 +50,7 @@ async def free(done: str, order_id: str, cents: int) -> None:
     WORLD.append(f"free {order_id}")
 
 
-@activity(key="pay/{order_id}", undo=NoUndo("money is gone"))
+@activity(key="pay/{order_id}", no_undo="money is gone")
 async def pay(order_id: str, cents: int) -> str:
     WORLD.append(this_call().idempotency_key)
     return f"P-{order_id}"

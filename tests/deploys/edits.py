@@ -66,7 +66,7 @@ BREAKING = (
          frozenset({"review", "settle"}), ""),
     Edit("change an approval's key", swap(('key="pay/{order_id}"', 'key="pay/{order_id}/{cents}"')),
          frozenset({"review", "settle"}), ""),
-    Edit("remove an undo", swap(('key="reserve/{order_id}")', 'key="reserve/{order_id}", undo=NoUndo("too late"))'),
+    Edit("remove an undo", swap(('key="reserve/{order_id}")', 'key="reserve/{order_id}", no_undo="too late")'),
                                 ("@reserve.undo\n", "")), RESERVED, "undo"),
     Edit("wait for nothing any more", swap(("    await ctx.receive(\"go\", Go)\n", "")), frozenset({"plan"}), "wait"),
     Edit("raise the version without a migration", swap(V2), ALL, "version"),

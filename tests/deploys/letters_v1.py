@@ -6,7 +6,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, this_call
+from outlast import Context, Workflow, activity, this_call
 
 
 class Mail(BaseModel):
@@ -22,7 +22,7 @@ class Go(BaseModel):
 letters = Workflow("letters", state=Mail, version=1)
 
 
-@activity(key="letter/{n}", undo=NoUndo("a letter cannot be unsent"))
+@activity(key="letter/{n}", no_undo="a letter cannot be unsent")
 async def send(n: int) -> str:
     """Post one letter."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, this_call
+from outlast import Context, Workflow, activity, this_call
 
 
 class Mail(BaseModel):
@@ -29,7 +29,7 @@ def with_team(old: dict[str, Any]) -> dict[str, Any]:
     return {**old, "team": "blue"}
 
 
-@activity(key="letter/{n}", name="send", undo=NoUndo("a letter cannot be unsent"))
+@activity(key="letter/{n}", name="send", no_undo="a letter cannot be unsent")
 async def send_letter(n: int) -> str:
     """Post one letter."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:

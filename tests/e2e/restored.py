@@ -7,7 +7,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, resend, this_call
+from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity, resend, this_call
 
 
 class Mail(BaseModel):
@@ -36,13 +36,13 @@ async def _post() -> str:
     return answer.text
 
 
-@activity(key="ask", if_uncertain="ask_person", undo=NoUndo("a letter cannot be unsent"))
+@activity(key="ask", if_uncertain="ask_person", no_undo="a letter cannot be unsent")
 async def by_asking() -> str:
     """A person says whether it is out."""
     return await _post()
 
 
-@activity(key="reconcile", undo=NoUndo("a letter cannot be unsent"))
+@activity(key="reconcile", no_undo="a letter cannot be unsent")
 async def by_looking() -> str:
     """The receiver says."""
     return await _post()
@@ -55,7 +55,7 @@ async def look() -> Happened[str] | DidNotHappen | Unknown:
     return Happened(answer.text) if answer.status_code == 200 else DidNotHappen()
 
 
-@activity(key="repeat", if_uncertain=resend(remembered_for=timedelta(days=1)), undo=NoUndo("a letter cannot be unsent"))
+@activity(key="repeat", if_uncertain=resend(remembered_for=timedelta(days=1)), no_undo="a letter cannot be unsent")
 async def by_repeating() -> str:
     """The receiver knows the key for a day."""
     return await _post()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, field_serializer
 
-from outlast.flow import Context, Fail, Happened, NoUndo, Perhaps, PolicyRequest, Verdict, Workflow, activity
+from outlast.flow import Context, Fail, Happened, Perhaps, PolicyRequest, Verdict, Workflow, activity
 from tests.engine.world import Receiver, State, one_node, ordering, reading, write
 
 Ctx = Context[State]
@@ -51,7 +51,7 @@ def in_node(name: str, fails: Fails) -> Workflow[Any]:
 
 
 def in_async_activity(name: str, fails: Fails) -> Workflow[Any]:
-    @activity(key="act/{what}", name=f"act-{name}", undo=NoUndo("a test"))
+    @activity(key="act/{what}", name=f"act-{name}", no_undo="a test")
     async def act(what: str) -> str:
         fails()
         return ""
@@ -60,7 +60,7 @@ def in_async_activity(name: str, fails: Fails) -> Workflow[Any]:
 
 
 def in_plain_activity(name: str, fails: Fails) -> Workflow[Any]:
-    @activity(key="act/{what}", name=f"act-{name}", undo=NoUndo("a test"))
+    @activity(key="act/{what}", name=f"act-{name}", no_undo="a test")
     def act(what: str) -> str:
         fails()
         return ""
@@ -164,7 +164,7 @@ def in_answer_codec(name: str, fails: Fails) -> Workflow[Any]:
             fails()
             return n
 
-    @activity(key="act/{what}", name=f"act-{name}", undo=NoUndo("a test"))
+    @activity(key="act/{what}", name=f"act-{name}", no_undo="a test")
     async def act(what: str) -> Answer:
         return Answer()
 

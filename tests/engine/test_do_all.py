@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import Context, NoUndo, Perhaps, Refused, Retry, RetryLater, activity
+from outlast.flow import Context, Perhaps, Refused, Retry, RetryLater, activity
 from tests.engine.world import HOUR, SECOND, Acts, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -69,7 +69,7 @@ async def test_a_list_of_plans_yields_a_list_of_responses(world: World) -> None:
 async def test_at_most_limits_the_calls_that_are_under_way(world: World) -> None:
     under_way, largest = 0, 0
 
-    @activity(key="slow/{n}", undo=NoUndo("a test"))
+    @activity(key="slow/{n}", no_undo="a test")
     async def slow(n: int) -> int:
         nonlocal under_way, largest
         under_way += 1

@@ -9,7 +9,7 @@ import pytest
 from outlast.core.budget import Liveness
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
-from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Perhaps, Unknown, activity, this_call
+from outlast.flow import Context, DidNotHappen, Happened, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
 from outlast.runtime.attention import seen
 from outlast.runtime.effect_queries import doubts_of
@@ -38,7 +38,7 @@ async def test_a_reconcile_is_told_what_a_replaced_worker_learnt_too_late(world:
     shop = Receiver(slow)
     told: list[tuple[LateAnswer, ...]] = []
 
-    @activity(key="order/{what}", undo=NoUndo("a test undoes nothing"))
+    @activity(key="order/{what}", no_undo="a test undoes nothing")
     async def order(what: str) -> str:
         return await shop.call()
 
@@ -76,7 +76,7 @@ async def test_evidence_that_came_after_the_claim_is_read_too(world: World) -> N
     shop = Receiver(slow)
     told: list[int] = []
 
-    @activity(key="order/{what}", undo=NoUndo("a test undoes nothing"), timeout=timedelta(seconds=18))
+    @activity(key="order/{what}", no_undo="a test undoes nothing", timeout=timedelta(seconds=18))
     async def order(what: str) -> str:
         return await shop.call()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import ActivityFailed, Context, Fail, NoUndo, Refused, Workflow, activity, lookup
+from outlast.flow import ActivityFailed, Context, Fail, Refused, Workflow, activity, lookup
 from outlast.flow.people import role
 from tests.engine.world import HOUR, Go, Receiver, World, write
 
@@ -163,7 +163,7 @@ async def test_calls_beside_one_that_was_refused_raise_no_alarm(world: World) ->
     """The node takes another way at the first refusal, while the call beside it has not begun yet."""
     flow = Workflow("beside", state=Go)
 
-    @activity(key="no", undo=NoUndo("nothing to undo"))
+    @activity(key="no", no_undo="nothing to undo")
     async def refused() -> str:
         raise Refused("no")
 

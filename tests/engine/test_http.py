@@ -15,7 +15,6 @@ from outlast import (
     Context,
     DidNotHappen,
     Happened,
-    NoUndo,
     Retry,
     Unknown,
     Workflow,
@@ -111,9 +110,7 @@ def ordering(
     name = name or mode
     doubt: Any = resend(remembered_for=timedelta(hours=1)) if mode == "repeat" else "ask_person"
 
-    @activity(
-        key="order/{path}", name=f"order.{name}", if_uncertain=doubt, undo=NoUndo("-"), timeout=timeout, retry=retry
-    )
+    @activity(key="order/{path}", name=f"order.{name}", if_uncertain=doubt, no_undo="-", timeout=timeout, retry=retry)
     async def order(path: str) -> str:
         return str((await http.post(shop.url + path)).json())
 
@@ -303,7 +300,7 @@ def test_the_receivers_own_id_is_recorded_also_where_the_call_failed_after_it() 
     """Stated by the activity: kept with the effect that is done, and with the one that is in doubt."""
 
     def naming(http: outlast.http.AsyncClient, shop: Shop) -> Workflow[Case]:
-        @activity(key="name/{path}", undo=NoUndo("-"), timeout=CALL)
+        @activity(key="name/{path}", no_undo="-", timeout=CALL)
         async def name_it(path: str) -> str:
             await http.post(shop.url + path)
             this_call().set_external_id("PO-" + path.strip("/"))
@@ -334,7 +331,7 @@ def test_a_plain_function_ends_before_its_time_and_is_no_lost_thread() -> None:
     def plain(_: outlast.http.AsyncClient, shop: Shop) -> Workflow[Case]:
         doubt = resend(remembered_for=timedelta(hours=1))
 
-        @activity(key="plain/{path}", undo=NoUndo("-"), timeout=CALL, if_uncertain=doubt)
+        @activity(key="plain/{path}", no_undo="-", timeout=CALL, if_uncertain=doubt)
         def order(path: str) -> str:
             with outlast.http.Client(timeout=None) as http:
                 return str(http.post(shop.url + path).json())
@@ -363,7 +360,7 @@ def test_a_lookup_waits_as_it_is_asked_to() -> None:
         async def price(path: str) -> str:
             return str((await http.post(shop.url + path)).json())
 
-        @activity(key="mark/{path}", undo=NoUndo("-"))
+        @activity(key="mark/{path}", no_undo="-")
         async def mark(path: str) -> str:
             return path
 

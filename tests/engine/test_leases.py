@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.budget import Liveness
 from outlast.core.machine import LeaseStatus
-from outlast.flow import Context, NoUndo, Workflow, activity, lookup, resend
+from outlast.flow import Context, Workflow, activity, lookup, resend
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -359,7 +359,7 @@ async def test_a_worker_takes_over_only_runs_of_its_lanes(world: World) -> None:
 
 # --- activities in threads ------------------------------------------------------------------------------
 def threaded(began: threading.Event, go: threading.Event, did: list[str], **options: object) -> object:
-    @activity(key="sync/{what}", name="sync", undo=NoUndo("a test"), **options)  # type: ignore[call-overload]
+    @activity(key="sync/{what}", name="sync", no_undo="a test", **options)  # type: ignore[call-overload]
     def sync(what: str) -> str:
         began.set()
         go.wait(10)
@@ -434,7 +434,7 @@ async def test_a_call_queued_behind_a_hanging_thread_is_made_once_that_is_given_
 async def test_a_stop_iteration_in_a_thread_is_an_outcome_like_any_other(world: World) -> None:
     """An exception that futures refuse to carry must not make the call hang until its timeout."""
 
-    @activity(key="stop/{what}", name="stop", undo=NoUndo("a test"))
+    @activity(key="stop/{what}", name="stop", no_undo="a test")
     def stop(what: str) -> str:
         return next(iter([]))
 

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.commit import Commit, Done
 from outlast.errors import Unavailable
-from outlast.flow import Context, Happened, NoUndo, Perhaps, Workflow, activity, lookup
+from outlast.flow import Context, Happened, Perhaps, Workflow, activity, lookup
 from tests.engine.world import MINUTE, SECOND, Receiver, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -65,7 +65,7 @@ async def test_a_call_that_swallows_its_timeout_is_uncertain_and_its_late_answer
 ) -> None:
     go = asyncio.Event()
 
-    @activity(key="act/{what}", name="act", undo=NoUndo("a test"))
+    @activity(key="act/{what}", name="act", no_undo="a test")
     async def act(what: str) -> str:
         await never_ends(go)
         return "late"

@@ -10,7 +10,7 @@ import pytest
 from outlast.core.limits import UNSENT_MAX
 from outlast.engine import attempts
 from outlast.engine.attempts import GRACE_S, SLOW_S, SendWindow
-from outlast.flow import Context, NoUndo, Workflow, activity
+from outlast.flow import Context, Workflow, activity
 from tests.engine.process import Process
 from tests.engine.world import SECOND, State, World, one_node, ordering
 
@@ -43,7 +43,7 @@ class Unsent:
     def calls(self, ms: int) -> Workflow[State]:
         """A workflow of one call that takes so long."""
 
-        @activity(key="call/{what}", name="call", undo=NoUndo("a test undoes nothing"))
+        @activity(key="call/{what}", name="call", no_undo="a test undoes nothing")
         async def call(what: str) -> str:
             self.now -= 1
             self.sent += 1
@@ -80,7 +80,7 @@ async def test_a_refused_intent_leaves_its_place_to_the_next(world: World) -> No
 
 
 def _hanging(began: Callable[[], None], go: threading.Event) -> Any:
-    @activity(key="plain/{what}", name="plain", undo=NoUndo("a test undoes nothing"))
+    @activity(key="plain/{what}", name="plain", no_undo="a test undoes nothing")
     def plain(what: str) -> str:
         began()
         go.wait(10)
@@ -95,7 +95,7 @@ async def test_a_plain_function_is_intended_once_a_thread_is_free_for_it(world: 
     plain = _hanging(began.release, go)
     made: list[str] = []
 
-    @activity(key="quick/{what}", name="quick", undo=NoUndo("a test undoes nothing"))
+    @activity(key="quick/{what}", name="quick", no_undo="a test undoes nothing")
     async def quick(what: str) -> str:
         made.append(what)
         return what

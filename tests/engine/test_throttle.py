@@ -11,7 +11,7 @@ from outlast.core.throttle import Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
 from outlast.engine.rate_limit import Throttle, _LimitQueue
 from outlast.errors import DefinitionError
-from outlast.flow import NoUndo, RateLimit, activity, lookup
+from outlast.flow import RateLimit, activity, lookup
 from tests.engine.world import SECOND, World, ordering
 
 pytestmark = pytest.mark.req("RUN-6")
@@ -42,7 +42,7 @@ class Gauge:
 
 
 def limited(gauge: Gauge, limit: RateLimit | None, name: str = "order", provider: str = "erp") -> Any:
-    @activity(key=name + "/{what}", name=name, provider=provider, limit=limit, undo=NoUndo("a test undoes nothing"))
+    @activity(key=name + "/{what}", name=name, provider=provider, limit=limit, no_undo="a test undoes nothing")
     async def act(what: str) -> str:
         return await gauge.call()
 

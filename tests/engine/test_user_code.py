@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process, from_signal
-from outlast.flow import Context, NoUndo, activity
+from outlast.flow import Context, activity
 from tests.engine.raising import KINDS, PLACES, raising, version
 from tests.engine.world import QUIET, SECOND, State, World, one_node, ordering
 
@@ -133,7 +133,7 @@ async def test_a_node_that_cancels_its_own_task_calls_a_person(world: World) -> 
 
 
 async def test_an_activity_that_cancels_the_task_of_its_call_calls_a_person(world: World) -> None:
-    @activity(key="act/{what}", name="act", undo=NoUndo("a test"))
+    @activity(key="act/{what}", name="act", no_undo="a test")
     async def act(what: str) -> str:
         await cancels_itself()
         return ""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.core.rows import RESULT
-from outlast.flow import ActivityFailed, Context, NotSent, NoUndo, Refused, Retry, Workflow, activity, lookup
+from outlast.flow import ActivityFailed, Context, NotSent, Refused, Retry, Workflow, activity, lookup
 from tests.engine.world import QUIET, Go, World
 
 pytestmark = pytest.mark.req("OUT-4", "OUT-7")
@@ -101,7 +101,7 @@ async def test_a_lookup_that_answered_in_a_later_walk_does_not_count_as_failed(w
 async def test_a_write_that_used_up_its_attempts_and_was_caught_counts(world: World) -> None:
     flow = Workflow("exhausted", state=Go)
 
-    @activity(key="order", undo=NoUndo("nothing to undo"), retry=Retry(attempts=1))
+    @activity(key="order", no_undo="nothing to undo", retry=Retry(attempts=1))
     async def order() -> str:
         raise NotSent("no line")
 
@@ -118,7 +118,7 @@ async def test_a_write_that_used_up_its_attempts_and_was_caught_counts(world: Wo
 async def test_a_workflow_that_cannot_emit_completes_with_a_refused_call(world: World) -> None:
     flow = Workflow("plain", state=Go)
 
-    @activity(key="order", undo=NoUndo("nothing to undo"))
+    @activity(key="order", no_undo="nothing to undo")
     async def order() -> str:
         raise Refused("no")
 
@@ -193,7 +193,7 @@ async def test_what_a_person_said_stands_until_the_run_ends(world: World) -> Non
 async def test_a_refused_write_counts_too(world: World) -> None:
     flow = Workflow("writes", state=Go, when_empty="fail")
 
-    @activity(key="order/{n}", undo=NoUndo("nothing to undo"))
+    @activity(key="order/{n}", no_undo="nothing to undo")
     async def order(n: str) -> str:
         raise Refused("no")
 

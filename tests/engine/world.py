@@ -33,7 +33,7 @@ from outlast.core.rows import (
 )
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.alerts import Notifier
-from outlast.flow import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, lookup, this_call
+from outlast.flow import Context, DidNotHappen, Happened, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
 from tests.engine.process import Process, Time
 
@@ -333,7 +333,7 @@ def write(
     @activity(
         key=key or name + "/{what}",
         name=name,
-        undo=None if undo else NoUndo("a test undoes nothing"),
+        no_undo=None if undo else "a test undoes nothing",
         **options,
     )
     async def act(what: str, amount: int = 1) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity
+from outlast import Context, Workflow, activity
 
 
 class State(BaseModel):
@@ -16,7 +16,7 @@ class State(BaseModel):
 shop = Workflow("late", state=State)
 
 
-@activity(key="late/{ticket_id}", undo=NoUndo("a test"))
+@activity(key="late/{ticket_id}", no_undo="a test")
 async def early(ticket_id: str, ticket: Ticket) -> Ticket:
     return ticket
 

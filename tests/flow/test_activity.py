@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import pytest
 from pydantic import BaseModel
 
-from outlast import ActivityFailed, Context, NoUndo, Plan, Refusal, Refused, Workflow, activity, lookup, this_call
+from outlast import ActivityFailed, Context, Plan, Refusal, Refused, Workflow, activity, lookup, this_call
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, Misplaced, NotFound, NotStorable
 from outlast.flow import Call
 from outlast.flow.calls import current_call, walking
@@ -29,17 +29,17 @@ class State(BaseModel):
     receipt: str = ""
 
 
-@activity(key="pay/{order_id}/{turn}", undo=NoUndo("a test"))
+@activity(key="pay/{order_id}/{turn}", no_undo="a test")
 async def pay(order_id: str, turn: int = 1) -> str:
     return f"{order_id}-{turn}"
 
 
-@activity(key="ship/{lane}", undo=NoUndo("a test"), timeout=timedelta(seconds=5))
+@activity(key="ship/{lane}", no_undo="a test", timeout=timedelta(seconds=5))
 def ship(lane: Lane, *, lines: list[Line], at: datetime) -> Line | None:
     return lines[0] if lines else None
 
 
-@lookup()
+@lookup
 async def price(sku: str, lines: list[Line]) -> int:
     return len(lines)
 
@@ -125,7 +125,7 @@ def test_a_plan_names_its_call_by_business_identity() -> None:
 
 @pytest.mark.req("EFF-1")
 def test_the_same_key_with_another_request_has_another_digest() -> None:
-    @activity(key="mail/{to}", undo=NoUndo("a mail"))
+    @activity(key="mail/{to}", no_undo="a mail")
     async def mail(to: str, text: str) -> None: ...
 
     one, two = mail.plan("ana", "yes"), mail.plan("ana", "no")
@@ -186,7 +186,7 @@ def test_arguments_that_do_not_fit_are_refused_at_once() -> None:
 
 
 def test_arguments_with_nan_are_refused() -> None:
-    @lookup()
+    @lookup
     async def weigh(grams: float, more: Any) -> None: ...
 
     for args in ((float("nan"), 1), (1.0, {"a": float("inf")})):

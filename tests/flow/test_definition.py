@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, DidNotHappen, Happened, NoUndo, Retry, Workflow, activity, lookup, resend, role
+from outlast import Context, DidNotHappen, Happened, Retry, Workflow, activity, lookup, resend, role
 from outlast.errors import DefinitionError
 from outlast.flow import Activity
 from outlast.flow.topology import topology_of
@@ -326,7 +326,7 @@ def test_a_wrong_workflow_is_refused(options: dict[str, Any], what: str, fix: st
 
 # --- activities, when decorated ------------------------------------------------------------
 def write(fn: Any, **options: Any) -> Callable[[], object]:
-    return lambda: activity(**({"key": "k/{a}", "undo": NoUndo("no")} | options))(fn)
+    return lambda: activity(**({"key": "k/{a}", "no_undo": "no"} | options))(fn)
 
 
 async def unannotated(a) -> None: ...  # type: ignore[no-untyped-def]
@@ -371,10 +371,11 @@ async def weighed(a: float) -> None: ...
         (write(mail, once_per="tenant", keep=timedelta(0)), "keep of activity", "timedelta"),
         (write(mail, provider="the erp"), "has provider 'the erp'", "erp"),
         (write(mail, if_uncertain="retry"), "has if_uncertain='retry'", "resend(remembered_for="),
-        (write(mail, undo="none"), "has undo='none'", "@mail.undo"),
+        (write(mail, no_undo=" "), "has no_undo=' '", "why nothing can be undone"),
+        (write(mail, no_undo=1), "has no_undo=1", "why nothing can be undone"),
         (write(mail, timeout=timedelta(0)), "timeout of activity", "timedelta"),
         (write(mail, name="a b"), "has an unusable name", "name="),
-        (lambda: lookup(once_per="tenant")(mail), "has scope tenant", 'once_per="run"'),
+        (lambda: lookup(once_per="tenant")(mail), "has once_per='tenant'", 'once_per="run"'),
     ],
 )
 def test_a_wrong_activity_is_refused_when_decorated(declare: Callable[[], object], what: str, fix: str) -> None:
@@ -390,7 +391,6 @@ def test_only_functions_can_be_activities() -> None:
 @pytest.mark.parametrize(
     ("declare", "what"),
     [
-        (lambda: NoUndo(" "), "NoUndo() without a reason"),
         (lambda: resend(remembered_for=timedelta(0)), "the remembered_for of resend()"),
         (lambda: Retry(attempts=0), "Retry(attempts=0)"),
         (lambda: Retry(factor=0.5), "Retry(factor=0.5)"),
@@ -424,7 +424,7 @@ def test_a_workflow_whose_write_says_nothing_of_undo_does_not_load() -> None:
         return 1
 
     shop = with_activity(pay)
-    refused(shop.validate, what='activity "pay"', fix='undo=NoUndo("why', named="does not say how it is undone")
+    refused(shop.validate, what='activity "pay"', fix='no_undo="why', named="does not say how it is undone")
     refused(lambda: pay.plan("x"), what='activity "pay"', fix="@pay.undo")
 
     @pay.undo
@@ -438,13 +438,13 @@ def test_a_workflow_whose_write_says_nothing_of_undo_does_not_load() -> None:
 
 @pytest.mark.req("EFF-6")
 def test_undo_and_no_undo_contradict_each_other() -> None:
-    @activity(key="k/{a}", undo=NoUndo("a mail"))
+    @activity(key="k/{a}", no_undo="a mail")
     async def send(a: str) -> int:
         return 1
 
     async def unsend(done: int, a: str) -> None: ...
 
-    refused(lambda: send.undo(unsend), what="contradicts NoUndo", fix="keep one")
+    refused(lambda: send.undo(unsend), what="contradicts no_undo", fix="keep one")
 
 
 def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
@@ -468,7 +468,7 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
     refused(lambda: untyped.reconcile(not_async), what="is not async def", fix="async def not_async(a, b)")
     refused(lambda: untyped.undo(without_response), what="takes other parameters", fix="(response, a, b)")
     refused(lambda: untyped.reconcile(settle_time=timedelta(0)), what="settle_time of the reconcile", fix="timedelta")
-    assert pay.mode == "ask"
+    assert pay.mode == "ask_person"
     assert pay.reconcile(settle_time=timedelta(minutes=5))(right) is right
     assert (pay.mode, pay.settle_time) == ("reconcile", timedelta(minutes=5))
 
@@ -479,11 +479,11 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
 
 
 def test_a_declared_reconcile_is_the_mode_whatever_on_doubt_says() -> None:
-    @activity(key="k/{a}", if_uncertain=resend(remembered_for=timedelta(hours=1)), undo=NoUndo("no"))
+    @activity(key="k/{a}", if_uncertain=resend(remembered_for=timedelta(hours=1)), no_undo="no")
     async def pay(a: str) -> int:
         return 1
 
-    assert pay.mode == "repeat"
+    assert pay.mode == "resend"
 
     @pay.reconcile
     async def find(a: str) -> Happened[int]:
@@ -491,3 +491,46 @@ def test_a_declared_reconcile_is_the_mode_whatever_on_doubt_says() -> None:
 
     assert pay.mode == "reconcile"
     assert pay.if_uncertain == resend(remembered_for=timedelta(hours=1))
+
+
+@pytest.mark.req("EFF-3")
+def test_if_uncertain_reconcile_needs_a_function_that_asks_the_receiver() -> None:
+    @activity(key="k/{a}", if_uncertain="reconcile", no_undo="a test")
+    async def pay(a: str) -> int:
+        return 1
+
+    refused(pay.check, what='has if_uncertain="reconcile"', fix="@pay.reconcile")
+
+    @pay.reconcile
+    async def find(a: str) -> Happened[int] | DidNotHappen:
+        return DidNotHappen()
+
+    pay.check()
+    assert pay.mode == "reconcile"
+
+    @activity(key="k/{a}")
+    async def book(a: str) -> int:
+        return 1
+
+    async def unbook(done: int, a: str) -> None: ...
+
+    refused(lambda: book.undo(if_uncertain="reconcile")(unbook), what='has if_uncertain="reconcile"', fix="reconcile=")
+
+
+def test_a_lookup_needs_no_parentheses() -> None:
+    @lookup
+    async def price(sku: str) -> int:
+        return len(sku)
+
+    @lookup
+    def weight(sku: str) -> int:
+        return len(sku)
+
+    @lookup(durable=True)
+    async def model(text: str) -> str:
+        return text
+
+    assert [(each.kind, each.is_async, each.durable) for each in (price, weight, model)] == [
+        ("lookup", True, False), ("lookup", False, False), ("lookup", True, True)
+    ]  # fmt: skip
+    assert price.where.startswith("tests/flow/test_definition.py:")

@@ -143,8 +143,8 @@ def test_only_an_approved_decision_has_a_plan() -> None:
 
 
 # --- the front door ------------------------------------------------------------------------
-FRONT_DOOR = """ActivityFailed Allow Unknown Context Decision Deny Fail Happened RateLimit NeedsApproval NoUndo DidNotHappen
-    RetryLater Plan Refusal Refused Retry Cancel Workflow activity lookup resend role this_call"""
+FRONT_DOOR = """ActivityFailed Allow Cancel Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
+    Refusal Refused Retry RetryLater Unknown Workflow activity lookup resend role this_call"""
 
 
 def test_the_front_door_exports_these_names_and_no_others() -> None:

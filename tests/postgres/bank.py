@@ -8,7 +8,7 @@ from typing import Any, Literal
 import asyncpg
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role, this_call
+from outlast import Cancel, Context, Workflow, activity, role, this_call
 
 TABLES = (
     "CREATE TABLE account (name TEXT PRIMARY KEY, cents BIGINT NOT NULL CHECK (cents <= 1000))",
@@ -78,13 +78,13 @@ async def debit(said: str, name: str, cents: int) -> None:
     await book(name, -cents)
 
 
-@activity(key="shared/{name}", once_per="tenant", transaction=True, undo=NoUndo("booked is booked"))
+@activity(key="shared/{name}", once_per="tenant", transaction=True, no_undo="booked is booked")
 async def credit_once(name: str, cents: int) -> str:
     """Credit an account once, whoever asks."""
     return await book(name, cents)
 
 
-@activity(key="serial/{name}", transaction="serializable", undo=NoUndo("booked is booked"))
+@activity(key="serial/{name}", transaction="serializable", no_undo="booked is booked")
 async def credit_serially(name: str, cents: int) -> str:
     """Credit an account as if alone."""
     return await book(name, cents)

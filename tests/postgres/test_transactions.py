@@ -19,7 +19,7 @@ from outlast.core.rows import EFFECT, RUN, STORE, WORKER, Effect, Run, Worker
 from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
-from outlast.flow import NoUndo, activity
+from outlast.flow import activity
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -442,15 +442,15 @@ def test_what_cannot_be_in_a_transaction_is_refused_where_it_is_declared() -> No
 
     with pytest.raises(DefinitionError, match="is def"):
 
-        @activity(key="a", transaction=True, undo=NoUndo("no"))
+        @activity(key="a", transaction=True, no_undo="no")
         def plain() -> None: ...
 
     with pytest.raises(DefinitionError, match="never in doubt"):
 
-        @activity(key="b", transaction=True, if_uncertain=resend(remembered_for=timedelta(days=1)), undo=NoUndo("no"))
+        @activity(key="b", transaction=True, if_uncertain=resend(remembered_for=timedelta(days=1)), no_undo="no")
         async def repeated() -> None: ...
 
-    @activity(key="c", transaction=True, undo=NoUndo("no"))
+    @activity(key="c", transaction=True, no_undo="no")
     async def inside() -> None: ...
 
     with pytest.raises(DefinitionError, match="never in doubt"):

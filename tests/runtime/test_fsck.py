@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role
+from outlast import Cancel, Context, Workflow, activity, role
 from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Effect, Event, Usage
@@ -34,17 +34,17 @@ class Word(BaseModel):
 orders = Workflow("orders", state=Order)
 
 
-@activity(key="order/{what}", undo=NoUndo("a test"))
+@activity(key="order/{what}", no_undo="a test")
 async def buy(what: str) -> str:
     return f"bought {what}"
 
 
-@activity(key="tell/{what}", undo=NoUndo("a test"))
+@activity(key="tell/{what}", no_undo="a test")
 async def tell(what: str) -> str:
     return f"told {what}"
 
 
-@activity(key="pay/{what}", once_per="tenant", undo=NoUndo("a test"))
+@activity(key="pay/{what}", once_per="tenant", no_undo="a test")
 async def pay(what: str) -> str:
     return f"paid {what}"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity
+from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
 from outlast.core.machine import LeaseStatus
@@ -64,7 +64,7 @@ def buying(shop: Shop) -> Workflow[Any]:
     """One call that can be reconciled."""
     flow = Workflow("buying", state=Call)
 
-    @activity(key="buy/{what}", undo=NoUndo("a test"))
+    @activity(key="buy/{what}", no_undo="a test")
     async def buy(what: str) -> str:
         return await shop.act(what)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, Fail, NoUndo, Workflow, activity, role
+from outlast import Cancel, Context, Fail, Workflow, activity, role
 from outlast.core.budget import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.runtime.in_process import InProcessRuntime
@@ -38,7 +38,7 @@ claims = Workflow("claim", state=Claim)
 payments: list[str] = []
 
 
-@activity(key="pay/{number}", once_per="run", undo=NoUndo("the bank has it"))
+@activity(key="pay/{number}", once_per="run", no_undo="the bank has it")
 async def pay_claim(number: str, cents: int) -> str:
     payments.append(number)
     return f"paid-{number}"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role
+from outlast import Cancel, Context, Workflow, activity, role
 
 PAID: list[str] = []
 
@@ -20,7 +20,7 @@ class Payment(BaseModel):
 payments = Workflow("payment", state=Payment, outcome=lambda state: state.said)
 
 
-@activity(key="security-pay/{order}", once_per="run", undo=NoUndo("it is gone"))
+@activity(key="security-pay/{order}", once_per="run", no_undo="it is gone")
 async def pay(order: str, cents: int) -> str:
     PAID.append(order)
     return f"paid {order}"

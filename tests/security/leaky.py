@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, lookup, role
+from outlast import Context, Workflow, activity, lookup, role
 
 SUPPLIER = os.environ["LEAKY_SUPPLIER"]
 MODEL_KEY = os.environ["LEAKY_MODEL_KEY"]
@@ -23,12 +23,12 @@ class Login(BaseModel):
 leaky = Workflow("leaky", state=Login)
 
 
-@lookup()
+@lookup
 async def ask_model(prompt: str) -> str:
     return f"the key {MODEL_KEY} says hello to {prompt}"
 
 
-@activity(key="leaky-login/{user}", undo=NoUndo("nothing is kept"))
+@activity(key="leaky-login/{user}", no_undo="nothing is kept")
 async def login(user: str, password: str, options: dict[str, str]) -> str:
     """A supplier that sends what it was given back in its refusal."""
     async with httpx2.AsyncClient() as client:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from outlast import Context, NoUndo, Workflow, activity
+from outlast import Context, Workflow, activity
 from outlast.core.codec import Codec
 from outlast.core.rows import is_over
 from outlast.errors import DefinitionError
@@ -189,7 +189,7 @@ class Login(BaseModel):
 logins = Workflow("export-login", state=Login)
 
 
-@activity(key="export-login/{user}", undo=NoUndo("nothing is kept"))
+@activity(key="export-login/{user}", no_undo="nothing is kept")
 async def log_in(user: str, password: str) -> dict[str, str]:
     return {"session_token": f"session of {password}", "as": user}
 

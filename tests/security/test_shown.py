@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 import outlast
-from outlast import Context, NoUndo, Workflow, activity
+from outlast import Context, Workflow, activity
 from outlast.cli import cli
 from outlast.cli.text import inert, json_escaped
 from outlast.core.rows import is_over
@@ -86,7 +86,7 @@ class Transfer(BaseModel):
 transfers = Workflow("shown-transfer", state=Transfer)
 
 
-@activity(key="shown-transfer", undo=NoUndo("it is gone"))
+@activity(key="shown-transfer", no_undo="it is gone")
 async def transfer(given: dict[str, Any]) -> None:
     PAID.append(given)
 

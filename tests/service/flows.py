@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, Workflow, activity, role
+from outlast import Cancel, Context, Workflow, activity, role
 from outlast.flow import Perhaps
 
 
@@ -18,7 +18,7 @@ class Refund(BaseModel):
 refunds = Workflow("refund", state=Refund, outcome=lambda state: state.receipt)
 
 
-@activity(key="service-refund/{order_id}", once_per="run", undo=NoUndo("the customer keeps the money"))
+@activity(key="service-refund/{order_id}", once_per="run", no_undo="the customer keeps the money")
 async def pay_back(order_id: str, cents: int) -> str:
     return f"receipt-{order_id}-{cents}"
 
@@ -80,7 +80,7 @@ class Call(BaseModel):
 calls = Workflow("call", state=Call)
 
 
-@activity(key="service-ring/{order}", once_per="run", undo=NoUndo("it rang"))
+@activity(key="service-ring/{order}", once_per="run", no_undo="it rang")
 async def ring(order: str) -> str:
     raise Perhaps("the line broke")
 

@@ -33,7 +33,7 @@ RUNS = 20
 FLOWS = """
 import os
 from pydantic import BaseModel
-from outlast import Context, NoUndo, Workflow, activity
+from outlast import Context, Workflow, activity
 from outlast.http import AsyncClient
 
 class Call(BaseModel):
@@ -42,7 +42,7 @@ class Call(BaseModel):
 
 flow = Workflow("call", state=Call)
 
-@activity(key="call/{order}", once_per="run", undo=NoUndo("it rang"))
+@activity(key="call/{order}", once_per="run", no_undo="it rang")
 async def ring(order: str) -> int:
     async with AsyncClient() as client:
         return (await client.post(os.environ["RECEIVER"], json={"order": order})).status_code

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity
+from outlast import Context, Workflow, activity
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.serve import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
@@ -35,7 +35,7 @@ class Order(BaseModel):
 orders = Workflow("counted", state=Order)
 
 
-@activity(key="counted/{number}", once_per="run", undo=NoUndo("a test"))
+@activity(key="counted/{number}", once_per="run", no_undo="a test")
 async def place_order(number: int) -> str:
     return "receipt"  # pydantic keeps the last 16,384 short texts that it has read
 

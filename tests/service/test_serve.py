@@ -178,11 +178,11 @@ def test_dev_hands_on_what_the_line_says_and_keeps_its_port(folder: Path) -> Non
 SLOW = """
 import threading
 from pydantic import BaseModel
-from outlast import Context, NoUndo, Workflow, activity
+from outlast import Context, Workflow, activity
 class Nap(BaseModel):
     n: int
 naps = Workflow("nap", state=Nap)
-@activity(key="nap/{n}", undo=NoUndo("it was only a nap"))
+@activity(key="nap/{n}", no_undo="it was only a nap")
 def nap(n: int) -> None:
     print("asleep", flush=True)
     threading.Event().wait(3600)

@@ -19,7 +19,6 @@ from outlast.flow import (
     DidNotHappen,
     Fail,
     Happened,
-    NoUndo,
     Unknown,
     Workflow,
     activity,
@@ -30,7 +29,7 @@ from outlast.flow import (
 from tests.simulation.receivers import WINDOW, Receivers
 from tests.simulation.workers import RELEASE
 
-NONE: Final = NoUndo("a simulated receiver takes nothing back")
+NONE: Final = "a simulated receiver takes nothing back"
 
 
 class At:
@@ -40,19 +39,19 @@ class At:
 
 
 # --- activities, one of each kind -----------------------------------------------------------------
-@activity(key="order/{what}", undo=NONE)
+@activity(key="order/{what}", no_undo=NONE)
 async def order(what: str, amount: int = 1) -> str:
     """Ask: the receiver neither dedupes nor answers questions."""
     return await At.world.call("ask", what, amount=amount)
 
 
-@activity(key="book/{what}", undo=NONE, if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
+@activity(key="book/{what}", no_undo=NONE, if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
 async def book(what: str) -> str:
     """Repeat: the receiver dedupes, for a while."""
     return await At.world.call("repeat", what)
 
 
-@activity(key="reserve/{what}", undo=NONE)
+@activity(key="reserve/{what}", no_undo=NONE)
 async def reserve(what: str) -> str:
     """Reconcile: the receiver can be asked."""
     return await At.world.call("reconcile", what)
@@ -63,7 +62,7 @@ async def find_reservation(what: str) -> Happened[str] | DidNotHappen | Unknown:
     return await At.world.find(what)
 
 
-@activity(key="pay/{what}", undo=NONE)
+@activity(key="pay/{what}", no_undo=NONE)
 async def pay(what: str, cents: int) -> str:
     """Ask, and only what a person approved."""
     return await At.world.call("ask", what, cents=cents)
@@ -112,7 +111,7 @@ async def refund(done: str, what: str, cents: int) -> str:
     return await At.world.call("reconcile", what, cents=cents)
 
 
-@lookup()
+@lookup
 async def price(what: str, release: int) -> int:
     """What differs between two releases of the code."""
     return 100 * release

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.rows import EFFECT, SLOT, Effect, Run, Slot
 from outlast.engine import admission
-from outlast.flow import Context, NoUndo, Perhaps, Workflow, activity, resend
+from outlast.flow import Context, Perhaps, Workflow, activity, resend
 from outlast.store.port import Store
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
@@ -87,7 +87,7 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
         calls: list[int] = []
         flow = Workflow("two-nodes", state=State)
 
-        @activity(key="order/{what}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("a test"))
+        @activity(key="order/{what}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="a test")
         async def order(what: str) -> str:
             calls.append(1)
             if len(calls) == 1:  # somebody writes the row meanwhile: the record will name a version that is gone

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, lookup, resend, role
+from outlast import Context, Workflow, activity, lookup, resend, role
 
 HERE = Path(os.environ["SPANS"])
 
@@ -45,7 +45,7 @@ async def ask_model(item: str) -> int:
     return 42
 
 
-@activity(key="reserve/{item}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("it lapses"))
+@activity(key="reserve/{item}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="it lapses")
 async def reserve(item: str) -> str:
     flag = HERE / "die"
     if flag.exists():
@@ -54,7 +54,7 @@ async def reserve(item: str) -> str:
     return f"reserved {item}"
 
 
-@activity(key="order/{item}", if_uncertain="ask_person", undo=NoUndo("orders are final"))
+@activity(key="order/{item}", if_uncertain="ask_person", no_undo="orders are final")
 async def place_order(item: str) -> str:
     return f"ordered {item}"
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from outlast.cli.text import inert
 from outlast.core.rows import KINDS
-from outlast.flow import ActivityFailed, Context, NoUndo, Refused, Workflow, activity, lookup, role
+from outlast.flow import ActivityFailed, Context, Refused, Workflow, activity, lookup, role
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import RunLog, SentenceFormatter, configure_logs, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
@@ -108,12 +108,12 @@ def played(watch: Observer, act: Any, what: str = "a1") -> World:
     return world
 
 
-@activity(key="act/{name}", undo=NoUndo("nothing to undo"))
+@activity(key="act/{name}", no_undo="nothing to undo")
 async def fine(name: str) -> str:
     return name
 
 
-@activity(key="act/{name}", undo=NoUndo("nothing to undo"))
+@activity(key="act/{name}", no_undo="nothing to undo")
 async def leaks(name: str) -> str:
     raise ValueError(" ".join(CANARIES.values()))
 
@@ -187,7 +187,7 @@ def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
     assert "canary" not in everything and GONE in everything
 
 
-@activity(key="quotes/{user}", undo=NoUndo("nothing to undo"))
+@activity(key="quotes/{user}", no_undo="nothing to undo")
 async def quotes(user: str, password: str) -> str:
     raise ValueError(f"no {user}/{password} here")
 
@@ -221,7 +221,7 @@ def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: L
 
 @pytest.mark.req("OBS-3")
 def test_a_lookup_that_is_refused_keeps_no_secret() -> None:
-    @lookup()
+    @lookup
     async def ask(name: str) -> str:
         raise Refused("denied", " ".join(CANARIES.values()))
 
@@ -265,7 +265,7 @@ def test_what_the_run_itself_calls_a_secret_is_left_out_where_nothing_names_it(w
     """Among the arguments of what it did, in a plan that was put to a person, or in its state."""
     secret = "plain-canary-77AQ"
 
-    @activity(name="told-secret", key="told/{user}", undo=NoUndo("nothing to undo"))
+    @activity(name="told-secret", key="told/{user}", no_undo="nothing to undo")
     async def log_in(user: str, password: str) -> str:
         return "in"
 

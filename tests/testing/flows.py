@@ -5,7 +5,7 @@ from datetime import timedelta
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, resend, this_call
+from outlast import Context, Workflow, activity, resend, this_call
 from outlast.testing import FakeReceivers
 
 shop = FakeReceivers(env="SHOP_URL")
@@ -19,9 +19,7 @@ class Order(BaseModel):
 orders = Workflow("order-under-test", state=Order)
 
 
-@activity(
-    key="charge/{order}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("a refund is another")
-)
+@activity(key="charge/{order}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="a refund is another")
 async def charge(order: str) -> str:
     """Charges."""
     async with httpx2.AsyncClient(base_url=shop.url) as http:

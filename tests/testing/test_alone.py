@@ -12,7 +12,6 @@ from outlast import (
     Cancel,
     Context,
     Fail,
-    NoUndo,
     Refused,
     Workflow,
     activity,
@@ -43,7 +42,7 @@ async def price(order: str) -> int:
     return 4_200
 
 
-@activity(key="pay/{order}", once_per="run", undo=NoUndo("paid is paid"))
+@activity(key="pay/{order}", once_per="run", no_undo="paid is paid")
 async def pay(order: str, cents: int) -> str:
     return f"paid-{cents}"
 

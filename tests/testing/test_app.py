@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, NoUndo, RetryLater, Workflow, activity, role, this_call
+from outlast import Cancel, Context, RetryLater, Workflow, activity, role, this_call
 from outlast.errors import InvalidInput, NotFound
 from outlast.testing import FakeReceivers
 from outlast.testing.app import AppFactory, span
@@ -25,7 +25,7 @@ class Night(BaseModel):
 orders = Workflow("order-in-time", state=Order, outcome=lambda state: state.number)
 
 
-@activity(key="order/{supplier}", once_per="run", undo=NoUndo("the supplier has to be called"))
+@activity(key="order/{supplier}", once_per="run", no_undo="the supplier has to be called")
 async def place(supplier: str) -> str:
     if supplier == "busy" and this_call().attempt < 3:
         raise RetryLater("later", after=timedelta(seconds=20))
@@ -105,7 +105,7 @@ def test_real_time_passes_for_retries(outlast_app: AppFactory) -> None:
 calls = Workflow("calls-the-world", state=Order)
 
 
-@activity(key="call/{supplier}", undo=NoUndo("said is said"))
+@activity(key="call/{supplier}", no_undo="said is said")
 def call(supplier: str) -> str:
     with httpx2.Client(base_url=FakeReceivers().url) as http:
         answer = http.post("/calls", headers={"Idempotency-Key": this_call().idempotency_key})

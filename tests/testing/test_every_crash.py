@@ -16,7 +16,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, DidNotHappen, Happened, NoUndo, Unknown, Workflow, activity, repeat, role, this_call
+from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity, repeat, role, this_call
 from outlast.testing import FakeReceivers, approve_all, every_crash
 
 bank = FakeReceivers(env="BANK_URL")
@@ -38,7 +38,7 @@ async def post(path: str, key: str = "", **body: str) -> str:
         return answer.json()["id"]
 
 
-@activity(key="charge/{order}", if_uncertain=resend(remembered_for=DAY), undo=NoUndo("a refund is another workflow"))
+@activity(key="charge/{order}", if_uncertain=resend(remembered_for=DAY), no_undo="a refund is another workflow")
 async def charge(order: str) -> str:
     return await post("/charges", this_call().idempotency_key, order=order)
 
@@ -132,8 +132,8 @@ def test_a_planted_bug_is_named(pytester: pytest.Pytester, planted: tuple[str, s
 
 OWN_IDS = (
     ORDER.replace(
-        'if_uncertain=resend(remembered_for=DAY), undo=NoUndo("a refund is another workflow"))',
-        'undo=NoUndo("a refund is another workflow"))',
+        'if_uncertain=resend(remembered_for=DAY), no_undo="a refund is another workflow")',
+        'no_undo="a refund is another workflow")',
     )
     .replace(
         """@orders.node""",

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, resend
+from outlast import Context, Workflow, activity, resend
 from outlast.testing import every_crash
 from outlast.testing.campaign import RunEnd
 
@@ -27,7 +27,7 @@ harvest = Workflow("harvest", state=Harvest)
 PER_PAGE = 30
 
 
-@activity(key="book/{page}", if_uncertain=resend(remembered_for=timedelta(hours=24)), undo=NoUndo("it lapses"))
+@activity(key="book/{page}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="it lapses")
 async def book(page: int) -> int:
     return page
 

@@ -20,7 +20,6 @@ from outlast import (
     Fail,
     Happened,
     NeedsApproval,
-    NoUndo,
     Plan,
     Refusal,
     Refused,
@@ -84,7 +83,7 @@ purchase = Workflow(
 )
 
 
-@activity(key="ask/{supplier_id}/{turn}", undo=NoUndo("a mail cannot be unsent"), retry=Retry(attempts=5))
+@activity(key="ask/{supplier_id}/{turn}", no_undo="a mail cannot be unsent", retry=Retry(attempts=5))
 async def ask(supplier_id: str, turn: int) -> Ticket:
     call = this_call()
     assert_type(call.deadline, datetime)
@@ -127,7 +126,7 @@ async def find_released(done: Ticket, offer_id: str) -> Happened[None] | DidNotH
 async def release(done: Ticket, offer_id: str) -> None: ...
 
 
-@activity(key="archive/{path}", if_uncertain=resend(remembered_for=timedelta(days=365)), undo=NoUndo("harmless"))
+@activity(key="archive/{path}", if_uncertain=resend(remembered_for=timedelta(days=365)), no_undo="harmless")
 def archive(path: str) -> int:
     return len(path)
 
@@ -212,6 +211,16 @@ class Desk(BaseModel):
 desk = Workflow("desk", state=Desk)
 
 
+@lookup
+def price(sku: str) -> int:
+    return len(sku)
+
+
+@lookup
+async def stock(sku: str) -> int:
+    return len(sku)
+
+
 @lookup(durable=True)
 async def think(goal: str, step: int, notes: list[str]) -> Literal["search", "done"]:
     return "done"
@@ -220,6 +229,7 @@ async def think(goal: str, step: int, notes: list[str]) -> Literal["search", "do
 @desk.node(start=True, max_visits=50)
 async def work(ctx: Context[Desk]) -> Literal["work"] | None:
     s = ctx.state
+    assert_type(await ctx.do(price, s.goal) + await ctx.do(stock, s.goal), int)
     tool = assert_type(await ctx.do(think, s.goal, s.steps, s.notes), Literal["search", "done"])
     s.steps += 1
     return None if tool == "done" else "work"
@@ -230,7 +240,7 @@ shop = outlast.http.AsyncClient(base_url="https://shop.example", timeout=5)
 desk_shop = outlast.http.Client()
 
 
-@activity(key="fetch/{sku}", undo=NoUndo("nothing to take back"))
+@activity(key="fetch/{sku}", no_undo="nothing to take back")
 async def fetch(sku: str) -> int:
     response = assert_type(await shop.post("/orders", json={"sku": sku}), httpx2.Response)
     this_call().set_external_id(response.headers["Location"])

@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, NoUndo, Workflow, activity, role
+from outlast import Context, Workflow, activity, role
 
 
 class Order(BaseModel):
@@ -30,12 +30,12 @@ class Order(BaseModel):
 orders = Workflow("order", state=Order)
 
 
-@activity(key="invite/{supplier}", undo=NoUndo("a mail cannot be unsent"))
+@activity(key="invite/{supplier}", no_undo="a mail cannot be unsent")
 async def invite(supplier: str) -> str:
     return f"invited {supplier}"  # send it here: once per key, whatever crashes
 
 
-@activity(key="buy/{supplier}", once_per="run", undo=NoUndo("ask the supplier"))
+@activity(key="buy/{supplier}", once_per="run", no_undo="ask the supplier")
 async def buy(supplier: str) -> str:
     return f"bought from {supplier}"
 

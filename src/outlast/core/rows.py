@@ -105,7 +105,7 @@ class Effect(NamedTuple):
     covered_until: int  # business; end of the approval that covers it, 0 = none needed
     approval: str  # id of the approval it consumed
     allowed_by: str  # what policy said
-    undo: str  # how it is undone: the activity's undo, or why none exists; '' = NoUndo is spelt 'no: …'
+    undo: str  # name of the activity's undo; 'no: ' and the reason if there is none; '' = undeclared
     settled_at: int  # business; 0 = open
     settled_by: str  # 'call', 'reconcile', or who decided
     interrupted: int = 0  # attempts that came to no end of their own: a death, or our own check; they use up nothing

@@ -6,7 +6,7 @@ Boundary: this room declares and checks; it moves nothing. `Context` is an inter
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.calls import Call, this_call
 from outlast.flow.context import Context
-from outlast.flow.declared import NoUndo, RateLimit, Resend, Retry, resend
+from outlast.flow.declared import RateLimit, Resend, Retry, resend
 from outlast.flow.node import Node
 from outlast.flow.outcomes import (
     ActivityFailed,
@@ -44,7 +44,6 @@ __all__ = [
     "Fail",
     "Happened",
     "NeedsApproval",
-    "NoUndo",
     "Node",
     "NotSent",
     "Occasion",

@@ -10,7 +10,17 @@ from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import refuse_bare_call
-from outlast.flow.declared import NoUndo, RateLimit, Resend, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import (
+    IfUncertain,
+    RateLimit,
+    Resend,
+    Retry,
+    Transaction,
+    check_if_uncertain,
+    no_reconcile,
+    positive,
+    transaction_of,
+)
 from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 from outlast.flow.plan import Plan
 from outlast.flow.registry import ACTIVITIES
@@ -50,8 +60,8 @@ class Activity(Generic[P, R_co]):
         self.is_async: Final = inspect.iscoroutinefunction(fn)
         self.key: Final = options.key
         self.once_per: Final[OncePer] = options.once_per
-        self.if_uncertain: Final[Literal["ask_person"] | Resend] = options.if_uncertain
-        self.no_undo: Final = options.undo
+        self.if_uncertain: Final[IfUncertain] = options.if_uncertain
+        self.no_undo: Final = options.no_undo
         self.timeout: Final = positive(f"timeout of {self.title}", options.timeout, where=self.where)
         self.retry: Final = options.retry or Retry()
         self.durable: Final = options.durable
@@ -97,6 +107,8 @@ class Activity(Generic[P, R_co]):
         """Raises DefinitionError for what could not be seen when it was decorated (late annotations, undo)."""
         self._signature.prepare(self._names, final=True)
         _check_undo(self)
+        if self.if_uncertain == "reconcile" and self.reconcile_fn is None:
+            raise no_reconcile(self.title, f"add a function under @{self.fn.__name__}.reconcile", where=self.where)
         self._checked = True
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundCall:
@@ -150,7 +162,7 @@ class Activity(Generic[P, R_co]):
         """How its effect is undone, as the ledger keeps it: the name of the undo, or why there is none."""
         if self.undo_fn is not None:
             return self.undo_fn.__name__
-        return f"{NO_UNDO}{self.no_undo.reason[:TEXT_CHARS_MAX]}" if self.no_undo is not None else ""
+        return f"{NO_UNDO}{self.no_undo[:TEXT_CHARS_MAX]}" if self.no_undo is not None else ""
 
     @property
     def undo_declared(self) -> bool:
@@ -187,6 +199,7 @@ class Effectful(Activity[P, R_co]):
                     where=self.where,
                 )
             self.reconcile_fn, self.settle_time = fn, settle_time
+            self._checked = False
             return fn
 
         return decorate if fn is None else decorate(fn)
@@ -200,7 +213,7 @@ class Effectful(Activity[P, R_co]):
         self,
         /,
         *,
-        if_uncertain: Literal["ask_person"] | Resend = "ask_person",
+        if_uncertain: IfUncertain = "ask_person",
         timeout: timedelta | None = None,
         retry: Retry | None = None,
         reconcile: Callable[Concatenate[R_co, P], Awaitable[Happened[object] | DidNotHappen | Unknown]] | None = None,
@@ -212,7 +225,7 @@ class Effectful(Activity[P, R_co]):
         fn: Any = None,
         /,
         *,
-        if_uncertain: Literal["ask_person"] | Resend = "ask_person",
+        if_uncertain: IfUncertain = "ask_person",
         timeout: timedelta | None = None,
         retry: Retry | None = None,
         reconcile: Callable[..., Awaitable[Any]] | None = None,
@@ -277,8 +290,8 @@ class _Options(NamedTuple):
     name: str
     key: str | None
     once_per: OncePer
-    if_uncertain: Literal["ask_person"] | Resend = "ask_person"
-    undo: NoUndo | None = None
+    if_uncertain: IfUncertain = "ask_person"
+    no_undo: str | None = None
     timeout: timedelta | None = None
     retry: Retry | None = None
     durable: bool = False
@@ -292,8 +305,8 @@ def activity(
     *,
     key: str,
     once_per: OncePer = "visit",
-    if_uncertain: Literal["ask_person"] | Resend = "ask_person",
-    undo: NoUndo | None = None,
+    if_uncertain: IfUncertain = "ask_person",
+    no_undo: str | None = None,
     timeout: timedelta | None = None,
     retry: Retry | None = None,
     name: str = "",
@@ -321,7 +334,7 @@ def activity(
         key,
         once_per,
         if_uncertain,
-        undo,
+        no_undo,
         timeout,
         retry,
         keep=keep,
@@ -332,6 +345,11 @@ def activity(
     return cast(_Decorates, lambda fn: Effectful(fn, options, names))
 
 
+@overload
+def lookup(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+@overload
+def lookup(fn: Callable[P, R], /) -> Activity[P, R]: ...
+@overload
 def lookup(
     *,
     key: str | None = None,
@@ -342,18 +360,31 @@ def lookup(
     name: str = "",
     provider: str = "",
     limit: RateLimit | None = None,
-) -> _DecoratesLookup:
-    """Declares a lookup: a function that changes nothing and whose answer is remembered in its scope.
+) -> _DecoratesLookup: ...
+def lookup(
+    fn: Any = None,
+    /,
+    *,
+    key: str | None = None,
+    once_per: OncePer = "visit",
+    timeout: timedelta | None = None,
+    retry: Retry | None = None,
+    durable: bool = False,
+    name: str = "",
+    provider: str = "",
+    limit: RateLimit | None = None,
+) -> Any:
+    """Declare a lookup: a function that changes nothing and whose response is recorded once per visit or run.
 
-    `key` defaults to the name and a hash of the arguments. `durable=True`: the answer costs money and is made durable
-    before it is used. `provider` and `limit` as for `@activity`; no circuit breaker stops a lookup. Raises
-    DefinitionError.
+    `key` defaults to the name and a hash of the arguments. With `durable=True`, the response is stored before it is
+    used: for a call that costs money or answers differently each time, such as a language model. `timeout`, `name`,
+    `provider` and `limit` are those of `@activity`; no circuit breaker stops a lookup. Raises DefinitionError.
     """
     names = locals_of_caller(1)
     options = _Options(
         "@lookup", name, key, once_per, timeout=timeout, retry=retry, durable=durable, provider=provider, limit=limit
     )
-    return cast(_DecoratesLookup, lambda fn: Activity(fn, options, names))
+    return Activity(fn, options, names) if fn is not None else lambda fn: Activity(fn, options, names)
 
 
 # --- checks --------------------------------------------------------------------------------
@@ -389,17 +420,13 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         )
     if options.limit is not None and not isinstance(options.limit, RateLimit):
         raise wrong(f"has limit={options.limit!r}", "a limit says what its receiver bears", "RateLimit(concurrent=5)")
-    if options.if_uncertain != "ask_person" and not isinstance(options.if_uncertain, Resend):
+    check_if_uncertain(activity.title, options.if_uncertain, where=activity.where)
+    reason: object = options.no_undo  # a caller without a type checker may pass anything
+    if reason is not None and not (isinstance(reason, str) and reason.strip()):
         raise wrong(
-            f"has if_uncertain={options.if_uncertain!r}",
-            'on doubt a person is asked ("ask_person"), or the call is repeated under the same key',
-            'say "ask_person" or resend(remembered_for=timedelta(hours=24)), and add .reconcile if it can be looked up',
-        )
-    if options.undo is not None and not isinstance(options.undo, NoUndo):
-        raise wrong(
-            f"has undo={options.undo!r}",
-            "an undo is a function of its own",
-            f"write @{activity.fn.__name__}.undo below it",
+            f"has no_undo={reason!r}",
+            "people who cancel a run read this reason",
+            'say why nothing can be undone: no_undo="an e-mail cannot be unsent"',
         )
 
 
@@ -409,16 +436,16 @@ def _check_undo(activity: Activity[Any, Any]) -> None:
     name = activity.fn.__name__
     if activity.undo_fn is not None and activity.no_undo is not None:
         raise DefinitionError(
-            f"{activity.title} has both an undo and NoUndo",
-            f"NoUndo says: {activity.no_undo.reason}",
-            f"keep @{name}.undo, or undo=NoUndo(…)",
+            f"{activity.title} has both an undo and no_undo",
+            f"no_undo says: {activity.no_undo}",
+            f"keep @{name}.undo, or no_undo=…",
             where=activity.where,
         )
     if not activity.undo_declared:
         raise DefinitionError(
             f"{activity.title} does not say how it is undone",
             "when a run is cancelled or fails, what it did is undone in reverse order",
-            f'add a function under @{name}.undo, or say undo=NoUndo("why it cannot be undone")',
+            f'add a function under @{name}.undo, or say no_undo="why it cannot be undone"',
             where=activity.where,
         )
 
@@ -445,4 +472,4 @@ def _check_companion(
             f"write {shown}",
         )
     if what == "undo" and activity.no_undo is not None:
-        raise wrong("contradicts NoUndo", f"NoUndo says: {activity.no_undo.reason}", "keep one of the two")
+        raise wrong("contradicts no_undo", f"no_undo says: {activity.no_undo}", "keep one of the two")

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from outlast.flow.declared import RateLimit, Resend, Retry, Transaction
+from outlast.flow.declared import IfUncertain, RateLimit, Retry, Transaction
 
 
 class Callee(Protocol):
@@ -46,7 +46,7 @@ class Callee(Protocol):
         ...
 
     @property
-    def if_uncertain(self) -> Literal["ask_person"] | Resend:
+    def if_uncertain(self) -> IfUncertain:
         """What follows a call that perhaps happened."""
         ...
 

@@ -42,6 +42,10 @@ def resend(*, remembered_for: timedelta) -> Resend:
     return Resend(remembered_for)
 
 
+IfUncertain: TypeAlias = Literal["ask_person", "reconcile"] | Resend
+"""What to do about a call that may have happened: ask a person, ask the receiver, or make it again."""
+
+
 @dataclass(frozen=True)
 class Retry:
     """How often a call that certainly did nothing is tried again: at most `attempts` calls in all.
@@ -94,23 +98,25 @@ class RateLimit:
         return ", ".join(bounds)
 
 
-@dataclass(frozen=True)
-class NoUndo:
-    """Said in place of an undo: why none exists. Raises DefinitionError when the reason is empty."""
+def check_if_uncertain(title: str, given: object, *, where: str) -> None:
+    """Raise DefinitionError unless `given` is one of the three values of `if_uncertain`."""
+    if given not in ("ask_person", "reconcile") and not isinstance(given, Resend):
+        raise DefinitionError(
+            f"{title} has if_uncertain={given!r}",
+            "a person is asked, the receiver is asked, or the call is made again under the same key",
+            'use "ask_person", "reconcile" or resend(remembered_for=timedelta(hours=24))',
+            where=where,
+        )
 
-    reason: str
 
-    def __post_init__(self) -> None:
-        if not self.reason.strip():
-            raise DefinitionError(
-                "NoUndo() without a reason",
-                "people who cancel a run will read it",
-                'say why nothing can be undone: NoUndo("an e-mail cannot be unsent")',
-            )
+def no_reconcile(title: str, fix: str, *, where: str) -> DefinitionError:
+    """Return the error for `if_uncertain="reconcile"` without a reconcile function."""
+    why = "there is no function that asks the receiver whether the call happened"
+    return DefinitionError(f'{title} has if_uncertain="reconcile"', why, fix, where=where)
 
 
 def transaction_of(
-    title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: "Literal['ask_person'] | Resend", *, where: str
+    title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: IfUncertain, *, where: str
 ) -> Transaction:
     """`effective_settings`, if a call of this function can be made in a transaction. Raises DefinitionError."""
     given: object = said  # whoever runs no type checker is told as well

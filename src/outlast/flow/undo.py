@@ -5,7 +5,17 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from outlast.errors import DefinitionError
-from outlast.flow.declared import RateLimit, Resend, Retry, Transaction, positive, transaction_of
+from outlast.flow.declared import (
+    IfUncertain,
+    RateLimit,
+    Resend,
+    Retry,
+    Transaction,
+    check_if_uncertain,
+    no_reconcile,
+    positive,
+    transaction_of,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +42,7 @@ class UndoTerms:
         where: str,
         fn: Callable[..., Awaitable[Any]],
         *,
-        if_uncertain: Literal["ask_person"] | Resend,
+        if_uncertain: IfUncertain,
         timeout: timedelta | None,
         retry: Retry | None,
         reconcile: Callable[..., Awaitable[Any]] | None,
@@ -42,14 +52,9 @@ class UndoTerms:
         transaction: Transaction = False,
     ) -> None:
         """`name`, `provider`, `limit`, `title` and `where` are the activity's. Raises DefinitionError."""
-        given: object = if_uncertain  # whoever runs no type checker is told as well
-        if given != "ask_person" and not isinstance(given, Resend):
-            raise DefinitionError(
-                f"undo of {title} has if_uncertain={given!r}",
-                'on doubt a person is asked ("ask_person"), or the undo is repeated under the same key',
-                'say "ask_person" or resend(remembered_for=timedelta(hours=24))',
-                where=where,
-            )
+        check_if_uncertain(f"undo of {title}", if_uncertain, where=where)
+        if if_uncertain == "reconcile" and reconcile is None:
+            raise no_reconcile(f"undo of {title}", "name the function that asks the receiver: reconcile=…", where=where)
         if settle_time is not None and reconcile is None:
             raise DefinitionError(
                 f"undo of {title} has settle_time= and no reconcile=",
