@@ -189,7 +189,7 @@ CANARIES: dict[str, Canary] = {
         "UPDATE approval SET status = 'pending', decided_by = '', decided_at = 0 WHERE run = 'r-no'", None, "approval"
     ),
     "history_numbers": Canary(f"DELETE FROM event WHERE {ASKS} AND seq = 2", (*RUN_ASKS, 2), "event"),
-    "history_head": Canary(f"UPDATE run SET head = 'x' WHERE {ASKS}", RUN_ASKS),
+    "history_head": Canary(f"UPDATE run SET event_hash = 'x' WHERE {ASKS}", RUN_ASKS),
     "history_chain": Canary(
         f"UPDATE event SET body = CAST(replace(CAST(body AS TEXT), 'review', 'revieu') AS BLOB), node = 'revieu' "
         f"WHERE {ASKS} AND seq = 2",
