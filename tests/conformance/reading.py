@@ -62,7 +62,9 @@ from tests.conformance.subject import (
 async def rows_come_back_as_they_were(s: Subject) -> None:
     """Text of any language, empty and long bytes, None and large numbers are read as they were written."""
     a, b = await two(s)
-    run = run_row("run-ü", label="zwölf €, 十二, 🙂, ' \" \\ % ? \n", due_at=2**62, created_at=-(2**63), seq=2**63 - 1)
+    run = run_row(
+        "run-ü", status_label="zwölf €, 十二, 🙂, ' \" \\ % ? \n", due_at=2**62, created_at=-(2**63), seq=2**63 - 1
+    )
     effect = done(effect_row(key="küche/%2F?")._replace(args=bytes(range(256))), b"")
     await a.commit(Commit((Put(RUN, run, 0), Put(EFFECT, effect._replace(version=1), 0))))
     assert await b.load(RUN, ("acme", "run-ü")) == run

@@ -74,7 +74,7 @@ class Drive:
 
     def give(self, verb: str) -> "Drive":
         now, inbox_seq = at(self.t), self.run.inbox_seq
-        if verb in ("park", "retry", "settle"):
+        if verb in ("park", "retry", "await_settle"):
             commit = verbs.park(
                 self.run, verb, inbox_seq=inbox_seq, waiting=WAITING, timers=(), now=now, mapping=MAPPING
             )

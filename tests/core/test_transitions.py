@@ -18,7 +18,7 @@ from tests.core.drive import INTENT, Drive
 from tests.core.test_deliveries import every_move
 from tests.models.world import MAPPING, at, born, find, run_of
 
-GIVES = ("park", "retry", "settle", "hand_back", "requeue", "flag", "queue")
+GIVES = ("park", "retry", "await_settle", "hand_back", "requeue", "flag", "queue")
 ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
 
 

@@ -17,7 +17,7 @@ from outlast.errors import Corrupt, IllegalMove
 from tests.core.drive import INTENT, WAITING, Drive
 from tests.models.world import MAPPING, at, land
 
-GIVES = ("park", "retry", "settle", "hand_back", "flag", "queue")
+GIVES = ("park", "retry", "await_settle", "hand_back", "flag", "queue")
 MOVES = (*GIVES, "claim", "take_over", "advance", "admit", "post", "complete", "fail", "cancel", "tick")
 ENDS = {"complete": RunStatus.COMPLETED, "fail": RunStatus.FAILED, "cancel": RunStatus.CANCELLED}
 

@@ -19,7 +19,7 @@ PLACES = [
     "settle order/c",
     "remember",
     "retry one#1",
-    "settle one#1",
+    "await_settle one#1",
     "intend order/c",
     "open_wait go",
     "park one#1",

@@ -1,6 +1,6 @@
-"""S-1: posting, parking, ending and calling a person. One run, two workers, a few notes, no crashes (S-2 has them).
+"""S-1: posting, parking, ending and calling a person. One run, two workers, a few messages, no crashes (S-2 has them).
 
-A walk: claim, read the mailbox, perhaps one commit whose answer carries the mail, then give the run back.
+A walk: claim, read the mailbox, perhaps one commit whose answer carries the inbox, then give the run back.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ GIVES = ("park", "finish", "flag", "hand_back")
 class W(NamedTuple):
     """One worker: where it is in its program, the run as it knows it, and the mailbox as its walk read it."""
 
-    pc: str = "idle"  # idle, load, mail (only if the notes are read first), walk, give
+    pc: str = "idle"  # idle, load, inbox (only if the messages are read first), walk, give
     view: Run | None = None
-    snap: int = 0  # notes the walk has really looked at
+    snap: int = 0  # messages the walk has really looked at
     named: int = 0  # what its give-back will name
 
 
@@ -33,7 +33,7 @@ class S(NamedTuple):
     """The world."""
 
     rows: Rows
-    left: int  # notes still to be posted
+    left: int  # messages still to be posted
     read: int = 0  # what the walk that gave the run back had looked at
     w: tuple[W, W] = (W(), W())
     err: str = ""
@@ -58,17 +58,17 @@ class Spends(Batch):
 
     def _post(self, write: AppendMessage, mine: Mine) -> None:
         super()._post(write, mine)
-        left = mine[RUN.name, write.note[:2]]
+        left = mine[RUN.name, write.message[:2]]
         assert isinstance(left.row, Run)
-        mine[RUN.name, write.note[:2]] = left._replace(row=left.row._replace(version=left.row.version + 1))
+        mine[RUN.name, write.message[:2]] = left._replace(row=left.row._replace(version=left.row.version + 1))
 
 
 class TakesAll(Batch):
     """A post lands on a run that has ended."""
 
     def _post(self, write: AppendMessage, mine: Mine) -> None:
-        run, stored = self._living(write.note[:2], mine)
-        note = write.note._replace(n=run.inbox_seq + 1)
+        run, stored = self._living(write.message[:2], mine)
+        note = write.message._replace(n=run.inbox_seq + 1)
         mine[MESSAGE.name, note[:3]] = _Left(MESSAGE, note, 0)
         mine[RUN.name, note[:2]] = _Left(RUN, run._replace(inbox_seq=note.n, due_at=self._due_by_now(run)), stored)
 
@@ -78,10 +78,10 @@ class Mailbox:
     """The rule, or the rule with a safeguard removed."""
 
     messages: int = 3
-    names: tuple[str, ...] = GIVES  # the give-backs that name the mail
+    names: tuple[str, ...] = GIVES  # the give-backs that name the inbox
     judge: type[Batch] = Batch
     seen: str = "walk start"  # or "last answer"
-    order: str = "one snapshot"  # or "notes then mail"
+    order: str = "one snapshot"  # or "messages then inbox"
 
     def first(self) -> tuple[S, ...]:
         return (S(fresh(land((), born(), 1).rows), self.messages),)
@@ -91,9 +91,9 @@ class Mailbox:
         if s.err:
             return s.err
         if run.owner == "" and (run.due_at is None or run.due_at > NOW.real) and s.read < run.inbox_seq:
-            return f"asleep with mail: {run.inbox_seq} notes, the walk had read {s.read}"
+            return f"asleep with unread messages: {run.inbox_seq} messages, the walk had read {s.read}"
         if run.owner == ENDED and s.read < run.inbox_seq:
-            return "ended with a note accepted and never looked at"
+            return "ended with a message accepted and never looked at"
         return ""
 
     def good(self, s: S) -> bool:
@@ -133,13 +133,13 @@ class Mailbox:
         if run.epoch != w.view.epoch:
             yield f"w{i + 1} has lost the run", self._next(s, i, W(), s.rows, "")
             return
-        pc = "walk" if self.order == "one snapshot" else "inbox_seq"
+        pc = "walk" if self.order == "one snapshot" else "inbox"
         w = w._replace(pc=pc, view=run, snap=run.inbox_seq, named=run.inbox_seq)
-        yield f"w{i + 1} begins a walk, {run.inbox_seq} notes", self._next(s, i, w, s.rows, "")
+        yield f"w{i + 1} begins a walk, {run.inbox_seq} messages", self._next(s, i, w, s.rows, "")
 
-    def _mail(self, s: S, i: int) -> Iterator[tuple[str, S]]:
+    def _inbox(self, s: S, i: int) -> Iterator[tuple[str, S]]:
         w = s.w[i]._replace(pc="walk", named=run_of(s.rows).inbox_seq)
-        yield f"w{i + 1} reads mail = {w.named}", self._next(s, i, w, s.rows, "")
+        yield f"w{i + 1} reads inbox_seq = {w.named}", self._next(s, i, w, s.rows, "")
 
     def _walk(self, s: S, i: int) -> Iterator[tuple[str, S]]:
         w = s.w[i]
@@ -181,7 +181,7 @@ def give(kind: str, view: Run, inbox_seq: int) -> Commit:
         return verbs.park(view, "park", inbox_seq=inbox_seq, waiting=waiting, timers=(), now=NOW, mapping=MAPPING)
     if kind == "flag":
         return attention.flag(view, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=NOW, mapping=MAPPING)
-    if kind == "hand_back":  # due at once, so it need not name the mail
+    if kind == "hand_back":  # due at once, so it need not name the inbox
         return verbs.hand_back(view, inbox_seq=None, now=NOW, mapping=MAPPING, why="drained")
     return verbs.finish(
         view, RunStatus.COMPLETED, inbox_seq=inbox_seq, state=b"{}", result=None, reason="", standing=(), approvals=(), slots=(),
@@ -189,16 +189,20 @@ def give(kind: str, view: Run, inbox_seq: int) -> Commit:
     )  # fmt: skip
 
 
-LARGE = (Variant("as built, six notes", Mailbox(messages=6)),)
+LARGE = (Variant("as built, six messages", Mailbox(messages=6)),)
 VARIANTS = (
     Variant("as built", Mailbox()),
-    Variant("park does not name the mail", Mailbox(names=("finish", "flag")), "asleep with mail"),
-    Variant("flag does not name the mail", Mailbox(names=("park", "finish")), "asleep with mail"),
-    Variant("finish does not name the mail", Mailbox(names=("park", "flag")), "ended with a note accepted"),
-    Variant("mail as the last answer carried it, not as the walk read it", Mailbox(seen="last answer"), "inbox_seq"),
-    Variant("the notes are read before the mail", Mailbox(order="notes then mail"), "inbox_seq"),
+    Variant("park does not name the inbox", Mailbox(names=("finish", "flag")), "asleep with unread messages"),
+    Variant("flag does not name the inbox", Mailbox(names=("park", "finish")), "asleep with unread messages"),
+    Variant("finish does not name the inbox", Mailbox(names=("park", "flag")), "ended with a message accepted"),
+    Variant(
+        "inbox_seq as the last answer carried it, not as the walk read it",
+        Mailbox(seen="last answer"),
+        "unread messages",
+    ),
+    Variant("the messages are read before the inbox", Mailbox(order="messages then inbox"), "unread messages"),
     Variant("a post makes an owned run due", Mailbox(judge=AlwaysDue), "stolen from"),
-    Variant("a post leaves due_at alone", Mailbox(judge=NeverDue), "asleep with mail"),
+    Variant("a post leaves due_at alone", Mailbox(judge=NeverDue), "asleep with unread messages"),
     Variant("a post spends a version", Mailbox(judge=Spends), "a version without an event"),
     Variant("a post lands on a run that has ended", Mailbox(judge=TakesAll), "terminal run was written"),
 )

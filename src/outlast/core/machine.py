@@ -119,14 +119,14 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("adopt", R.RECOVERING, R.RECOVERING),
     *_moves("park", R.WAITING, R.RUNNING, R.RECOVERING),
     *_moves("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
-    *_moves("settle", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a call in flight can no longer land
+    *_moves("await_settle", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a call in flight can no longer land
     *_moves("hand_back", R.QUEUED, R.RUNNING, R.RECOVERING),
     *_moves("requeue", R.RECOVERING, R.RUNNING, R.RECOVERING),  # its worker died, and the finder has no place for it
     *_moves("flag", R.WAITING, R.RUNNING, R.RECOVERING),  # to attention; position and visit stay
     *_moves("compensate", R.COMPENSATING, R.RUNNING, R.RECOVERING),  # how it ends is decided; undo goes first
     *(
         Move(verb, R.COMPENSATING, R.COMPENSATING)  # it never walks again: what wakes it leads to undo
-        for verb in ("claim", "park", "retry", "settle", "hand_back", "requeue", "flag")
+        for verb in ("claim", "park", "retry", "await_settle", "hand_back", "requeue", "flag")
     ),
     *_moves("restore", R.WAITING, R.QUEUED, R.RUNNING, R.WAITING, R.RECOVERING),  # a backup; a person lets it go on
     *_moves("restore", R.COMPENSATING, R.COMPENSATING),

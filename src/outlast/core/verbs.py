@@ -209,12 +209,12 @@ def park(
     told: Sequence[Told] = (),
     freed: Sequence[SlotChange] = (),
 ) -> Commit:
-    """Give the run back until a clock or a message: `park` (waits), `retry` (back-off), `quiet` (a call may still land).
+    """Give the run back until a clock or a message: `park` (waits), `retry` (back-off), `await_settle` (a call may still land).
 
     `inbox_seq` is the mailbox as the walk read it: if a message has come since, this is refused and nothing sleeps
     with unread mail (S-1). `freed`: the slots that a run gives back while it waits, where its workflow says so.
     """
-    assert verb in ("park", "retry", "settle") and waiting
+    assert verb in ("park", "retry", "await_settle") and waiting
     data: dict[str, object] = {"waiting_for": [w._asdict() for w in waiting]}
     put = give(
         run,

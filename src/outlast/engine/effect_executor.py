@@ -469,7 +469,7 @@ class EffectExecutor:
         answer = await self._ask_receiver(effect)
         if not isinstance(answer, Happened) and effect.settle_after > asked_at:
             what = f"the outcome of {self.callee.name} {effect.key}"
-            await self._wait(effect.settle_after, "settle", WaitingFor("settle", what, then="asks the receiver"))
+            await self._wait(effect.settle_after, "await_settle", WaitingFor("settle", what, then="asks the receiver"))
             answer = await self._ask_receiver(effect)
         if isinstance(answer, Happened):
             return self._settle(effect, answer)

@@ -176,7 +176,7 @@ class RunMoves:
     async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
         session = self.session
         verbs = {p.verb for p in verdict.parked}
-        verb = next(v for v in ("settle", "retry", "park") if v in verbs)
+        verb = next(v for v in ("await_settle", "retry", "park") if v in verbs)
         timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
         await session.land(
             park(
@@ -662,7 +662,7 @@ async def _nothing() -> None:
 
 def _of_effects(parked: Sequence[Parked]) -> list[Parked]:
     """Return the waits that end by themselves for an effect: its settle time, or the time before its next attempt."""
-    return [each for each in parked if each.verb in ("settle", "retry")]
+    return [each for each in parked if each.verb in ("await_settle", "retry")]
 
 
 def _one_more(way: WalkOn) -> bool:

@@ -20,7 +20,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.ADMITTED: ("admit",),
     EventType.QUEUED: ("queue",),
     EventType.CHECKPOINT: ("advance",),
-    EventType.PARKED: ("park", "retry", "settle"),
+    EventType.PARKED: ("park", "retry", "await_settle"),
     EventType.HANDED_BACK: ("hand_back",),
     EventType.REQUEUED: ("requeue",),
     EventType.FLAGGED: ("flag",),
