@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.cli.text import duration, inert, json_escaped, ms_of
-from outlast.runtime.durations import span
+from outlast.core.durations import span
 
 
 @pytest.mark.parametrize(

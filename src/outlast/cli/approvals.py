@@ -14,10 +14,10 @@ from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, reads_client, settings_now, warn_unserved
 from outlast.cli.settings import Group, Settings
 from outlast.cli.text import json_escaped
+from outlast.core.durations import span
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.durations import span
 from outlast.runtime.labels import ATTENTION
 from outlast.runtime.views import ENDINGS, TAKEN
 

@@ -17,9 +17,9 @@ from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import Group, Settings
 from outlast.cli.text import ago, duration, ms_of
+from outlast.core.durations import span
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
-from outlast.runtime.durations import span
 from outlast.runtime.labels import late_answer_label
 
 

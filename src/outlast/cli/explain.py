@@ -11,7 +11,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of, liveness_options
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
-from outlast.runtime.durations import span
+from outlast.core.durations import span
 from outlast.runtime.serve import lease_view
 
 

@@ -14,10 +14,10 @@ from outlast.cli.session import on_store, reads_store, settings_now, unsure
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
 from outlast.core.budget import DAY, RUNS_KEPT
+from outlast.core.durations import span
 from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import examine
-from outlast.runtime.durations import span
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.maintenance import adopt_moved, back_up, purge, unfinished
 from outlast.runtime.maintenance import recover as recover_store

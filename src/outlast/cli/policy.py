@@ -11,8 +11,8 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import operations, screen_of, settings_now
 from outlast.cli.settings import Group, Settings
 from outlast.cli.text import duration
+from outlast.core.durations import span
 from outlast.flow.policy import Policy
-from outlast.runtime.durations import span
 from outlast.runtime.policy_replay import ChangedVerdict, PolicyReplay, replay
 from outlast.runtime.views import instant
 

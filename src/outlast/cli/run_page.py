@@ -8,9 +8,9 @@ from outlast.cli.client import Client
 from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of
+from outlast.core.durations import span
 from outlast.core.events import EventType, iso
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
-from outlast.runtime.durations import span
 from outlast.runtime.labels import late_answer_label
 
 

@@ -17,10 +17,10 @@ from outlast.cli.settings import Command, Group
 from outlast.cli.tail import tail
 from outlast.cli.text import ago, duration
 from outlast.core.budget import RUN_CEILING
+from outlast.core.durations import span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.overlay import WaitingKind
 from outlast.errors import NotFound
-from outlast.runtime.durations import span
 from outlast.runtime.labels import ATTENTION
 
 

@@ -11,7 +11,7 @@ import click
 
 from outlast.cli.settings import JSON, NDJSON, TABLE, Settings
 from outlast.cli.text import inert, json_escaped, ms_of
-from outlast.runtime.durations import span
+from outlast.core.durations import span
 
 WIDE = 10_000  # a pipe has no width: nothing is folded in it
 

@@ -44,7 +44,7 @@ def ms_of(instant: str) -> int:
 
 def duration(text: str) -> int:
     """The milliseconds of a duration on the command line. Raises click.BadParameter."""
-    from outlast.runtime.durations import milliseconds
+    from outlast.core.durations import milliseconds
 
     try:
         return milliseconds(text)

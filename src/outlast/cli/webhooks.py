@@ -11,9 +11,9 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
+from outlast.core.durations import span
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import Forbidden
-from outlast.runtime.durations import span
 
 NOT_ACCEPTED = 1
 STATUSES = click.Choice([status.value for status in DeliveryStatus])

@@ -27,12 +27,12 @@ from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import Command, Settings
 from outlast.cli.text import inert
 from outlast.core.budget import Liveness
+from outlast.core.durations import span
 from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow
 from outlast.runtime.delivery_lag import dispatcher_missing
-from outlast.runtime.durations import span
 from outlast.runtime.serve import Serving, lease_view, observability, worker_of
 from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
 from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of

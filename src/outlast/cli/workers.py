@@ -10,7 +10,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Group
 from outlast.core.budget import SECOND
-from outlast.runtime.durations import span
+from outlast.core.durations import span
 from outlast.runtime.labels import STALLED
 
 LATE = SECOND // 10

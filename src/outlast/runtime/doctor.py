@@ -5,12 +5,12 @@ from typing import Final, NamedTuple
 
 from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import is_active
+from outlast.core.durations import span
 from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN
 from outlast.engine.retention import PURGED, purge_of
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.delivery_lag import dispatcher_heartbeat, lag_of, unattended_ms
-from outlast.runtime.durations import span
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.budget import CLOCK_STEP, DEATHS_ALONE_MAX
 from outlast.core.commit import Instant
+from outlast.core.durations import span
 from outlast.core.events import iso
 from outlast.core.machine import Choice
 from outlast.core.overlay import attention_of
@@ -25,7 +26,6 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.runtime.durations import span
 from outlast.runtime.labels import blocked_ms, is_alive, is_held
 from outlast.store.port import Store
 

@@ -25,8 +25,8 @@ from pydantic_settings import (
 )
 from pydantic_settings.exceptions import SettingsError
 
+from outlast.core.durations import milliseconds
 from outlast.errors import InvalidInput
-from outlast.runtime.durations import milliseconds
 
 PREFIX: Final = "OUTLAST_"
 NESTED: Final = "__"
