@@ -15,9 +15,9 @@ from tests.conformance.subject import (
     expect_run,
     held,
     intend,
+    message_row,
+    messages,
     moved,
-    note_row,
-    notes,
     outcome,
     post,
     put_run,
@@ -136,7 +136,7 @@ async def what_no_store_could_hold_is_rejected(s: Subject) -> None:
         Commit((Put(RUN, moved(row, waiting_for="", due_at=None), 1),)),
         Commit((Put(EVENT, event_row(), 1),)),
         Commit((Put(META, Meta(STORE, "clock", 1, "{}"), 0),)),
-        Commit((Put(MESSAGE, note_row()._replace(n=1), 0),)),
+        Commit((Put(MESSAGE, message_row()._replace(n=1), 0),)),
     ]
     for commit in bad:
         error = await refused(a.commit(commit))
@@ -209,13 +209,13 @@ async def a_broken_chain_is_nobody_elses(s: Subject) -> None:
     chain = Chain()
     bad = a.submit(put_run(mine._replace(version=9)), chain=chain)
     after = a.submit(put_run(mine), chain=chain)
-    note = a.submit(post(note_row()))
+    note = a.submit(post(message_row()))
     theirs = a.submit(put_run(other, node="next"), chain=Chain())
     assert isinstance(await outcome(bad), Stale)
     await refused_for("chain", after)
     assert (await note).inbox_seq == 1
     await theirs
-    assert len(await notes(b)) == 1
+    assert len(await messages(b)) == 1
     assert (await the_run(b, "run-2")).node == "next"
 
 
@@ -226,7 +226,7 @@ async def later_commits_see_earlier_ones_of_their_batch(s: Subject) -> None:
     effect, chain = effect_row(), Chain()
     answers = await asyncio.gather(
         a.submit(intend(effect, mine), chain=chain),
-        a.submit(post(note_row())),
+        a.submit(post(message_row())),
         a.submit(record(effect, mine), chain=chain, linger=True),
         a.submit(put_run(mine, node="next"), chain=chain),
     )

@@ -13,9 +13,9 @@ from tests.conformance.subject import (
     ended,
     fence,
     held,
+    message_row,
+    messages,
     moved,
-    note_row,
-    notes,
     outcome,
     parked,
     post,
@@ -34,10 +34,10 @@ async def notes_are_numbered_and_stamped_by_the_store(s: Subject) -> None:
     """Notes get the numbers 1, 2, … and the store's business time, whatever their writer says."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    assert (await a.commit(post(note_row(payload=b"1")))).inbox_seq == 1
+    assert (await a.commit(post(message_row(payload=b"1")))).inbox_seq == 1
     s.clock.time += 5
-    assert (await b.commit(post(note_row(payload=b"2")._replace(n=77, at=77)))).inbox_seq == 2
-    found = await notes(a)
+    assert (await b.commit(post(message_row(payload=b"2")._replace(n=77, at=77)))).inbox_seq == 2
+    found = await messages(a)
     assert [(note.n, note.at, note.payload) for note in found] == [(1, T0, b"1"), (2, T0 + 5, b"2")]
 
 
@@ -45,7 +45,7 @@ async def posting_spends_no_version(s: Subject) -> None:
     """A note changes `inbox_seq` and, if nobody owns the run, `due_at`; nothing else, so no holder is refused for it."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     assert await the_run(a) == mine._replace(inbox_seq=1)
     await a.commit(put_run(mine, node="next"))
     assert (await the_run(b)).inbox_seq == 1, "a holder's write never sets mail"
@@ -57,13 +57,13 @@ async def a_note_makes_a_sleeping_run_due(s: Subject) -> None:
     mine = await held(a)
     await a.commit(Commit((Put(RUN, parked(mine), mine.version),)))
     s.clock.time += 1_000
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     assert (await the_run(a)).due_at == T0 + 1_000
     s.clock.time += 1_000
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     assert (await the_run(a)).due_at == T0 + 1_000
     await a.commit(start(run_row("run-2", due_at=T0 + 9_999)))
-    await b.commit(post(note_row("run-2")))
+    await b.commit(post(message_row("run-2")))
     assert (await the_run(a, "run-2")).due_at == T0 + 2_000
 
 
@@ -71,7 +71,7 @@ async def a_note_to_an_owned_run_does_not_make_it_due(s: Subject) -> None:
     """Nobody takes a run from a healthy holder because a note came."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     assert (await the_run(a)).due_at == mine.due_at
     assert await b.take((mine.lane,), 5, lambda run, now, mapping: None) == ()
 
@@ -79,11 +79,11 @@ async def a_note_to_an_owned_run_does_not_make_it_due(s: Subject) -> None:
 async def nothing_is_posted_where_nobody_will_read(s: Subject) -> None:
     """A note to no run is stale, one to a run that has ended is refused as Ended; neither is written."""
     a, b = await two(s)
-    await refused_for("missing", b.commit(post(note_row())))
+    await refused_for("missing", b.commit(post(message_row())))
     mine = await held(a)
     await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
-    assert isinstance(await refused(b.commit(post(note_row()))), Ended)
-    assert await notes(b) == []
+    assert isinstance(await refused(b.commit(post(message_row()))), Ended)
+    assert await messages(b) == []
     assert await the_run(b) == ended(mine)
 
 
@@ -91,7 +91,7 @@ async def a_commit_that_names_the_mail_is_refused_once_it_moved(s: Subject) -> N
     """Park, retry, hand back and finish name the mail they have read: after a new note they are refused."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     for last in (parked(mine), ended(mine)):
         await refused_for("inbox_seq", a.commit(Commit((Put(RUN, last, mine.version),), fence(mine, inbox_seq=0))))
     await a.commit(Commit((Put(RUN, parked(mine), mine.version),), fence(mine, inbox_seq=1)))
@@ -102,9 +102,9 @@ async def every_answer_carries_the_mail(s: Subject) -> None:
     """A holder learns of a note from the answer to whatever it commits next."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     assert (await a.commit(put_run(mine))).inbox_seq == 1
-    await b.commit(post(note_row()))
+    await b.commit(post(message_row()))
     fenced = Commit(puts(approval_row()), fence(moved(mine)))
     assert (await a.commit(fenced)).inbox_seq == 2
 
@@ -115,7 +115,7 @@ async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
     for i in range(30):
         mine = await held(a, f"run-{i}")
         park = Commit((Put(RUN, parked(mine), mine.version),), fence(mine, inbox_seq=0))
-        submits = [(a, park), (b, post(note_row(mine.run)))]
+        submits = [(a, park), (b, post(message_row(mine.run)))]
         answers = []
         if i < 4:  # both orders for certain, then whichever wins
             for store, commit in submits if i % 2 else reversed(submits):
@@ -135,10 +135,10 @@ async def notes_of_two_writers_have_no_gap(s: Subject) -> None:
     """However many post at once, the numbers are 1 … n and `inbox_seq` is n."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    both = [store.commit(post(note_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
+    both = [store.commit(post(message_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
     answers = await asyncio.gather(*both)
     assert sorted(answer.inbox_seq for answer in answers) == list(range(1, 81))
-    assert [note.n for note in await notes(b)] == list(range(1, 81))
+    assert [note.n for note in await messages(b)] == list(range(1, 81))
     assert (await the_run(a)).inbox_seq == 80
 
 
@@ -151,12 +151,12 @@ async def a_decision_and_its_note_are_one(s: Subject) -> None:
 
     def decide(who: str, status: ApprovalStatus) -> Commit:
         after = pending._replace(version=2, status=status, decided_by=who, decided_at=T0)
-        return Commit((Put(APPROVAL, after, 1), AppendMessage(note_row()._replace(kind="decision", actor=who))))
+        return Commit((Put(APPROVAL, after, 1), AppendMessage(message_row()._replace(kind="decision", actor=who))))
 
     both = (a.commit(decide("ann", ApprovalStatus.APPROVED)), b.commit(decide("bob", ApprovalStatus.REJECTED)))
     answers = await asyncio.gather(*map(outcome, both))
     assert sum(isinstance(answer, Stale) for answer in answers) == 1
-    (note,) = await notes(a)
+    (note,) = await messages(a)
     row = await a.load(APPROVAL, pending[:3])
     assert isinstance(row, Approval)
     assert note.actor == row.decided_by

@@ -41,9 +41,9 @@ from tests.conformance.subject import (
     ended,
     event_row,
     held,
+    message_row,
+    messages,
     moved,
-    note_row,
-    notes,
     post,
     put_run,
     puts,
@@ -159,7 +159,7 @@ async def a_holder_gets_all_of_its_run(s: Subject) -> None:
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(Commit((Put(EVENT, event_row(seq=2, snapshot=b"two"), 0),)))
-    await a.commit(Commit((Put(EVENT, event_row(seq=3, snapshot=None), 0), AppendMessage(note_row()))))
+    await a.commit(Commit((Put(EVENT, event_row(seq=3, snapshot=None), 0), AppendMessage(message_row()))))
     memo = Memo("acme", "run-1", 1, "m", "look", "d", b"1", "", T0)
     wait = Wait("acme", "run-1", 1, "bids", 1, WaitStatus.OPEN, "collect", "bids", T0 + 9, 0, "", T0)
     late = Evidence("acme", "run-1", 1, "invite/1", 1, "{}", T0)
@@ -309,7 +309,7 @@ async def tenants_do_not_meet(s: Subject) -> None:
     a, b = await two(s)
     for tenant in ("acme", "acme2", "acm", "acme.x"):
         await a.commit(start(run_row(tenant=tenant, node=tenant)))
-        await a.commit(post(note_row(tenant=tenant)))
+        await a.commit(post(message_row(tenant=tenant)))
         writes = puts(approval_row(tenant=tenant), token_row(tenant=tenant), slot_row(tenant=tenant))
         await a.commit(Commit((*writes, Put(EFFECT, effect_row(tenant=tenant), 0))))
     await b.commit(put_run(await the_run(b, tenant="acme"), node="changed"))
@@ -321,7 +321,7 @@ async def tenants_do_not_meet(s: Subject) -> None:
     assert (await b.page(APPROVAL, "acme2", {"id": "ap-1"})).rows == (approval_row(tenant="acme2"),)
     assert await b.load(RUN, ("globex", "run-1")) is None
     assert (await b.run_rows((("globex", "run-1"),))) == (None,)
-    await refused_for("missing", b.commit(post(note_row(tenant="globex"))))
+    await refused_for("missing", b.commit(post(message_row(tenant="globex"))))
     row = await the_run(b, tenant="acme")
     await b.commit(Commit((Put(RUN, ended(row), row.version),)))
     assert await b.purge(T0 + 10, 10) == 1
@@ -336,7 +336,7 @@ async def forgetting_leaves_tokens(s: Subject) -> None:
         name = f"run-{i}"
         mine = await held(a, name)
         await a.commit(
-            Commit((Put(EFFECT, effect_row(name), 0), *puts(approval_row(run=name)), AppendMessage(note_row(name))))
+            Commit((Put(EFFECT, effect_row(name), 0), *puts(approval_row(run=name)), AppendMessage(message_row(name))))
         )
         signal = token_row(f"signal-{i}")._replace(run=name)
         await a.commit(Commit(puts(token_row(f"key-{i}", name), signal)))
@@ -349,7 +349,7 @@ async def forgetting_leaves_tokens(s: Subject) -> None:
     left = {kind.name: {row[1] for row in await b.rows(kind, ("acme",))} for kind in KINDS if kind.row is not Run}
     assert left["event"] == left["effect"] == left["approval"] == left["message"] == {"run-0", "run-3"}
     assert left["token"] == {"", "run-0", "run-1", "run-2", "run-3"}
-    await refused_for("missing", a.commit(post(note_row("run-1"))))
-    await a.commit(post(note_row("run-3")))
-    assert len(await notes(b, "run-3")) == 2
+    await refused_for("missing", a.commit(post(message_row("run-1"))))
+    await a.commit(post(message_row("run-3")))
+    assert len(await messages(b, "run-3")) == 2
     assert moved(await the_run(b, "run-3")).version == 3

@@ -10,8 +10,8 @@ from tests.conformance.subject import (
     claim_by,
     fence,
     held,
-    note_row,
-    notes,
+    message_row,
+    messages,
     post,
     put_run,
     puts,
@@ -87,9 +87,9 @@ async def a_mapping_changes_business_time_for_everybody(s: Subject) -> None:
     s.clock.time += 5
     assert await b.now() == Instant(T0 + 5, T0 + 96 * HOUR + 50, 1)
     assert a.mapping() == stored
-    assert (await b.commit(post(note_row()))).now.mapping == 1
+    assert (await b.commit(post(message_row()))).now.mapping == 1
     assert b.mapping() == stored
-    assert {note.at for note in await notes(a)} == {T0 + 96 * HOUR + 50}
+    assert {note.at for note in await messages(a)} == {T0 + 96 * HOUR + 50}
     passed = When(T0 + 96 * HOUR, True, "business", "not yet")
     await b.commit(Commit(puts(token_row()), whens=(passed,)))
     slower = Mapping(stored.version, T0 + 5, T0 + 97 * HOUR, 1.0)

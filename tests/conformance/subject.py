@@ -124,7 +124,7 @@ def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, as
     )  # fmt: skip
 
 
-def note_row(run: str = "run-1", payload: bytes = b"{}", tenant: str = TENANT) -> Message:
+def message_row(run: str = "run-1", payload: bytes = b"{}", tenant: str = TENANT) -> Message:
     """A signal; its number and its time are the store's to give."""
     return Message(tenant, run, 0, "signal", "bid", payload, "", "local:bob", 0)
 
@@ -247,7 +247,7 @@ async def outcome(awaitable: Awaitable[Done]) -> Done | StoreError:
         return error
 
 
-async def notes(store: Store, run: str = "run-1", tenant: str = TENANT) -> list[Message]:
+async def messages(store: Store, run: str = "run-1", tenant: str = TENANT) -> list[Message]:
     """The mailbox of a run."""
     return [row for row in await store.rows(MESSAGE, (tenant, run)) if isinstance(row, Message)]
 

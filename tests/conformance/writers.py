@@ -14,8 +14,8 @@ from tests.conformance.subject import (
     claim_by,
     ended,
     held,
+    message_row,
     moved,
-    note_row,
     outcome,
     parked,
     post,
@@ -128,7 +128,7 @@ async def who_waits_for_work_is_woken(s: Subject) -> None:
     ends = [b.on_change(woken.set)]
     for store in (a, b):
         woken.clear()
-        await store.commit(post(note_row()))
+        await store.commit(post(message_row()))
         await asyncio.wait_for(woken.wait(), WAKE_S)
     woken.clear()
     await a.commit(start(run_row("run-2")))

@@ -49,13 +49,13 @@ class Dice:
         run = self.random.choice(RUNS)
         row = await self.memory.load(RUN, (TENANT, run))
         if not isinstance(row, Run):
-            return make.start(make.run_row(run)) if self.random.random() < 0.8 else make.post(make.note_row(run))
+            return make.start(make.run_row(run)) if self.random.random() < 0.8 else make.post(make.message_row(run))
         kind = self.random.choice(("post", "post", "wake", "effect", "effect", "run", "run", "slot", "token", "take"))
         if kind == "take":
             return Take((LANE,), 2, make.claim_by(f"worker-{self.random.randrange(2)}"), ())
         writes: list[Put | AppendMessage | Wake] = []
         if kind == "post":
-            writes.append(AppendMessage(make.note_row(run, b"%d" % self.random.randrange(99))))
+            writes.append(AppendMessage(make.message_row(run, b"%d" % self.random.randrange(99))))
         elif kind == "wake":
             writes.append(Wake(TENANT, run))
         elif kind == "run":
@@ -63,7 +63,7 @@ class Dice:
         else:
             writes.append(await self.other(kind, run))
         if self.random.random() < 0.2 and kind != "post":
-            writes.append(AppendMessage(make.note_row(self.random.choice(RUNS))))
+            writes.append(AppendMessage(make.message_row(self.random.choice(RUNS))))
         return Commit(tuple(writes), self.fence(row), self.expects(row), self.whens())
 
     def moved(self, row: Run) -> list[Put | AppendMessage | Wake]:

@@ -42,7 +42,7 @@ def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: 
         for n in range(20):
             line.cut_next = cut
             try:
-                await store.commit(make.post(make.note_row(payload=b"%d" % n)))
+                await store.commit(make.post(make.message_row(payload=b"%d" % n)))
                 told.append(b"%d" % n)
             except Unavailable:
                 pass  # cut before it, or ended by us before the server had come to it
@@ -67,7 +67,7 @@ def test_a_commit_that_can_be_asked_after_by_nobody_is_uncertain(url: str, monke
         await store.commit(make.start(make.run_row()))
         line.cut_next = "after"
         with pytest.raises(Uncertain):
-            await store.commit(make.post(make.note_row()))
+            await store.commit(make.post(make.message_row()))
         await store.close()
 
     with wire(server.url()) as line:
@@ -86,7 +86,7 @@ def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
         async def post(n: int) -> None:
             payload = b"%d" % n
             try:
-                await store.commit(make.post(make.note_row(payload=payload)))
+                await store.commit(make.post(make.message_row(payload=payload)))
                 told.append(payload)
             except Unavailable:
                 pass
@@ -132,7 +132,7 @@ async def _through_crashes(own: server.Server, url: str) -> None:
             n += 1
             payload = b"%d" % n
             try:
-                await stores[which].commit(make.post(make.note_row(f"run-{which}", payload=payload)))
+                await stores[which].commit(make.post(make.message_row(f"run-{which}", payload=payload)))
                 told.add((which, payload))
             except Unavailable:
                 await asyncio.sleep(0.02)
@@ -185,12 +185,12 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
         await names(db, "nobody")
         commit = await waits(db, other)
         with pytest.raises(Uncertain):
-            await store.commit(make.post(make.note_row(payload=b"here alone")))
+            await store.commit(make.post(make.message_row(payload=b"here alone")))
         await names(db, "")
         await commit
         await other.close()
         await db.close()
-        await store.commit(make.post(make.note_row(payload=b"later")))
+        await store.commit(make.post(make.message_row(payload=b"later")))
         assert [note.payload for note in await make.messages(store)] == [b"here alone", b"later"]
         await store.close()
 
@@ -255,8 +255,8 @@ def test_a_row_that_others_hold_keeps_nobody_else_waiting(url: str) -> None:
         stranger = await asyncpg.connect(server.url())
         await stranger.execute("BEGIN")
         await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.run WHERE run = 'run-0' FOR UPDATE")
-        held = asyncio.ensure_future(store.commit(make.post(make.note_row("run-0"))))
-        await store.commit(make.post(make.note_row("run-1")))
+        held = asyncio.ensure_future(store.commit(make.post(make.message_row("run-0"))))
+        await store.commit(make.post(make.message_row("run-1")))
         assert not held.done()
         await stranger.execute("ROLLBACK")
         await stranger.close()
@@ -273,9 +273,9 @@ def test_one_refused_commit_refuses_no_other(url: str) -> None:
         await store.commit(make.start(make.run_row()))
         event = Put(EVENT, make.event_row(seq=1), 0)  # there already
         outcomes = await asyncio.gather(
-            store.commit(make.post(make.note_row(payload=b"1"))),
+            store.commit(make.post(make.message_row(payload=b"1"))),
             store.commit(Commit((event,))),
-            store.commit(make.post(make.note_row(payload=b"2"))),
+            store.commit(make.post(make.message_row(payload=b"2"))),
             return_exceptions=True,
         )
         assert [isinstance(outcome, StoreError) for outcome in outcomes] == [False, True, False]
@@ -320,7 +320,7 @@ def test_a_renewal_does_not_wait_for_a_batch(url: str) -> None:
         stranger = await asyncpg.connect(server.url())
         await stranger.execute("BEGIN")
         await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.writer WHERE id = 'w' FOR UPDATE")
-        waits = asyncio.ensure_future(store.commit(make.post(make.note_row())))
+        waits = asyncio.ensure_future(store.commit(make.post(make.message_row())))
         await asyncio.wait_for(store.urgent(Commit(make.puts(make.worker_row()))), 20)
         assert not waits.done()
         await stranger.execute("ROLLBACK")

@@ -23,8 +23,8 @@ from tests.conformance.subject import (
     fence,
     held,
     intend,
+    message_row,
     moved,
-    note_row,
     post,
     puts,
     record,
@@ -85,7 +85,7 @@ def test_a_lingering_commit_waits_for_company(tmp_path: Path, monkeypatch: pytes
             write = Put(RUN, moved(mine), mine.version)
             await store.commit(Commit((write,), fence(mine), label="advance"), chain=chain)
             await first
-            alone = store.submit(post(note_row())._replace(label="alone"), linger=True)
+            alone = store.submit(post(message_row())._replace(label="alone"), linger=True)
             await alone
 
     asyncio.run(meet())

@@ -17,7 +17,7 @@ from outlast.store.database import OFF, Database
 from outlast.store.session import SqliteSession
 from tests.conformance.subject import (
     event_row,
-    note_row,
+    message_row,
     outcome,
     post,
     put_run,
@@ -96,7 +96,7 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
         async with opened(tmp_path / "s.db", database=scripted([well, fault])) as store:
             await store.commit(start(run_row()))
             chain = Chain()
-            note = store.submit(post(note_row()))
+            note = store.submit(post(message_row()))
             move = store.submit(put_run(run_row(), node="x"), chain=chain)
             answers = await asyncio.gather(outcome(note), outcome(move))
             row = await the_run(store)
@@ -107,7 +107,7 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
                 assert all(isinstance(answer, Unavailable) and answer.landed is False for answer in answers), answers
                 assert (row, chain.broken) == (run_row(), True)
             await store.commit(put_run(row, node="y"))
-            assert (await store.commit(post(note_row()))).inbox_seq == row.inbox_seq + 1
+            assert (await store.commit(post(message_row()))).inbox_seq == row.inbox_seq + 1
 
     asyncio.run(meet())
 
