@@ -127,9 +127,9 @@ def test_a_cancelled_run_is_undone_and_names_the_effects_that_stand(outlast: Ter
     assert "is done, and stays done: open_case check/wait-1: " in answer.err
     outlast.serve("r1", is_over)
     page = outlast("runs", "show", "r1").out
-    assert "stands       open_case check/wait-1: " in page and "1 undone" in page
+    assert "not undone   open_case check/wait-1: " in page and "1 undone" in page
     assert "customer kept it" in page
-    (stands,) = outlast.see()["standing"]
+    (stands,) = outlast.see()["not_undone"]
     assert stands.startswith("open_case check/wait-1: ")
     rows = [line.split()[:3] for line in outlast("runs", "effects", "r1").out.splitlines()]
     assert ["issue_refund", "refund/wait-1", "undone"] in rows
@@ -186,7 +186,7 @@ def test_the_history_for_people_has_no_python_and_no_numbers_for_instants(outlas
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({"version": 2, "epoch": 1, "node": "a", "visit": 1, "reason": "", "standing": [], "outcome": None}, ""),
+        ({"version": 2, "epoch": 1, "node": "a", "visit": 1, "reason": "", "not_undone": [], "outcome": None}, ""),
         ({"by": "local:ana", "lane": "refund@1"}, "by=local:ana lane=refund@1"),
         ({"reason": "customer kept it"}, 'reason="customer kept it"'),
         ({"data": {"since": 2019, "count": 0}}, 'data={"since":2019,"count":0}'),

@@ -112,7 +112,7 @@ class Drive:
     def finish(self, outcome: RunStatus) -> "Drive":
         approvals = [row for row in self.rows if isinstance(row, Approval)]
         commit = verbs.finish(
-            self.run, outcome, inbox_seq=self.run.inbox_seq, state=b"{}", result=None, reason="", standing=(),
+            self.run, outcome, inbox_seq=self.run.inbox_seq, state=b"{}", result=None, reason="", not_undone=(),
             approvals=approvals, slots=(), now=at(self.t),
         )  # fmt: skip
         return self.speak(commit)

@@ -86,7 +86,7 @@ def give(drive: Drive, verb: str) -> "verbs.Commit":
             state=b"{}",
             result=None,
             reason="",
-            standing=(),
+            not_undone=(),
             approvals=(),
             slots=(),
             now=now,

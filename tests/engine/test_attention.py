@@ -228,7 +228,7 @@ async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: 
     world.worker(flow)
     await world.start(flow)
     assert (world.status(), world.run().owner, world.run().due_at) == (end, "ended", None)
-    stands = world.last_event()["standing"]
+    stands = world.last_event()["not_undone"]
     assert stands == ["order order/b: a test undoes nothing", "order order/a: a test undoes nothing"]
     assert world.last_event()["reason"] == "enough"
 

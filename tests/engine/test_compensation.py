@@ -76,7 +76,7 @@ async def test_what_was_done_is_undone_in_reverse(world: World, error: Exception
     told = json.loads(world.events()[-2].body)
     assert told["type"] == "dev.outlast.workflow.compensated"
     assert told["data"]["undone"] == ["flight flight/d", "card card/c", "hotel hotel/a"]
-    assert told["data"]["stands"] == ["mail mail/b: a test undoes nothing"] == world.last_event()["standing"]
+    assert told["data"]["not_undone"] == ["mail mail/b: a test undoes nothing"] == world.last_event()["not_undone"]
     assert (told["data"]["by_hand"], world.last_event()["reason"]) == ([], "enough")
     assert process.worker.counters[WORKFLOW_COMPENSATIONS] == 3
     assert [e.ordinal for e in world.effects()] == [1, 2, 3, 4, 5, 6, 7]

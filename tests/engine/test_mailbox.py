@@ -127,7 +127,7 @@ async def test_a_cancel_inside_a_call_waits_for_its_outcome(world: World) -> Non
     assert world.status() == "cancelled"
     assert world.effect("order/a").status.value == "undone"
     assert shop.did == ["t:r1:1:order/a", "t:r1:1:undo/order/a"]
-    assert world.last_event()["standing"] == []
+    assert world.last_event()["not_undone"] == []
 
 
 @pytest.mark.req("EFF-8")

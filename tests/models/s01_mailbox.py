@@ -184,7 +184,7 @@ def give(kind: str, view: Run, inbox_seq: int) -> Commit:
     if kind == "hand_back":  # due at once, so it need not name the inbox
         return verbs.hand_back(view, inbox_seq=None, now=NOW, mapping=MAPPING, why="drained")
     return verbs.finish(
-        view, RunStatus.COMPLETED, inbox_seq=inbox_seq, state=b"{}", result=None, reason="", standing=(), approvals=(), slots=(),
+        view, RunStatus.COMPLETED, inbox_seq=inbox_seq, state=b"{}", result=None, reason="", not_undone=(), approvals=(), slots=(),
         now=NOW,
     )  # fmt: skip
 

@@ -190,7 +190,7 @@ class Leases:
             yield self._speak(s, i, commit, then, "parks, and a task of the walk lives on", parks=s.parks - 1)
         if effect is not None and effect.status is EffectStatus.DONE:
             commit = verbs.finish(
-                view, RunStatus.COMPLETED, inbox_seq=view.inbox_seq, state=b"{}", result=None, reason="", standing=(),
+                view, RunStatus.COMPLETED, inbox_seq=view.inbox_seq, state=b"{}", result=None, reason="", not_undone=(),
                 approvals=(), slots=(), now=NOW,
             )  # fmt: skip
             yield self._speak(s, i, commit, w._replace(view=None), "ends the run")

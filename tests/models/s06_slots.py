@@ -199,7 +199,7 @@ class Slots:
             mine = slot.holder == RUNS[i]
             h = h._replace(slot=slot if mine else None, heir=self._heir(s.rows, slot) if mine else None)
         commit = verbs.finish(
-            h.view, RunStatus.COMPLETED, inbox_seq=h.view.inbox_seq, state=b"{}", result=None, reason="", standing=(),
+            h.view, RunStatus.COMPLETED, inbox_seq=h.view.inbox_seq, state=b"{}", result=None, reason="", not_undone=(),
             approvals=(), slots=[SlotChange(h.slot, h.heir)] if h.slot else (), now=NOW,
         )  # fmt: skip
         left = land(s.rows, commit, 1)

@@ -306,7 +306,7 @@ class Approvals:
     def _finish(self, s: S, view: Run, outcome: RunStatus) -> Iterator[tuple[str, S]]:
         approvals = [row for row in s.known if isinstance(row, Approval)] if self.end_withdraws else []
         commit = verbs.finish(
-            view, outcome, inbox_seq=s.snap, state=b"{}", result=None, reason="", standing=(), approvals=approvals, slots=(),
+            view, outcome, inbox_seq=s.snap, state=b"{}", result=None, reason="", not_undone=(), approvals=approvals, slots=(),
             now=at(s.t),
         )  # fmt: skip
         yield from self._speak(s, commit, f"the run ends {outcome}")

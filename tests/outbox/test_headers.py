@@ -80,7 +80,7 @@ def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pyt
             rows, _ = await ops.webhooks.deliveries(name)
             views = [delivery_view(row, ops.store.mapping().business) for row in rows]
             shown += [test, views, repr(rows), {**new_webhook_view(rotated), "secret": ""}]
-            shown.append(webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.standing(name)))
+            shown.append(webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.backlog(name)))
             shown += [await ops.webhooks.list(), await ops.webhooks.attention()]
             removed = await ops.webhooks.remove(name)
             assert webhook_detail_view(removed, WebhookBacklog(0, 0, 0, False, None))["headers"] == []
@@ -153,7 +153,7 @@ def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
                     return bool(await ops.webhooks.attention())
 
                 await until(flagged)
-            whole = webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.standing(name))
+            whole = webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.backlog(name))
             return [new_webhook_view(made), whole, *await ops.webhooks.attention()]
 
     for shown in asyncio.run(live()):

@@ -127,7 +127,7 @@ def test_what_is_accepted_is_not_read_to_the_end(url: str, behaviour: Behaviour)
 
                 await until(told)
             assert len(receiver.got) == (await ops.run("r")).seq, "none of them twice"
-            assert (await ops.webhooks.standing(made.subscription.subscription)).dead == 0
+            assert (await ops.webhooks.backlog(made.subscription.subscription)).dead == 0
 
     asyncio.run(live())
 
@@ -151,7 +151,7 @@ def test_a_definite_no_is_dead_and_what_follows_is_sent(url: str) -> None:
                 await until(told)
                 (dead,), _ = await ops.webhooks.deliveries(name, status=DeliveryStatus.DEAD)
                 assert (dead.seq, dead.attempts, dead.code, dead.answer) == (2, 1, 422, "<b>no</b>")
-                assert (await ops.webhooks.standing(name)).dead == 1
+                assert (await ops.webhooks.backlog(name)).dead == 1
                 sent = len(receiver.got)
                 await ops.webhooks.redeliver(id_of(dead))
                 await until(lambda: len(receiver.got) == sent + 1)
@@ -178,7 +178,7 @@ def test_at_the_ceiling_it_is_dead(url: str, monkeypatch: pytest.MonkeyPatch) ->
                 await ops.start("rounds", {"left": 2}, run_id="r")
 
                 async def dead() -> bool:
-                    return (await ops.webhooks.standing(made.subscription.subscription)).dead == 1
+                    return (await ops.webhooks.backlog(made.subscription.subscription)).dead == 1
 
                 await until(dead)
                 receiver.behaviour = answer()

@@ -21,10 +21,10 @@ def test_what_was_given_up_is_asked_for_again_by_two_at_once(url: str) -> None:
                     return bool((await ops.run("r")).ended_at) and await settled(ops, name)
 
                 await until(dead)
-            given_up = (await ops.webhooks.standing(name)).dead
+            given_up = (await ops.webhooks.backlog(name)).dead
             assert await ops.webhooks.redeliver_dead(name, limit=1) == 1
             again = await asyncio.gather(ops.webhooks.redeliver_dead(name), ops.webhooks.redeliver_dead(name))
             assert sum(again) == given_up - 1 > 3
-            assert (await ops.webhooks.standing(name)).dead == 0
+            assert (await ops.webhooks.backlog(name)).dead == 0
 
     asyncio.run(live())

@@ -77,7 +77,7 @@ def note(kind: str, name: str, n: int = 1, at: int = T - 3 * SECOND, **payload: 
 def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> RunFacts:
     """The run, over since three minutes."""
     run = RUN._replace(status=status, owner=ENDED, ended_at=T - 3 * MINUTE)
-    data: dict[str, object] = {"outcome": None, "reason": reason, "standing": list(stands)}
+    data: dict[str, object] = {"outcome": None, "reason": reason, "not_undone": list(stands)}
     return RunFacts(run, NOW, events=told(type_, T - 3 * MINUTE, data))
 
 

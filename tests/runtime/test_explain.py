@@ -184,7 +184,7 @@ def test_the_facts_say_who_holds_it_and_since_and_until_when() -> None:
     assert dict(asked.facts)["until"] == "in 95h, 2026-01-04T23:00:00.000Z"
     assert asked.next == "in 95h an operator is called (REQUIRES_ATTENTION); nothing is approved by waiting"
     assert of("approval timed out").next == "ignored: cancelled after 7 days"
-    assert dict(of("cancelled, with what stands").facts)["stands"] == "issue_refund refund/A-17"
+    assert dict(of("cancelled, with what stands").facts)["not undone"] == "issue_refund refund/A-17"
 
 
 def test_it_is_plain_json() -> None:

@@ -216,7 +216,7 @@ def test_no_call_reaches_another_tenants_rows(opened: Opened) -> None:
         approval = await asked(runtime, run)
         other = Operations(runtime.store, tenant="other", actor=Actor("mallory"), workflows=workflows_by_name([claims]))
         for act in (
-            other.run(run), other.effects(run), other.evidence(run), other.history(run), other.standing(run),
+            other.run(run), other.effects(run), other.evidence(run), other.history(run), other.not_undone(run),
             other.signal(run, "answer", {}), other.cancel(run, reason="x"), other.go_on(run), other.approval(approval),
             other.approve(approval, reason="x"), other.reject(approval, reason="x"),
             other.resolve_effect(run, "pay/7", "happened", reason="x"),

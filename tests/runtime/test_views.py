@@ -166,6 +166,6 @@ def test_takeovers_count_from_the_last_sign_of_life() -> None:
 
 
 def test_an_ending() -> None:
-    data: dict[str, object] = {"outcome": {"a": 1}, "reason": "x", "standing": ["pay pay/7"]}
+    data: dict[str, object] = {"outcome": {"a": 1}, "reason": "x", "not_undone": ["pay pay/7"]}
     assert views.ending_of(history((EventType.FAILED, "pay", 2, 9_000, data))) == data
     assert views.ending_of(history((EventType.STARTED, "look", 1, 1_000, {}))) is None

@@ -122,7 +122,7 @@ def test_a_token_of_an_issuer_proves_nothing_where_none_is_believed() -> None:
 
 
 def test_one_token_is_one_caller() -> None:
-    with pytest.raises(InvalidInput, match="stands there twice"):
+    with pytest.raises(InvalidInput, match="is given twice"):
         read_lines(f"{ANA_LINE}\n{ANA_LINE.replace('ana@corp', 'eve')}")
 
 

@@ -103,7 +103,7 @@ def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -
     dry = service.client.post(f"{START}?dry=1", json={"input": {"order_id": "q", "cents": 1}})
     assert dry.status_code == 422 and "is not known" in dry.json()["detail"], "nor is anything done that was not meant"
     twice = service.get("/v1/runs?status=failed&status=completed")
-    assert twice.status_code == 422 and "stands there twice" in twice.json()["detail"]
+    assert twice.status_code == 422 and "is given twice" in twice.json()["detail"]
     for filter_ in ("runs?workflow", "effects?activity", "effects?run", "attention?workflow"):
         unseen = service.get(f"/v1/{filter_}=a%00")  # PostgreSQL takes it for a fault
         assert unseen.status_code == 422 and "NUL" in unseen.json()["detail"], filter_

@@ -223,13 +223,13 @@ def _crashes(takeovers: Sequence[dict[str, Any]]) -> list[str]:
 
 def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
     outcome = short_json(ending["outcome"]) if ending["outcome"] is not None else ""
-    stands = [*ending["standing"]]
+    stands = [*ending["not_undone"]]
     if stands:
         stands.append("these are done and stay done: undo by hand what must be")
     return [
         ("outcome", [outcome] if outcome else []),
         ("reason", [ending["reason"]] if ending["reason"] else []),
-        ("stands", stands),
+        ("not undone", stands),
     ]
 
 

@@ -195,7 +195,7 @@ async def cancel(client: Client, screen: Screen, run: str, reason: str, yes: boo
     if not yes:
         for each in await client.to_undo(run):
             screen.advice(f"  is undone: {each}")
-        for each in await client.standing(run):
+        for each in await client.not_undone(run):
             screen.advice(f"  is done, and stays done: {each}")
         if (code := await unsure(screen, f"cancel {run}?", "not cancelled")) is not None:
             return code

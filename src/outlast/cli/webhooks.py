@@ -139,7 +139,7 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
         "made": f"{screen.since(view['created_at'])} by {view['created_by']}",
         "changed": f"{screen.since(view['changed_at'])} by {view['changed_by']}",
         "old secret": view["former_until_real"] and f"signs too until {view['former_until_real']}",
-        "stands": f"{view[DeliveryStatus.DEAD]} given up · {view[DeliveryStatus.OWED]} retrying · "
+        "backlog": f"{view[DeliveryStatus.DEAD]} given up · {view[DeliveryStatus.OWED]} retrying · "
         f"{view['behind']}{'+' * view['more']} runs behind",
         "waits since": view["oldest_at_real"],
     }

@@ -71,7 +71,7 @@ def undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
     return sorted(found, key=lambda e: -e.ordinal)
 
 
-def standing(run: Run, effects: Iterable[Effect]) -> list[Effect]:
+def not_undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
     """What the run did and nobody undid, the latest first."""
     found = [e for e in effects if is_own(run, e) and e.status is EffectStatus.DONE]
     return sorted(found, key=lambda e: -e.ordinal)
@@ -137,9 +137,9 @@ def compensated(run: Run, effects: Sequence[Effect]) -> Told:
     data: dict[str, object] = {
         EffectStatus.UNDONE.value: names(gone),
         "by_hand": names([e for e in gone if f"{e.visit}:{e.key}" in hands]),
-        "stands": names(standing(run, effects)),
+        "not_undone": names(not_undone(run, effects)),
     }
-    text = f"{len(gone)} undone, {len(standing(run, effects))} standing"
+    text = f"{len(gone)} undone, {len(not_undone(run, effects))} not undone"
     return Told("outlast/compensated", text, data, EventType.COMPENSATED)
 
 

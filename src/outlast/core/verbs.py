@@ -259,7 +259,7 @@ def finish(
     state: bytes,
     result: object,
     reason: str,
-    standing: Sequence[str],
+    not_undone: Sequence[str],
     approvals: Iterable[Approval],
     slots: Sequence[SlotChange],
     now: Instant,
@@ -269,11 +269,11 @@ def finish(
 ) -> Commit:
     """End the run: slots go to the oldest queued run or become free, open approvals are withdrawn, in one commit.
 
-    `standing` names what it did and nobody undid, where the run ends failed or cancelled. `seen`: the slots that a
+    `not_undone` names the effects that were not undone, where the run ends failed or cancelled. `seen`: the slots that a
     run which is still queued does not hold; one that it was handed since refuses this (S-6). `results`: as `advance`.
     """
     verb, type_ = _END[outcome]
-    data: dict[str, object] = {"outcome": result, "reason": reason, "standing": list(standing)}
+    data: dict[str, object] = {"outcome": result, "reason": reason, "not_undone": list(not_undone)}
     if results:
         data["results"] = results
     put = move(

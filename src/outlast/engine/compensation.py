@@ -14,7 +14,7 @@ from outlast.core import compensation as core
 from outlast.core import ledger as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.compensation import names, standing
+from outlast.core.compensation import names, not_undone
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.moves import Told
 from outlast.core.overlay import Attention
@@ -275,7 +275,7 @@ async def end(
     Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
     run = session.run
     freed, others = await admission.held_and_not(session.store, run) if run.slots or run.queue else ((), ())
-    stands = [] if outcome is RunStatus.COMPLETED else names(standing(run, session.effects.values()))
+    stands = [] if outcome is RunStatus.COMPLETED else names(not_undone(run, session.effects.values()))
     snapshot, values = (session.last.snapshot or b"{}", ()) if state is None else await session.snapshot_of(state)
     commit = finish(
         run,
@@ -284,7 +284,7 @@ async def end(
         state=snapshot,
         result=result,
         reason=reason,
-        standing=stands,
+        not_undone=stands,
         approvals=session.approvals.values(),
         slots=await admission.heirs(session.store, freed),
         now=session.now,

@@ -314,7 +314,7 @@ def _over(seen: RunFacts) -> ExplanationPart:
     run = seen.run
     last = seen.events[-1] if seen.events else None
     data = json.loads(last.body)["data"] if last is not None and last.type in ENDINGS else {}
-    reason, stands = first_line(data.get("reason", "")), data.get("standing", [])
+    reason, stands = first_line(data.get("reason", "")), data.get("not_undone", [])
     said = f": {reason}" if reason else ""
     for by in ("cancelled by ", "failed by "):
         if reason.startswith(by):
@@ -323,7 +323,7 @@ def _over(seen: RunFacts) -> ExplanationPart:
     if stands:
         clause += f"; {_count(len(stands), 'effect')} of it stand{'s' if len(stands) == 1 else ''}"
     unblock = ("undo by hand what must be undone",) if stands else ()
-    facts = (("stands", ", ".join(stands)),) if stands else ()
+    facts = (("not undone", ", ".join(stands)),) if stands else ()
     return ExplanationPart(
         clause, "nothing: a run that has ended never changes", unblock, since=run.ended_at, facts=facts
     )

@@ -173,10 +173,10 @@ class Reading:
         counted = await self.store.count(RESULT, [(self.tenant, run) for run in claimed]) if claimed else ()
         return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
 
-    async def standing(self, run: str) -> list[str]:
+    async def not_undone(self, run: str) -> list[str]:
         """What the run did and no undo can take back, each with the reason, latest first. Raises NotFound."""
         row, effects = await self.run(run), await self.effects(run)
-        return compensation.names([e for e in compensation.standing(row, effects) if not compensation.can_undo(e)])
+        return compensation.names([e for e in compensation.not_undone(row, effects) if not compensation.can_undo(e)])
 
     async def to_undo(self, run: str) -> list[str]:
         """What would be undone if it ended now, in the order of undoing. Raises NotFound."""

@@ -276,7 +276,7 @@ def ending_of(events: Sequence[Event]) -> dict[str, Any] | None:
     if last is None or last.type not in ENDINGS:
         return None
     data = json.loads(last.body)["data"]
-    return {"outcome": data["outcome"], "reason": data["reason"], "standing": data["standing"]}
+    return {"outcome": data["outcome"], "reason": data["reason"], "not_undone": data["not_undone"]}
 
 
 def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:

@@ -145,7 +145,7 @@ class Webhooks:
         """One of them. Raises NotFound."""
         return deliveries.shown(await subscriptions.get(self._store, self._tenant, subscription))
 
-    async def standing(self, subscription: str) -> WebhookBacklog:
+    async def backlog(self, subscription: str) -> WebhookBacklog:
         """How it fares. Raises NotFound."""
         await self.get(subscription)
         counts = dict.fromkeys((DeliveryStatus.DEAD, DeliveryStatus.OWED), 0)
@@ -437,15 +437,15 @@ def new_webhook_view(made: NewWebhook) -> dict[str, Any]:
     return {**webhook_view(made.subscription), "secret": made.secret}
 
 
-def webhook_detail_view(row: Subscription, standing: WebhookBacklog) -> dict[str, Any]:
+def webhook_detail_view(row: Subscription, backlog: WebhookBacklog) -> dict[str, Any]:
     """How it fares: events given up, events that will be sent again, runs of which something is still to be told."""
     return {
         **webhook_view(row),
-        DeliveryStatus.DEAD.value: standing.dead,
-        DeliveryStatus.OWED.value: standing.owed,
-        "behind": standing.behind,
-        "more": standing.more,
-        "oldest_at_real": instant(standing.oldest_at or 0),
+        DeliveryStatus.DEAD.value: backlog.dead,
+        DeliveryStatus.OWED.value: backlog.owed,
+        "behind": backlog.behind,
+        "more": backlog.more,
+        "oldest_at_real": instant(backlog.oldest_at or 0),
     }
 
 

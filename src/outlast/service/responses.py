@@ -134,7 +134,7 @@ class RunDetail(RunListItem):
     explained: str
     outcome: Json = None
     reason: str = ""
-    standing: list[str] = Field(default_factory=list)
+    not_undone: list[str] = Field(default_factory=list)
 
 
 class RunStarted(RunSummary):

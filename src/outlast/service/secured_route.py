@@ -125,7 +125,7 @@ def _check_query(request: Request, takes: frozenset[str]) -> None:
         if name not in takes:
             wrong[name] = "is not known"
         elif name in given:
-            wrong[name] = "stands there twice"
+            wrong[name] = "is given twice"
         elif "\0" in value:
             wrong[name] = "holds the character NUL"
         given.add(name)

@@ -177,7 +177,7 @@ class Client(Protocol):
     async def to_undo(self, run: str) -> list[str]:
         """What a cancel would undo, in order."""
 
-    async def standing(self, run: str) -> list[str]:
+    async def not_undone(self, run: str) -> list[str]:
         """What a cancel would leave as it is."""
 
     async def cancel(self, run: str, *, reason: str) -> None:

@@ -51,7 +51,7 @@ class LocalWebhooks:
         return await self._whole(webhook)
 
     async def _whole(self, webhook: str) -> View:
-        return webhook_detail_view(await self._webhooks.get(webhook), await self._webhooks.standing(webhook))
+        return webhook_detail_view(await self._webhooks.get(webhook), await self._webhooks.backlog(webhook))
 
     async def unattended_ms(self) -> int:
         """By its rows."""
@@ -263,9 +263,9 @@ class LocalRuns:
         """Named."""
         return await self.ops.to_undo(run)
 
-    async def standing(self, run: str) -> list[str]:
+    async def not_undone(self, run: str) -> list[str]:
         """Named."""
-        return await self.ops.standing(run)
+        return await self.ops.not_undone(run)
 
     async def cancel(self, run: str, *, reason: str) -> None:
         """By a note."""

@@ -113,7 +113,7 @@ PAGE: Final = 1_000
 AWAY_MAX: Final = 60_000
 """How long a stream is tried again, in ms."""
 BACK_OFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-ENDED_ONLY: Final = ("outcome", "reason", "standing")
+ENDED_ONLY: Final = ("outcome", "reason", "not_undone")
 
 
 def part(name: str) -> str:
@@ -325,7 +325,7 @@ class RemoteRuns:
         done = await self._done(run)
         return [f"{e['effect']} {e['key']}" for e in done if e["undo"] and not e["undo"].startswith(NO_UNDO)]
 
-    async def standing(self, run: str) -> list[str]:
+    async def not_undone(self, run: str) -> list[str]:
         """Of the ledger as it is told."""
         kept = [e for e in await self._done(run) if not e["undo"] or e["undo"].startswith(NO_UNDO)]
         return [

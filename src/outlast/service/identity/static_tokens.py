@@ -81,7 +81,7 @@ def read_lines(text: str) -> list[StaticToken]:
             except InvalidInput as error:
                 problems.append((f"line {number}", error.what))
     if len({token.digest for token in found}) < len(found):
-        problems.append(("lines", "one token stands there twice"))
+        problems.append(("lines", "one token is given twice"))
     if problems:
         raise InvalidInput("the tokens cannot be read", problems=problems, fix="outlast token new NAME viewer")
     return found

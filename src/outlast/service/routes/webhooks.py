@@ -94,7 +94,7 @@ async def add_webhook(
 )
 async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     """How it fares, counted from its rows."""
-    return webhook_detail_view(await ops.webhooks.get(webhook), await ops.webhooks.standing(webhook))
+    return webhook_detail_view(await ops.webhooks.get(webhook), await ops.webhooks.backlog(webhook))
 
 
 @router.post(
