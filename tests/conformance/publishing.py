@@ -2,9 +2,9 @@
 
 from outlast.core.budget import DELIVERY_CLAIM
 from outlast.core.commit import Commit, Drop, Put, When
-from outlast.core.deliveries import OUTLETS, hold, let_go, outlets_row
-from outlast.core.outgoing import Cursor, Untold
-from outlast.core.rows import CURSOR, META, RUN, UNTOLD, version_of
+from outlast.core.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed_tenants_row
+from outlast.core.outgoing import Cursor, Unpublished
+from outlast.core.rows import CURSOR, META, RUN, UNPUBLISHED, version_of
 from outlast.store.port import Store
 from tests.conformance.subject import (
     T0,
@@ -25,11 +25,11 @@ async def what_nobody_wants_to_hear_is_not_noted(s: Subject) -> None:
     """Where nobody listens, an event costs no further row; nor does it where another tenant is listened to."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    assert await a.rows(UNTOLD, ()) == ()
+    assert await a.rows(UNPUBLISHED, ()) == ()
     await _listen(b, "beta")
     await a.commit(Commit(puts(event_row(seq=2))))
     await b.commit(Commit(puts(event_row(seq=3))))
-    assert await b.rows(UNTOLD, ()) == ()
+    assert await b.rows(UNPUBLISHED, ()) == ()
 
 
 async def an_event_is_noted_in_the_commit_that_writes_it(s: Subject) -> None:
@@ -42,13 +42,13 @@ async def an_event_is_noted_in_the_commit_that_writes_it(s: Subject) -> None:
     wanted = event_row(seq=2)
     await b.commit(Commit(puts(wanted)))
     await a.commit(Commit(puts(event_row("run-2", seq=2))))
-    mark = Untold(TENANT, "run-1", 2, wanted.type, wanted.at)
-    assert await a.rows(UNTOLD, (TENANT,)) == (mark, mark._replace(run="run-2"))
-    assert await b.rows(UNTOLD, (TENANT, "run-1")) == (mark,)
+    mark = Unpublished(TENANT, "run-1", 2, wanted.type, wanted.at)
+    assert await a.rows(UNPUBLISHED, (TENANT,)) == (mark, mark._replace(run="run-2"))
+    assert await b.rows(UNPUBLISHED, (TENANT, "run-1")) == (mark,)
     await _listen(b)
     await a.commit(Commit(puts(event_row(seq=3))))
     await b.commit(Commit(puts(event_row(seq=4))))
-    assert len(await a.rows(UNTOLD, ())) == 2
+    assert len(await a.rows(UNPUBLISHED, ())) == 2
 
 
 async def a_refused_commit_notes_nothing(s: Subject) -> None:
@@ -131,10 +131,10 @@ def _cursor(run: str = "run-1") -> Cursor:
 
 async def _listen(store: Store, *tenants: str) -> None:
     """These are the tenants that somebody listens to."""
-    row = await store.load(META, OUTLETS)
+    row = await store.load(META, SUBSCRIBED_TENANTS)
     version = 0 if row is None else version_of(META, row)
-    await store.commit(Commit((Put(META, outlets_row(row, tenants), version),)))
+    await store.commit(Commit((Put(META, subscribed_tenants_row(row, tenants), version),)))
 
 
-async def _marks(store: Store) -> list[Untold]:
-    return [row for row in await store.rows(UNTOLD, (TENANT,)) if isinstance(row, Untold)]
+async def _marks(store: Store) -> list[Unpublished]:
+    return [row for row in await store.rows(UNPUBLISHED, (TENANT,)) if isinstance(row, Unpublished)]

@@ -69,7 +69,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 def test_any_data_is_valid_json_of_one_line(data: dict[str, object], correlation: str, trace: str) -> None:
     run = RUN._replace(correlation_id=correlation, trace_id=trace)
     try:
-        body = event(run, EventType.TOLD, AT, data).body
+        body = event(run, EventType.LOGGED, AT, data).body
     except UnicodeEncodeError:
         return  # lone surrogates are refused, never stored
     read = json.loads(body)
@@ -80,7 +80,7 @@ def test_any_data_is_valid_json_of_one_line(data: dict[str, object], correlation
 
 def test_what_json_cannot_say_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        event(RUN, EventType.TOLD, AT, {"x": float("nan")})
+        event(RUN, EventType.LOGGED, AT, {"x": float("nan")})
 
 
 @given(st.integers(0, 4_102_444_800_000))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outlast.core import admission, attention, ledger, people, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
-from outlast.core.moves import Told
+from outlast.core.moves import LogEntry
 from outlast.core.overlay import Attention
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
 from outlast.core.verbs import moved
@@ -39,7 +39,7 @@ def speak(drive: Drive, move: str) -> None:
     elif held and move in ENDS:
         drive.finish(ENDS[move])
     elif held and move == "advance":
-        drive.advance(told=[Told(f"k{run.visit}", "said", {"n": 1})])
+        drive.advance(log_entries=[LogEntry(f"k{run.visit}", "said", {"n": 1})])
     elif held and move == "admit" and not run.slots:
         drive.admit()
 
@@ -150,7 +150,7 @@ def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
         state=b"{}",
         now=at(1),
         budget_ms=9,
-        told=[Told("a", "x", {}), Told("b", "y", {})],
+        log_entries=[LogEntry("a", "x", {}), LogEntry("b", "y", {})],
     )
     events = [json.loads(w.row.body) for w in commit.writes if isinstance(w, Put) and hasattr(w.row, "body")]
     assert [e["sequence"] for e in events] == ["0000000003", "0000000004", "0000000005"]

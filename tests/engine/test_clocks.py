@@ -327,12 +327,12 @@ class Channel:
     def __init__(self, world: World, behaviour: str = "works") -> None:
         self.world = world
         self.behaviour = behaviour
-        self.told: list[tuple[str, list[str], str]] = []
+        self.log_entries: list[tuple[str, list[str], str]] = []
 
     async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
         stored = self.world.run(run.run)
         shown = ",".join(a.reason.value for a in attention_of(stored))
-        self.told.append((run.run, [a.trigger or a.reason.value for a in reasons], shown))
+        self.log_entries.append((run.run, [a.trigger or a.reason.value for a in reasons], shown))
         if self.behaviour == "raises":
             raise ConnectionRefusedError("no queue")
         if self.behaviour == "hangs":
@@ -347,7 +347,7 @@ async def test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world: Wor
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
     process = await world.nights(flow, until=start + 2 * HOUR, notifier=channel)
-    assert channel.told == [("r1", ["negotiation_total_timeout"], "total_timeout")]
+    assert channel.log_entries == [("r1", ["negotiation_total_timeout"], "total_timeout")]
     assert (world.reasons(), world.status()) == (["total_timeout"], "waiting")
     await world.start(flow, "r2")
     await world.signal("go", "r2")
@@ -396,7 +396,7 @@ async def test_a_refused_flag_is_told_to_nobody(world: World) -> None:
     process = world.worker(flow, notifier=channel)
     process.wire.before("r1 flag", lambda: world.signal_now("go"))
     await world.start(flow)
-    assert [told for _, told, _ in channel.told] == [["exception"]]
+    assert [told for _, told, _ in channel.log_entries] == [["exception"]]
 
 
 # --- within -----------------------------------------------------------------------------------------------------------

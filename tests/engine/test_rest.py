@@ -32,7 +32,7 @@ async def test_what_is_told_is_written_once_and_must_be_storable(world: World) -
     await world.signal("go")
     assert world.status() == "completed"
     assert set(lines) == {"NotStorable"}
-    assert world.verbs().count("told") == 2
+    assert world.verbs().count("logged") == 2
 
 
 @pytest.mark.req("GATE-1", "RUN-2")

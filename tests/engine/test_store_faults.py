@@ -87,7 +87,7 @@ async def test_a_commit_that_fails_or_is_not_heard_of_changes_nothing_for_the_ru
     assert world.outcome()["said"] == ["did order/a", "7", "did order/b"]
     assert sorted(shop.did) == ["t:r1:1:order/a", "t:r1:2:order/b"]
     assert [e.seq for e in world.events()] == list(range(1, len(world.events()) + 1))
-    assert world.verbs().count("told") == 1
+    assert world.verbs().count("logged") == 1
     assert [s.holder for s in world.slots()] == [""]
 
 

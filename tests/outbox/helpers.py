@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from standardwebhooks import Webhook
 
-from outlast.core.rows import EVENT, UNTOLD, Event
+from outlast.core.rows import EVENT, UNPUBLISHED, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.address import AddressPolicy
 from outlast.outbox.dispatcher import Dispatcher
@@ -210,7 +210,7 @@ async def all_told(ops: Operations, receiver: Receiver, *runs: str) -> bool:
 
 async def settled(ops: Operations, subscription: str) -> bool:
     """Is nothing untold, and nothing owed to this subscription?"""
-    return not await ops.store.rows(UNTOLD, ()) and not await ops.store.owing(TENANT, subscription, 1)
+    return not await ops.store.rows(UNPUBLISHED, ()) and not await ops.store.owing(TENANT, subscription, 1)
 
 
 def url_of(path: Path) -> str:

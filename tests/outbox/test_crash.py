@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from outlast.core.points import POINTS
-from outlast.core.rows import UNTOLD
+from outlast.core.rows import UNPUBLISHED
 from outlast.runtime.fsck import Fsck
 from tests import forked
 from tests.forked import ROOT
@@ -53,7 +53,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
 
                 async def quiet() -> bool:
                     owing = await ops.store.owing("acme", made.subscription.subscription, 10)
-                    return not owing and not await ops.store.rows(UNTOLD, ())
+                    return not owing and not await ops.store.rows(UNPUBLISHED, ())
 
                 await until(told, within=30)
                 await until(quiet, within=30)

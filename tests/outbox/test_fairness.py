@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.outgoing import Cursor
-from outlast.core.rows import CURSOR, UNTOLD
+from outlast.core.rows import CURSOR, UNPUBLISHED
 from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -37,8 +37,8 @@ def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.M
             idle = new_dispatcher(ops.store, reach=DEVELOPMENT)
             idle._stopping = True  # it finds, and sends nothing
             await idle._look()
-            assert len(await ops.store.rows(UNTOLD, (TENANT,))) == BACKLOG - 20
-            assert not await ops.store.rows(UNTOLD, (OTHER,))
+            assert len(await ops.store.rows(UNPUBLISHED, (TENANT,))) == BACKLOG - 20
+            assert not await ops.store.rows(UNPUBLISHED, (OTHER,))
             (cursor,) = await ops.store.rows(CURSOR, (OTHER,))
             assert isinstance(cursor, Cursor) and cursor.due_at is not None
             async with dispatching(ops.store):

@@ -7,10 +7,10 @@ import pytest
 
 from outlast.core import deliveries
 from outlast.core.commit import Commit
-from outlast.core.deliveries import OUTLETS, tenants_of
+from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.outgoing import Cursor
-from outlast.core.rows import CURSOR, META, UNTOLD
+from outlast.core.rows import CURSOR, META, UNPUBLISHED
 from outlast.outbox import client, dispatcher
 from outlast.runtime.delivery_lag import DeliveryLag, lag_of
 from outlast.runtime.webhooks import id_of
@@ -285,7 +285,7 @@ def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None
                 await until(lambda: not sender._lanes)
             held = [row.owner for row in await ops.store.rows(CURSOR, (TENANT,)) if isinstance(row, Cursor)]
             assert held == [""] * len(runs)
-            assert not tenants_of(await ops.store.load(META, OUTLETS))
+            assert not tenants_of(await ops.store.load(META, SUBSCRIBED_TENANTS))
 
     asyncio.run(live())
 
@@ -378,7 +378,9 @@ def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
             await until(later)
             assert (await lag_of(ops.store, [TENANT])).due_ms > 0
             await ops.webhooks.remove(name)
-            assert await ops.store.rows(UNTOLD, (TENANT,)) and await lag_of(ops.store, [TENANT]) == DeliveryLag(0, 0)
+            assert await ops.store.rows(UNPUBLISHED, (TENANT,)) and await lag_of(ops.store, [TENANT]) == DeliveryLag(
+                0, 0
+            )
 
     asyncio.run(live())
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from outlast.core.machine import SWEPT
-from outlast.core.rows import UNTOLD
+from outlast.core.rows import UNPUBLISHED
 from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history, until, working
 
 
@@ -22,7 +22,7 @@ def test_every_event_is_told_in_order(url: str) -> None:
                     await ops.start("rounds", {"left": 4}, run_id=run)
 
                 async def forgotten() -> bool:
-                    return await ops.store.rows(UNTOLD, ()) == ()
+                    return await ops.store.rows(UNPUBLISHED, ()) == ()
 
                 async def told() -> bool:
                     rows = [await ops.run(run) for run in runs]

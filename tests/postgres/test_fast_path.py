@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Done, Put
-from outlast.core.deliveries import outlets_row
+from outlast.core.deliveries import subscribed_tenants_row
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import EFFECT, EVENT, META, RUN, STORE, UNTOLD, WRITER, Effect, Run, Writer
+from outlast.core.rows import EFFECT, EVENT, META, RUN, STORE, UNPUBLISHED, WRITER, Effect, Run, Writer
 from outlast.errors import Stale, Unavailable
 from outlast.store.postgres import session as landing
 from outlast.store.postgres import statements
@@ -203,9 +203,9 @@ async def an_event_is_noted_for_a_new_subscription(url: str) -> bool:
     """Where another process has subscribed after this one has last looked who does."""
     async with opened(url, url) as (mine, other):
         row = await taken(mine)
-        await other.commit(Commit((Put(META, outlets_row(None, (row.tenant,)), 0),)))
+        await other.commit(Commit((Put(META, subscribed_tenants_row(None, (row.tenant,)), 0),)))
         await mine.commit(advance(row))
-        return bool(await other.rows(UNTOLD, (row.tenant, row.run)))
+        return bool(await other.rows(UNPUBLISHED, (row.tenant, row.run)))
 
 
 GUARDS: dict[str, tuple[Callable[[str], Coroutine[Any, Any, bool]], str, str]] = {

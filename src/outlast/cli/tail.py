@@ -215,7 +215,7 @@ WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     EventType.HANDED_BACK: lambda data: str(data["why"]),
     EventType.REQUEUED: _requeued,
     EventType.ADMITTED: lambda data: f"slots {data['slots']}",
-    EventType.TOLD: lambda data: str(data["text"]),
+    EventType.LOGGED: lambda data: str(data["text"]),
     EventType.DENIED: lambda data: f"{data['text']} (policy {data['policy_version']})",
     **{each: lambda data: str(data["reason"]) for each in ENDINGS},
 }

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, Wake
 from outlast.core.events import EventType
-from outlast.core.moves import Told, fence, give, move
+from outlast.core.moves import LogEntry, fence, give, move
 from outlast.core.overlay import WaitingFor
 from outlast.core.rows import RUN, SLOT, Run, Slot
 
@@ -17,7 +17,7 @@ class SlotChange(NamedTuple):
     heir: Run | None = None
 
 
-def admit(run: Run, slots: Sequence[Slot], *, now: Instant, told: Sequence[Told] = ()) -> Commit:
+def admit(run: Run, slots: Sequence[Slot], *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
     """Write the run into a free slot of each limit, or take up those already handed to it (S-6)."""
     puts: list[Put] = []
     expects: list[Expect] = []
@@ -29,14 +29,18 @@ def admit(run: Run, slots: Sequence[Slot], *, now: Instant, told: Sequence[Told]
             mine = slot._replace(version=slot.version + 1, holder_tenant=run.tenant, holder=run.run)
             puts.append(Put(SLOT, mine, slot.version))
     names = " ".join(f"{slot.tenant}/{slot.i}" for slot in slots)
-    put = move(run, "admit", EventType.ADMITTED, now, {"slots": names}, told=told, slots=names, queue="")
+    put = move(run, "admit", EventType.ADMITTED, now, {"slots": names}, log_entries=log_entries, slots=names, queue="")
     return Commit((*put, *puts), fence(run), tuple(expects), label=f"{run.run} admit")
 
 
-def queue(run: Run, seen: Sequence[Slot], *, now: Instant, mapping: Mapping, told: Sequence[Told] = ()) -> Commit:
+def queue(
+    run: Run, seen: Sequence[Slot], *, now: Instant, mapping: Mapping, log_entries: Sequence[LogEntry] = ()
+) -> Commit:
     """Fall asleep for a slot, naming the slot rows as seen: one freed since then refuses this (S-6)."""
     waiting = WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")
-    put = give(run, "queue", EventType.QUEUED, now, {}, [waiting], (), mapping, told=told, queue=run.tenant)
+    put = give(
+        run, "queue", EventType.QUEUED, now, {}, [waiting], (), mapping, log_entries=log_entries, queue=run.tenant
+    )
     expects = tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)
     return Commit(put, fence(run, inbox_seq=run.inbox_seq, mapping=mapping.version), expects, label=f"{run.run} queue")
 

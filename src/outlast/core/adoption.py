@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
 from outlast.core.machine import Choice, Reason
-from outlast.core.moves import Told, fence, move
+from outlast.core.moves import LogEntry, fence, move
 from outlast.core.rows import Message, Run
 
 TO: Final = "to"  # of the payload of an answer that names where to
@@ -71,7 +71,7 @@ def wish_of(run: Run, messages: Sequence[Message]) -> Wish | None:
     return None
 
 
-def adopt(run: Run, to: Adopted, *, now: Instant, told: Sequence[Told] = ()) -> Commit:
+def adopt(run: Run, to: Adopted, *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
     """The holder moves its run to another lane or node; the state as it is from here on goes with the event (S-22).
 
     Visit, waits, approvals and effects stay as they are, and so does the claim.
@@ -87,7 +87,7 @@ def adopt(run: Run, to: Adopted, *, now: Instant, told: Sequence[Told] = ()) -> 
         EventType.ADOPTED,
         now,
         data,
-        told=told,
+        log_entries=log_entries,
         snapshot=to.state,
         lane=to.lane,
         node=to.node,

@@ -8,7 +8,7 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
 from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
-from outlast.core.moves import Told, fence, give
+from outlast.core.moves import LogEntry, fence, give
 from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
 from outlast.core.route import Answer
 from outlast.core.rows import Run
@@ -23,17 +23,17 @@ def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
     return [*(a for a in attention_of(run) if (a.reason, a.key) not in new), *reasons]
 
 
-def tripped(run: Run, reason: Attention) -> tuple[Run, Told]:
+def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
     """The row once its ceiling was passed: a person is called, the ceiling is disarmed, nothing stops (GATE-4).
 
     Like `answered`, no commit of its own: the holder's next move writes it, and tells of it.
     """
     data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
-    told = Told(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
-    return run._replace(attention=dump_attention(joined(run, [reason])), ceiling_at=0), told
+    logged = LogEntry(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
+    return run._replace(attention=dump_attention(joined(run, [reason])), ceiling_at=0), logged
 
 
-def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, Told]:
+def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, LogEntry]:
     """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew.
 
     As with `tripped`, the holder's next move writes it; should it be lost, the messages give the same answers again.
@@ -42,7 +42,7 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
     extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
     said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]
     names = digest(*(f"{a.attention.reason}/{a.attention.key}/{a.attention.seen}" for a in answers))
-    told = Told(f"answer/{names[:16]}", "answered", {"answers": said}, EventType.ANSWERED)
+    logged = LogEntry(f"answer/{names[:16]}", "answered", {"answers": said}, EventType.ANSWERED)
     kept = [a.attention for a in answers if (a.attention.reason, a.choice) in KEPT]
     poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
     row = run._replace(
@@ -50,7 +50,7 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
         ceiling_at=now.business + extended if extended else run.ceiling_at,
         crash_count=0 if poisoned else run.crash_count,
     )
-    return row, told
+    return row, logged
 
 
 def flag(
@@ -60,7 +60,7 @@ def flag(
     inbox_seq: int,
     now: Instant,
     mapping: Mapping,
-    told: Sequence[Told] = (),
+    logged: Sequence[LogEntry] = (),
     freed: Sequence[SlotChange] = (),
     doubted: Sequence[Commit] = (),
     waiting: Sequence[WaitingFor] = (),
@@ -83,7 +83,7 @@ def flag(
         waiting,
         [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # one that has struck is acted upon already
         mapping,
-        told=told,
+        log_entries=logged,
         attention=dump_attention(left),
         slots="" if freed else None,
     )

@@ -14,7 +14,7 @@ from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.ledger import Intent, intend, record, settle
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
-from outlast.core.moves import Told, fence, move
+from outlast.core.moves import LogEntry, fence, move
 from outlast.core.overlay import attention_of, dump_attention
 from outlast.core.rows import EFFECT, TAKEN_BACK, Approval, Effect, Run, check_effect
 from outlast.core.sharing import taken_back
@@ -98,7 +98,7 @@ def compensate(
     inbox_seq: int | None,
     approvals: Iterable[Approval],
     now: Instant,
-    told: Sequence[Told] = (),
+    log_entries: Sequence[LogEntry] = (),
 ) -> Commit:
     """Decide how the run ends, before anything is undone: from here on it is never walked again, whoever takes it.
 
@@ -118,7 +118,7 @@ def compensate(
         EventType.COMPENSATING,
         now,
         data,
-        told=told,
+        log_entries=log_entries,
         ending=json.dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}),
         attention=dump_attention(a for a in attention_of(run) if a.reason in OVERLAY_ONLY),
         crash_count=0,
@@ -130,7 +130,7 @@ def compensate(
     )
 
 
-def compensated(run: Run, effects: Sequence[Effect]) -> Told:
+def compensated(run: Run, effects: Sequence[Effect]) -> LogEntry:
     """All is undone that is to be: what was, and what stands. Told by the commit that ends the run (OBS-3)."""
     hands = {e.undoes for e in effects if e.undoes and code_of(e) == BY_HAND}
     gone = undone(run, effects)
@@ -140,7 +140,7 @@ def compensated(run: Run, effects: Sequence[Effect]) -> Told:
         "not_undone": names(not_undone(run, effects)),
     }
     text = f"{len(gone)} undone, {len(not_undone(run, effects))} not undone"
-    return Told("outlast/compensated", text, data, EventType.COMPENSATED)
+    return LogEntry("outlast/compensated", text, data, EventType.COMPENSATED)
 
 
 # --- one undo ----------------------------------------------------------------------------------------

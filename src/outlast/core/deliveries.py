@@ -18,9 +18,9 @@ from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, deli
 from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.rows import STORE, Event, Meta, Row
 
-OUTLETS: Final = (STORE, "outlets")
+SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 """The meta row that lists the tenants whose events are noted as untold, since some subscription wants them."""
-SENDER: Final = (STORE, "sender")
+DISPATCHER_HEARTBEAT: Final = (STORE, "dispatcher_heartbeat")
 """The meta row in which dispatchers say that they live, and when, so that people are told where nobody sends."""
 ANY: Final = ""  # Untold.type of a mark that says "look": it concerns every subscription
 BACKOFF_FACTOR: Final = 3.0
@@ -61,10 +61,10 @@ def tenants_of(row: Row | None) -> frozenset[str]:
     return frozenset() if row is None else frozenset(json.loads(row.value))
 
 
-def outlets_row(old: Row | None, tenants: Iterable[str]) -> Meta:
+def subscribed_tenants_row(old: Row | None, tenants: Iterable[str]) -> Meta:
     """The row that follows OUTLETS' old one."""
     assert old is None or isinstance(old, Meta)
-    return Meta(*OUTLETS, 1 if old is None else old.version + 1, json.dumps(sorted(tenants)))
+    return Meta(*SUBSCRIBED_TENANTS, 1 if old is None else old.version + 1, json.dumps(sorted(tenants)))
 
 
 def sign_of(row: Row | None) -> tuple[str, int]:
@@ -79,7 +79,7 @@ def sign_of(row: Row | None) -> tuple[str, int]:
 def sign(old: Row | None, dispatcher: str, now: Instant) -> Meta:
     """The row that follows SENDER's old one."""
     assert old is None or isinstance(old, Meta)
-    return Meta(*SENDER, 1 if old is None else old.version + 1, json.dumps([dispatcher, now.real]))
+    return Meta(*DISPATCHER_HEARTBEAT, 1 if old is None else old.version + 1, json.dumps([dispatcher, now.real]))
 
 
 # --- subscriptions -------------------------------------------------------------------------

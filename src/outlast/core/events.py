@@ -37,7 +37,7 @@ class EventType(StrEnum):
     COMPENSATING = "dev.outlast.run.compensating"
     ADOPTED = "dev.outlast.run.adopted"
     RESTORED = "dev.outlast.run.restored"
-    TOLD = "dev.outlast.run.told"
+    LOGGED = "dev.outlast.run.logged"
     DENIED = "dev.outlast.run.denied"
 
 

@@ -10,16 +10,16 @@ from outlast.core.overlay import Armed, WaitingFor, due_of, dump_timers, dump_wa
 from outlast.core.rows import EVENT, MEMO, RUN, Memo, Run, check_run
 
 
-class Told(NamedTuple):
+class LogEntry(NamedTuple):
     """Something a node said with ctx.log: written with the next move of the run row, once per key and visit."""
 
     key: str
     text: str
     data: dict[str, object]
-    type: EventType = EventType.TOLD
+    type: EventType = EventType.LOGGED
 
 
-def told_key(key: str) -> str:
+def log_key(key: str) -> str:
     """The key of the memo that keeps a repeated tell from adding anything."""
     return f"tell/{key}"
 
@@ -31,18 +31,18 @@ def move(
     now: Instant,
     data: dict[str, object],
     *,
-    told: Sequence[Told] = (),
+    log_entries: Sequence[LogEntry] = (),
     snapshot: bytes | None = None,
     **changes: object,
 ) -> tuple[Put, ...]:
     """The run row one move later, and the events that tell of it: what was told before, then the move itself."""
     puts: list[Put] = []
     before = run
-    for word in told:
+    for word in log_entries:
         before = before._replace(seq=before.seq + 1)
         row = event(before, word.type, now.business, {"key": word.key, "text": word.text, **word.data})
         before = before._replace(event_hash=row.hash)
-        memo = Memo(run.tenant, run.run, run.visit, told_key(word.key), "", "", None, "", now.business)
+        memo = Memo(run.tenant, run.run, run.visit, log_key(word.key), "", "", None, "", now.business)
         puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
     after = before._replace(
         version=run.version + 1,
@@ -71,7 +71,7 @@ def give(
     timers: Sequence[Armed],
     mapping: Mapping,
     *,
-    told: Sequence[Told] = (),
+    log_entries: Sequence[LogEntry] = (),
     due_now: bool = False,
     attention: str | None = None,
     slots: str | None = None,
@@ -89,7 +89,7 @@ def give(
         type_,
         now,
         data,
-        told=told,
+        log_entries=log_entries,
         epoch=run.epoch + 1,
         owner="",
         due_at=now.real if due_now else due_of(timers, mapping),

@@ -71,7 +71,7 @@ class Delivery(NamedTuple):
     by: str  # who asked for it to be sent again
 
 
-class Untold(NamedTuple):
+class Unpublished(NamedTuple):
     """An event of a tenant that has subscriptions, from its commit until every cursor that it concerns knows of it."""
 
     tenant: str

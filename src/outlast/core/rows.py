@@ -17,7 +17,7 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.outgoing import Cursor, Delivery, Subscription, Untold
+from outlast.core.outgoing import Cursor, Delivery, Subscription, Unpublished
 from outlast.errors import Corrupt
 
 STORE: Final = "*"  # the tenant of rows that belong to the store itself
@@ -357,7 +357,7 @@ Row: TypeAlias = (
     | Subscription
     | Cursor
     | Delivery
-    | Untold
+    | Unpublished
     | Worker
     | Writer
     | Meta
@@ -394,7 +394,7 @@ REQUEST: Final = Kind("request", Request, 2, True, True)
 SUBSCRIPTION: Final = Kind("subscription", Subscription, 2, True, True)
 CURSOR: Final = Kind("cursor", Cursor, 3, True, True)
 DELIVERY: Final = Kind("delivery", Delivery, 4, True, True)
-UNTOLD: Final = Kind("untold", Untold, 3, False, False)
+UNPUBLISHED: Final = Kind("unpublished", Unpublished, 3, False, False)
 WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
@@ -418,7 +418,7 @@ KINDS: Final = (
     SUBSCRIPTION,
     CURSOR,
     DELIVERY,
-    UNTOLD,
+    UNPUBLISHED,
     WORKER,
     WRITER,
     META,

@@ -15,7 +15,7 @@ from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
-from outlast.core.moves import Told, fence, give, move
+from outlast.core.moves import LogEntry, fence, give, move
 from outlast.core.overlay import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.people import withdraw
 from outlast.core.quarantine import after_death
@@ -158,7 +158,7 @@ def advance(
     now: Instant,
     budget_ms: int,
     ceiling_ms: int = 0,
-    told: Sequence[Told] = (),
+    log_entries: Sequence[LogEntry] = (),
     results: dict[str, int] | None = None,
 ) -> Commit:
     """One node done: its checkpoint and the entry into the next, in one commit. The holder keeps the run.
@@ -178,7 +178,7 @@ def advance(
             EventType.CHECKPOINT,
             now,
             data,
-            told=told,
+            log_entries=log_entries,
             snapshot=state,
             node=node,
             status_label=status_label,
@@ -206,7 +206,7 @@ def park(
     timers: Sequence[Armed],
     now: Instant,
     mapping: Mapping,
-    told: Sequence[Told] = (),
+    log_entries: Sequence[LogEntry] = (),
     freed: Sequence[SlotChange] = (),
 ) -> Commit:
     """Give the run back until a clock or a message: `park` (waits), `retry` (back-off), `await_settle` (a call may still land).
@@ -225,7 +225,7 @@ def park(
         waiting,
         timers,
         mapping,
-        told=told,
+        log_entries=log_entries,
         slots="" if freed else None,
     )
     handed, expects = hand_over(freed)
@@ -234,12 +234,21 @@ def park(
 
 
 def hand_back(
-    run: Run, *, inbox_seq: int | None, now: Instant, mapping: Mapping, why: str, told: Sequence[Told] = ()
+    run: Run, *, inbox_seq: int | None, now: Instant, mapping: Mapping, why: str, log_entries: Sequence[LogEntry] = ()
 ) -> Commit:
     """Give the run back, due at once: a drained worker, or a slice that has used up its budget."""
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
     put = give(
-        run, "hand_back", EventType.HANDED_BACK, now, {"why": why}, waiting, (), mapping, told=told, due_now=True
+        run,
+        "hand_back",
+        EventType.HANDED_BACK,
+        now,
+        {"why": why},
+        waiting,
+        (),
+        mapping,
+        log_entries=log_entries,
+        due_now=True,
     )
     return Commit(put, fence(run, inbox_seq=inbox_seq), label=f"{run.run} hand_back")
 
@@ -263,7 +272,7 @@ def finish(
     approvals: Iterable[Approval],
     slots: Sequence[SlotChange],
     now: Instant,
-    told: Sequence[Told] = (),
+    log_entries: Sequence[LogEntry] = (),
     seen: Sequence[Slot] = (),
     results: dict[str, int] | None = None,
 ) -> Commit:
@@ -282,7 +291,7 @@ def finish(
         type_,
         now,
         data,
-        told=told,
+        log_entries=log_entries,
         snapshot=state,
         epoch=run.epoch + 1,
         owner=ENDED,

@@ -16,7 +16,7 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.compensation import names, not_undone
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.moves import Told
+from outlast.core.moves import LogEntry
 from outlast.core.overlay import Attention
 from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
@@ -268,7 +268,7 @@ async def end(
     state: bytes | None,
     result: Any,
     reason: str,
-    told: tuple[Told, ...],
+    log_entries: tuple[LogEntry, ...],
     results: dict[str, int] | None = None,
 ) -> None:
     """One commit. `state`: None = as it was written last; `results`: what its last visit produced, counted. Raises
@@ -288,7 +288,7 @@ async def end(
         approvals=session.approvals.values(),
         slots=await admission.heirs(session.store, freed),
         now=session.now,
-        told=told,
+        log_entries=log_entries,
         seen=others if run.queue else (),
         results=results,
     )

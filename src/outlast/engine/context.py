@@ -15,9 +15,9 @@ from pydantic import BaseModel, JsonValue
 
 from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
-from outlast.core.limits import TEXT_CHARS_MAX, TOLD_BYTES_MAX
+from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
-from outlast.core.moves import Told
+from outlast.core.moves import LogEntry
 from outlast.core.people import votes_of
 from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
@@ -34,7 +34,7 @@ from outlast.flow.plan import Plan
 from outlast.flow.policy import Verdict
 from outlast.flow.source import place
 
-TOLD_MAX = 30
+LOG_ENTRIES_MAX = 30
 ASKED_MAX: Final = 64  # from so many on, calls that are over are dropped from the list
 
 P = ParamSpec("P")
@@ -86,7 +86,7 @@ class NodeContext(Context[Any]):
         self.run_id = run.run
         self.visit = run.visit
         self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
-        self.told: dict[str, Told] = {}
+        self.log_entries: dict[str, LogEntry] = {}
         self.results: ResultBuffer | None = None
         self._asked: list[ContextCall] = []
         self._asked_max = ASKED_MAX
@@ -323,9 +323,11 @@ class NodeContext(Context[Any]):
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
         """See Context."""
         line = canonical({"key": key, "text": text, "data": data})  # refused here, in the author's line
-        if len(self.told) >= TOLD_MAX or len(line) > TOLD_BYTES_MAX:
-            raise LimitExceeded("too much was told in one walk", f"at most {TOLD_MAX} lines of {TOLD_BYTES_MAX} bytes")
-        self.told.setdefault(key, Told(**json.loads(line)))
+        if len(self.log_entries) >= LOG_ENTRIES_MAX or len(line) > LOG_ENTRY_BYTES_MAX:
+            raise LimitExceeded(
+                "too much was told in one walk", f"at most {LOG_ENTRIES_MAX} lines of {LOG_ENTRY_BYTES_MAX} bytes"
+            )
+        self.log_entries.setdefault(key, LogEntry(**json.loads(line)))
 
     # --- producing -------------------------------------------------------------------------
     @_seen

@@ -14,7 +14,7 @@ from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
-from outlast.core.moves import Told
+from outlast.core.moves import LogEntry
 from outlast.core.overlay import Armed, Attention
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
@@ -82,7 +82,7 @@ class NodeExecution:
         self.closing = False
         self.calls_in_flight: dict[EffectKey, InFlightCall] = {}  # calls under way
         self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
-        self.told: dict[str, Told] = {}  # what the engine has to say of this walk: denials
+        self.log_entries: dict[str, LogEntry] = {}  # what the engine has to say of this walk: denials
         self.reserved: set[int] = set()  # messages a wait of this walk is about to bind
         self.asked: set[str] = set()  # waits already asked for in this walk
         self._calls: set[str] = set()  # all calls and waits of this walk, answered from the ledger or not

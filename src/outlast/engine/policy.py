@@ -14,7 +14,7 @@ from outlast.core.budget import SECOND
 from outlast.core.codec import digest
 from outlast.core.commit import Instant
 from outlast.core.events import EventType
-from outlast.core.moves import Told
+from outlast.core.moves import LogEntry
 from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run
 from outlast.engine.node_execution import NodeExecution
@@ -35,7 +35,7 @@ from outlast.flow.policy import (
 )
 from outlast.flow.workflow import Workflow
 
-DENIALS_TOLD_MAX: Final = 10  # of one visit have an event each; every one has its memo
+DENIALS_LOGGED_MAX: Final = 10  # of one visit have an event each; every one has its memo
 MEMOS: Final = "policy/"
 
 
@@ -178,7 +178,7 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
 
 
 def _tell(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
-    if len(execution.told) >= DENIALS_TOLD_MAX:
+    if len(execution.log_entries) >= DENIALS_LOGGED_MAX:
         return
     data: dict[str, object] = {
         "activity": plan.activity,
@@ -191,7 +191,7 @@ def _tell(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Oc
         "proposed_by": by,
     }
     text = f"{plan.activity} {plan.key}: denied by {verdict.rule}"
-    execution.told.setdefault(key, Told(key, text, data, EventType.DENIED))
+    execution.log_entries.setdefault(key, LogEntry(key, text, data, EventType.DENIED))
 
 
 def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:

@@ -35,7 +35,7 @@ class _LimitQueue:
     def __init__(self) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.inside = 0
-        self.told = 0  # how many the row says are inside
+        self.log_entries = 0  # how many the row says are inside
         self.version = 0
         self.usual_ms = float(USUAL_MS)
         self.parked_until = 0  # the last of those that have parked looks again then
@@ -96,7 +96,7 @@ class Throttle:
     async def _keeper(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
         """Let in who waits here, as there is room; ends when nobody waits and the row is true."""
         pause = LOOK_MS
-        while line.waiting or (limit.concurrent and line.told != line.inside):
+        while line.waiting or (limit.concurrent and line.log_entries != line.inside):
             line.moved.clear()
             try:
                 entered = await self._pass(name, line, limit)
@@ -134,7 +134,7 @@ class Throttle:
         if not found.n and line.waiting and len(door.inside) > (worker in door.inside):
             found = entry(await self._living())
         if not found.n and line.inside == door.inside.get(worker, 0) and not self._says_more(found.door, door, now):
-            line.told = line.inside
+            line.log_entries = line.inside
             return found
         try:
             await self._store.commit(
@@ -142,7 +142,7 @@ class Throttle:
             )
         except Stale:
             return None
-        line.told = line.inside + found.n
+        line.log_entries = line.inside + found.n
         line.inside += found.n
         return found
 

@@ -15,7 +15,7 @@ from outlast.core.compensation import Ending, compensate, compensated, is_own, m
 from outlast.core.ledger import doubt, is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, WaitStatus
-from outlast.core.moves import Told
+from outlast.core.moves import LogEntry
 from outlast.core.overlay import Armed, Attention, stale_timer
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction, without_attempts
@@ -71,20 +71,20 @@ class RunMoves:
         self.session = session
         self._workflow = workflow
         self._services = services
-        self._pending: list[Told] = []  # what the engine has to say with the next move of the run row
+        self._pending: list[LogEntry] = []  # what the engine has to say with the next move of the run row
         self._called: list[Attention] = []  # of whom people are to be told once that move stands
 
-    def _told(self, told: Iterable[Told]) -> tuple[Told, ...]:
+    def _new_log_entries(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
         """What the next move of the run row tells: what the engine has to say, then what the node said."""
-        return self.session.unwritten([*self._pending, *told])
+        return self.session.unwritten([*self._pending, *log_entries])
 
-    async def _exception(self, error: BaseException, told: tuple[Told, ...]) -> bool:
+    async def _exception(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
         known = self._secrets()
         text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
         log.warning("run %s: %s", self.session.run.run, text)
         shown = str(error) if isinstance(error, OutlastError) else text_of(error)
         shown = redact(shown, known)[:TEXT_CHARS_MAX]
-        return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), told)
+        return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), log_entries)
 
     def _secrets(self) -> frozenset[str]:
         session = self.session
@@ -93,12 +93,12 @@ class RunMoves:
 
     # --- giving back ----------------------------------------------------------------------------------
     async def _flag(
-        self, reasons: tuple[Attention, ...], told: tuple[Told, ...], parked: Sequence[Parked] = ()
+        self, reasons: tuple[Attention, ...], log_entries: tuple[LogEntry, ...], parked: Sequence[Parked] = ()
     ) -> bool:
         """Call a person. An open effect with no attempt left is uncertain from the same commit on (EFF-2)."""
         session = self.session
         mapping = session.store.mapping()
-        doubts = self._without_attempts()[: WRITES_MAX - BESIDE - 2 * len(told)]
+        doubts = self._without_attempts()[: WRITES_MAX - BESIDE - 2 * len(log_entries)]
         reasons += tuple(
             self._attention(Reason.EFFECT_UNCERTAIN, f"{code}: {detail}")._replace(key=e.key, visit=e.visit)
             for e, code, detail in doubts
@@ -111,7 +111,7 @@ class RunMoves:
             inbox_seq=session.inbox_read,
             now=session.now,
             mapping=mapping,
-            told=told,
+            log_entries=log_entries,
             freed=freed,
             doubted=[doubt(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
             waiting=[p.waiting for p in parked],
@@ -154,18 +154,18 @@ class RunMoves:
                 timers=[*stale_timer(still), *timers],
                 now=session.now,
                 mapping=session.store.mapping(),
-                told=self._told(()),
+                log_entries=self._new_log_entries(()),
                 freed=await self._slots_given_back(),
             )
         )
         self._notify()
         return False
 
-    async def _rest_until(self, verdict: Resting, told: tuple[Told, ...], asked: set[str]) -> bool:
+    async def _rest_until(self, verdict: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
         """Park; messages that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
         while True:
             try:
-                return await self._park(verdict, told)
+                return await self._park(verdict, log_entries)
             except ConditionFailed as moved:
                 messages = await self.session.new_notes() if moved.reason == "inbox_seq" else ()
                 if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
@@ -173,7 +173,7 @@ class RunMoves:
                 await self.session.go_on()
                 self.session.also_read(messages)
 
-    async def _park(self, verdict: Resting, told: tuple[Told, ...]) -> bool:
+    async def _park(self, verdict: Resting, log_entries: tuple[LogEntry, ...]) -> bool:
         session = self.session
         verbs = {p.verb for p in verdict.parked}
         verb = next(v for v in ("await_settle", "retry", "park") if v in verbs)
@@ -187,7 +187,7 @@ class RunMoves:
                 timers=timers,
                 now=session.now,
                 mapping=session.store.mapping(),
-                told=told,
+                log_entries=log_entries,
                 freed=await self._slots_given_back() if verb == "park" else (),
             )
         )
@@ -205,8 +205,10 @@ class RunMoves:
         """Hand the run to whoever takes it next, due at once."""
         session = self.session
         await session.settled()
-        mapping, told = session.store.mapping(), self._told(())
-        await session.land(hand_back(session.run, inbox_seq=None, now=session.now, mapping=mapping, why=why, told=told))
+        mapping, log_entries = session.store.mapping(), self._new_log_entries(())
+        await session.land(
+            hand_back(session.run, inbox_seq=None, now=session.now, mapping=mapping, why=why, log_entries=log_entries)
+        )
         self._notify()
         return False
 
@@ -229,13 +231,15 @@ class RunMoves:
             if await admission.left_to_older(session.store, slot, session.run):
                 raise ConditionFailed("an older run was given the slot")
         if len(taken) == len(picked):
-            await session.land(admit(session.run, taken, now=session.now, told=self._told(())))
+            await session.land(admit(session.run, taken, now=session.now, log_entries=self._new_log_entries(())))
             self._pending = []
             self._notify()
             return True
         seen = [slot for limit in limits for slot in limit]
         mapping = session.store.mapping()
-        await session.land(queue(session.run, seen, now=session.now, mapping=mapping, told=self._told(())))
+        await session.land(
+            queue(session.run, seen, now=session.now, mapping=mapping, log_entries=self._new_log_entries(()))
+        )
         self._notify()
         return False
 
@@ -327,10 +331,12 @@ class RunExecutor(RunMoves):
         way = route(session.run, session.messages, session.effects, session.now.business, served=served)
         if isinstance(way, EndCancelled):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
-            return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._told(()), inbox_seq=None)
+            return await self._end(
+                Ending(RunStatus.CANCELLED, reason, way.by), self._new_log_entries(()), inbox_seq=None
+            )
         if isinstance(way, EndFailed):
             reason = f"failed by {way.by}: {way.reason}"
-            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._told(()), inbox_seq=None)
+            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._new_log_entries(()), inbox_seq=None)
         if way.answers:
             self._answered(way.answers)
             session.run, said = answered(session.run, way.left, way.answers, now=session.now)
@@ -344,7 +350,7 @@ class RunExecutor(RunMoves):
         try:
             state = await session.state()
         except Corrupt as error:  # of a run that is to end, it is not even read
-            return await self._flag((self._attention(Reason.CONTRADICTION, error.what),), self._told(()))
+            return await self._flag((self._attention(Reason.CONTRADICTION, error.what),), self._new_log_entries(()))
         if (gone_over := await self._go_over(way, state)) is not None:
             return gone_over
         if await self._needs_slot() and not await self._admitted():
@@ -353,7 +359,7 @@ class RunExecutor(RunMoves):
         if node is None:
             what = f"{self._workflow.title} has no node {session.run.node} any more"
             detail = f"{what} → {command(session.run, self._workflow)}"
-            return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._told(()))
+            return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._new_log_entries(()))
         return await self._walk(node, way, state)
 
     async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
@@ -364,9 +370,9 @@ class RunExecutor(RunMoves):
         if to is None:
             return None
         if isinstance(to, Stranded):
-            return await self._flag((self._attention(Reason.STRANDED_VERSION, to.why),), self._told(()))
+            return await self._flag((self._attention(Reason.STRANDED_VERSION, to.why),), self._new_log_entries(()))
         snapshot, values = await session.snapshot_of(to.state)
-        commit = adopt(session.run, to._replace(state=snapshot), now=session.now, told=self._told(()))
+        commit = adopt(session.run, to._replace(state=snapshot), now=session.now, log_entries=self._new_log_entries(()))
         await session.land(await session.with_chunks(commit, values))
         self._pending = []
         self._notify()
@@ -406,15 +412,15 @@ class RunExecutor(RunMoves):
             state = self._workflow.state_codec.load(kept)
         except NotStorable as error:
             detail = f"{error.what}: {error.why}"
-            return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._told(()))
+            return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._new_log_entries(()))
         if not self._fits and (misfits := self._misfits(kept)):
-            return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._told(()))
+            return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._new_log_entries(()))
         self._fits = True
         context = NodeContext(execution, state)
         title = f'node "{node.name}" of {self._workflow.name}'
         verdict = await execution.run(lambda: context.run(node.fn), title, lambda: left_open(execution, ending=False))
-        told = self._told([*execution.told.values(), *context.told.values()])
-        return await self._conclude(execution, node, context, verdict, told, way)
+        log_entries = self._new_log_entries([*execution.log_entries.values(), *context.log_entries.values()])
+        return await self._conclude(execution, node, context, verdict, log_entries, way)
 
     def _misfits(self, state: bytes) -> str:
         """What the run stands on and the code would pass over; '' where a person said to go on nevertheless."""
@@ -433,15 +439,15 @@ class RunExecutor(RunMoves):
         run = session.run
         if is_poisoned(run):
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
-            return self._flag((self._attention(Reason.POISONED, detail),), self._told(()))
+            return self._flag((self._attention(Reason.POISONED, detail),), self._new_log_entries(()))
         if self._taken_over:
             newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
             if wrong := contradiction(run, session.last, newest if isinstance(newest, Event) else None):
-                return self._flag((self._attention(Reason.CONTRADICTION, wrong),), self._told(()))
+                return self._flag((self._attention(Reason.CONTRADICTION, wrong),), self._new_log_entries(()))
             self._taken_over = False
         hold = await self._services.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:
-            return self._park(Resting((paused_by(hold, session.now.real),)), self._told(()))
+            return self._park(Resting((paused_by(hold, session.now.real),)), self._new_log_entries(()))
         return None
 
     async def _conclude(
@@ -450,7 +456,7 @@ class RunExecutor(RunMoves):
         node: Node,
         context: NodeContext,
         verdict: Verdict,
-        told: tuple[Told, ...],
+        log_entries: tuple[LogEntry, ...],
         way: WalkOn,
     ) -> bool:
         forgotten = context.conclude()
@@ -459,10 +465,10 @@ class RunExecutor(RunMoves):
         if forgotten is not None and isinstance(verdict, Returned | Raised):
             verdict = _with_forgotten(verdict, forgotten)
         if isinstance(verdict, Returned):
-            return await self._returned(execution, node, context, verdict.value, told, way)
+            return await self._returned(execution, node, context, verdict.value, log_entries, way)
         if isinstance(verdict, Raised):
-            return await self._raised(verdict.error, told)
-        return await self._left(execution, verdict, told)
+            return await self._raised(verdict.error, log_entries)
+        return await self._left(execution, verdict, log_entries)
 
     async def _settle_beside(self, way: Rest) -> bool:
         """Bring open effects to their outcome while a person is asked about another one, then wait on (S-16)."""
@@ -477,7 +483,7 @@ class RunExecutor(RunMoves):
         if isinstance(verdict, Returned | Resting):
             parked = verdict.parked if isinstance(verdict, Resting) else ()
             return await self._rest(way, _of_effects(parked))
-        return await self._left(execution, verdict, self._told(()))
+        return await self._left(execution, verdict, self._new_log_entries(()))
 
     async def _may_settle(self) -> bool:
         """True if an open effect is left, and the code and the operators let it be settled."""
@@ -493,15 +499,15 @@ class RunExecutor(RunMoves):
             stop.close()
         return stop is None
 
-    async def _left(self, execution: NodeExecution, verdict: Verdict, told: tuple[Told, ...]) -> bool:
+    async def _left(self, execution: NodeExecution, verdict: Verdict, log_entries: tuple[LogEntry, ...]) -> bool:
         """A walk that came to no end of its own: the run is given back, or gone over again."""
         if isinstance(verdict, Flagged):
-            return await self._flag(verdict.reasons, told, _of_effects(verdict.parked))
+            return await self._flag(verdict.reasons, log_entries, _of_effects(verdict.parked))
         if isinstance(verdict, EndCancelled):
             await self._reload()
             return True
         if isinstance(verdict, Resting):
-            return await self._rest_until(verdict, told, execution.asked)
+            return await self._rest_until(verdict, log_entries, execution.asked)
         if isinstance(verdict, HandBack):
             return await self.give_back(verdict.why)
         assert isinstance(verdict, Again)
@@ -514,26 +520,26 @@ class RunExecutor(RunMoves):
         node: Node,
         context: NodeContext,
         target: Any,
-        told: tuple[Told, ...],
+        log_entries: tuple[LogEntry, ...],
         way: WalkOn,
     ) -> bool:
         open_ = [e for e in self.session.open_effects() if e.visit in (0, self.session.run.visit)]
         if open_:
             names = ", ".join(f"{e.activity} {e.key}" for e in open_)
             detail = f"node {node.name} returned, but never asked for what an earlier walk had begun: {names}"
-            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), told)
+            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), log_entries)
         waited = [
             w for w in self.session.waits.values() if w.visit == self.session.run.visit and w.key not in execution.asked
         ]
         if unasked := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
             detail = f"node {node.name} returned, but never asked for what it waits for: {', '.join(unasked)}"
-            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), told)
+            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), log_entries)
         try:
             state = self._workflow.state_codec.dump(context.state)
             if target is None and node.exits.ends:
                 result = json.loads(self._workflow.outcome_of(context.state))
                 results = context.results.counted() if context.results is not None else None
-                if not results and (empty := await self._empty(way, told)) is not None:
+                if not results and (empty := await self._empty(way, log_entries)) is not None:
                     return empty
                 await end(
                     self.session,
@@ -541,21 +547,21 @@ class RunExecutor(RunMoves):
                     state=state,
                     result=result,
                     reason="",
-                    told=told,
+                    log_entries=log_entries,
                     results=results,
                 )
                 return False
         except (RunLost, ConditionFailed, StoreAway, StoreError):
             raise
         except BaseException as error:  # the author's state or outcome function: a person must look
-            return await self._exception(as_exception(error), told)
+            return await self._exception(as_exception(error), log_entries)
         if target not in node.exits.targets:
             return await self._exception(
-                TypeError(f"node {node.name} returned {target!r}, which it does not declare"), told
+                TypeError(f"node {node.name} returned {target!r}, which it does not declare"), log_entries
             )
-        return await self._advance(target, state, told, way, context.results)
+        return await self._advance(target, state, log_entries, way, context.results)
 
-    async def _empty(self, way: WalkOn, told: tuple[Told, ...]) -> bool | None:
+    async def _empty(self, way: WalkOn, log_entries: tuple[LogEntry, ...]) -> bool | None:
         """About to complete without a result: what its workflow says of that, if calls of it failed (OUT-4)."""
         mode = self._workflow.when_empty
         if mode == "complete" or way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
@@ -563,18 +569,18 @@ class RunExecutor(RunMoves):
         if not (why := await why_empty(self.session)):
             return None
         if mode == "ask_person":
-            return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), told)
-        return await self._end(Ending(RunStatus.FAILED, why, ""), told, inbox_seq=self.session.inbox_read)
+            return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), log_entries)
+        return await self._end(Ending(RunStatus.FAILED, why, ""), log_entries, inbox_seq=self.session.inbox_read)
 
     async def _advance(
-        self, target: str, state: bytes, told: tuple[Told, ...], way: WalkOn, results: ResultBuffer | None
+        self, target: str, state: bytes, log_entries: tuple[LogEntry, ...], way: WalkOn, results: ResultBuffer | None
     ) -> bool:
         session = self.session
         node = self._workflow.nodes[target]
         most = node.max_visits
         if most is not None and not _one_more(way) and (n := json.loads(session.run.visits).get(target, 0)) >= most:
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
-            return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), told)
+            return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), log_entries)
         await session.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
         snapshot, values = await session.snapshot_of(state)
         commit = advance(
@@ -585,12 +591,12 @@ class RunExecutor(RunMoves):
             now=session.now,
             budget_ms=self._budget_ms,
             ceiling_ms=int(node.ceiling.total_seconds() * SECOND) if node.ceiling else 0,
-            told=told,
+            log_entries=log_entries,
             results=results.counted() if results is not None else None,
         )
         commit = await session.with_chunks(commit, values)
         self._pending = []
-        if told or self._called or self._draining():  # what authors say may be refused for its bytes
+        if log_entries or self._called or self._draining():  # what authors say may be refused for its bytes
             await session.land(commit)
             self._notify()
         else:
@@ -601,10 +607,10 @@ class RunExecutor(RunMoves):
             return await self.give_back("the worker drains")
         return True
 
-    async def _raised(self, error: BaseException, told: tuple[Told, ...]) -> bool:
+    async def _raised(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
         if isinstance(error, Fail | Cancel):
             outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
-            return await self._end(Ending(outcome, error.reason, ""), told, inbox_seq=self.session.inbox_read)
+            return await self._end(Ending(outcome, error.reason, ""), log_entries, inbox_seq=self.session.inbox_read)
         exhausted = _exhausted_in(error)
         if exhausted:
             return await self._flag(
@@ -614,22 +620,28 @@ class RunExecutor(RunMoves):
                     )
                     for e in exhausted
                 ),
-                told,
+                log_entries,
             )
-        return await self._exception(error, told)
+        return await self._exception(error, log_entries)
 
     # --- ending ---------------------------------------------------------------------------------------
-    async def _end(self, ending: Ending, told: tuple[Told, ...], *, inbox_seq: int | None) -> bool:
+    async def _end(self, ending: Ending, log_entries: tuple[LogEntry, ...], *, inbox_seq: int | None) -> bool:
         """Where something must be undone, the decision is durable before anything is; else one commit ends the run."""
         session = self.session
         ending = ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
         effects = session.effects.values()
         if not must_undo(session.run, effects):
-            return await self._unwind(ending, told)
+            return await self._unwind(ending, log_entries)
         approvals = session.approvals.values()
         await session.land(
             compensate(
-                session.run, ending, effects, inbox_seq=inbox_seq, approvals=approvals, now=session.now, told=told
+                session.run,
+                ending,
+                effects,
+                inbox_seq=inbox_seq,
+                approvals=approvals,
+                now=session.now,
+                log_entries=log_entries,
             )
         )
         self._pending = []
@@ -639,20 +651,20 @@ class RunExecutor(RunMoves):
     async def _undo(self, way: Undo) -> bool:
         if (stop := await self._stopped()) is not None:
             return await stop
-        return await self._unwind(way.ending, self._told(()))
+        return await self._unwind(way.ending, self._new_log_entries(()))
 
-    async def _unwind(self, ending: Ending, told: tuple[Told, ...]) -> bool:
+    async def _unwind(self, ending: Ending, log_entries: tuple[LogEntry, ...]) -> bool:
         """What is open settles, what is to be undone is undone, and one commit ends the run."""
         session = self.session
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
         verdict = await execution.run(lambda: unwind(execution, self._draining), f"the end of {session.run.run}")
         if isinstance(verdict, Raised):
-            return await self._exception(verdict.error, told)
+            return await self._exception(verdict.error, log_entries)
         if not isinstance(verdict, Returned):
-            return await self._left(execution, verdict, told)
+            return await self._left(execution, verdict, log_entries)
         if session.run.ending:
-            told = (*told, compensated(session.run, tuple(session.effects.values())))
-        await end(session, ending.outcome, state=None, result=None, reason=ending.reason, told=told)
+            log_entries = (*log_entries, compensated(session.run, tuple(session.effects.values())))
+        await end(session, ending.outcome, state=None, result=None, reason=ending.reason, log_entries=log_entries)
         return False
 
 

@@ -14,7 +14,7 @@ from outlast.core.budget import SECOND, STORE_RETRY
 from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.moves import Told, fence, told_key
+from outlast.core.moves import LogEntry, fence, log_key
 from outlast.core.overlay import waiting_of
 from outlast.core.people import settled_elsewhere
 from outlast.core.rows import (
@@ -455,9 +455,9 @@ class RunSession:
         """Effects whose outcome is not known, of any visit."""
         return [e for e in self.effects.values() if e.settled_at == 0]
 
-    def unwritten(self, told: Iterable[Told]) -> tuple[Told, ...]:
+    def unwritten(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
         """What was told in this walk and in no earlier one of this visit."""
-        return tuple(t for t in told if (self.run.visit, told_key(t.key)) not in self.memos)
+        return tuple(t for t in log_entries if (self.run.visit, log_key(t.key)) not in self.memos)
 
 
 def _landed(future: asyncio.Future[Done]) -> bool:

@@ -14,7 +14,7 @@ from outlast.core.budget import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN, ID
 from outlast.core.clock import Clock
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put, When
-from outlast.core.deliveries import OUTLETS, SENDER, Attempt, is_active, tenants_of
+from outlast.core.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, Attempt, is_active, tenants_of
 from outlast.core.events import iso
 from outlast.core.machine import SWEPT
 from outlast.core.outgoing import Cursor, Subscription
@@ -212,7 +212,7 @@ class Dispatcher:
         """One round over all tenants. Answers after how many ms to look again. Raises StoreError."""
         if (gone := lost(self._store)) is not None:
             raise gone
-        tenants = sorted(tenants_of(await self._store.load(META, OUTLETS)))
+        tenants = sorted(tenants_of(await self._store.load(META, SUBSCRIBED_TENANTS)))
         now, damaged = self._tools.clock.mono(), list[Corrupt]()
         if now >= self._look_at:
             self._look_at = now + LANES_LOOK
@@ -246,7 +246,7 @@ class Dispatcher:
 
     async def _sign(self) -> None:
         """Say that somebody sends, unless another dispatcher has just said so."""
-        row, now = await self._store.load(META, SENDER), await self._store.now()
+        row, now = await self._store.load(META, DISPATCHER_HEARTBEAT), await self._store.now()
         if now.real - deliveries.sign_of(row)[1] < DELIVERY_SIGN // 2:
             return
         after = deliveries.sign(row, self.name, now)

@@ -12,7 +12,14 @@ from typing import Final, TypeVar
 from outlast.core import deliveries
 from outlast.core.budget import SECOND
 from outlast.core.commit import Commit, Expect, Instant, Put, When
-from outlast.core.deliveries import OUTLETS, Attempt, headers_of, outlets_row, secrets_in, tenants_of
+from outlast.core.deliveries import (
+    SUBSCRIBED_TENANTS,
+    Attempt,
+    headers_of,
+    secrets_in,
+    subscribed_tenants_row,
+    tenants_of,
+)
 from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
 from outlast.core.machine import SubscriptionStatus, can
 from outlast.core.outgoing import Subscription
@@ -52,14 +59,20 @@ async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant
     if len(await of_tenant(store, tenant)) >= SUBSCRIPTIONS_MAX:
         raise LimitExceeded(f"{tenant} has {SUBSCRIPTIONS_MAX} webhooks, which is the most there may be")
     for _ in range(TRIES):
-        outlets = await _note_events_of(store, tenant)
+        subscribed_tenants = await _note_events_of(store, tenant)
         now = await store.now()
         since = store.mapping().business(now.real + LEAD_MS)
         row = make(now, since)
         before = When(since, False, "business", "since")
         try:
             await store.commit(
-                Commit((Put(SUBSCRIPTION, row, 0),), None, (_as_read(outlets),), (before,), f"{row.subscription} add")
+                Commit(
+                    (Put(SUBSCRIPTION, row, 0),),
+                    None,
+                    (_as_read(subscribed_tenants),),
+                    (before,),
+                    f"{row.subscription} add",
+                )
             )
         except Stale:
             continue  # another subscription came or went, or it took too long
@@ -80,14 +93,14 @@ async def change(
         if not can(verb, row.status):
             raise Conflict(f"webhook {subscription} is {row.status.value}, so nobody can {verb} it", row.why)
         after = move(row, await store.now())
-        outlets: Row | None
+        subscribed_tenants: Row | None
         if deliveries.is_active(after):
-            outlets = await _note_events_of(store, tenant)
+            subscribed_tenants = await _note_events_of(store, tenant)
             rest: tuple[Put, ...] = ()
         else:
-            outlets = await store.load(META, OUTLETS)
-            rest = await _without(store, tenant, subscription, outlets)
-        expects = () if rest else (_as_read(outlets),)
+            subscribed_tenants = await store.load(META, SUBSCRIBED_TENANTS)
+            rest = await _without(store, tenant, subscription, subscribed_tenants)
+        expects = () if rest else (_as_read(subscribed_tenants),)
         try:
             await store.commit(
                 Commit((Put(SUBSCRIPTION, after, row.version), *rest), expects=expects, label=f"{subscription} {verb}")
@@ -101,11 +114,11 @@ async def change(
 async def _note_events_of(store: Store, tenant: str) -> Row:
     """From here on the store notes every event of this tenant. Answers the row that says so."""
     for _ in range(TRIES):
-        row = await store.load(META, OUTLETS)
+        row = await store.load(META, SUBSCRIBED_TENANTS)
         if tenant in tenants_of(row):
             assert row is not None
             return row
-        after = outlets_row(row, {*tenants_of(row), tenant})
+        after = subscribed_tenants_row(row, {*tenants_of(row), tenant})
         try:
             await store.commit(Commit((Put(META, after, after.version - 1),), label=f"{tenant} outlet"))
         except Stale:
@@ -114,17 +127,17 @@ async def _note_events_of(store: Store, tenant: str) -> Row:
     raise Conflict("others keep changing the webhooks", fix="try again")
 
 
-async def _without(store: Store, tenant: str, subscription: str, outlets: Row | None) -> tuple[Put, ...]:
+async def _without(store: Store, tenant: str, subscription: str, subscribed_tenants: Row | None) -> tuple[Put, ...]:
     """The tenant is struck from OUTLETS where this was its last active subscription."""
     others = [row for row in await of_tenant(store, tenant) if row.subscription != subscription]
-    if tenant not in tenants_of(outlets) or any(deliveries.is_active(row) for row in others):
+    if tenant not in tenants_of(subscribed_tenants) or any(deliveries.is_active(row) for row in others):
         return ()
-    after = outlets_row(outlets, tenants_of(outlets) - {tenant})
+    after = subscribed_tenants_row(subscribed_tenants, tenants_of(subscribed_tenants) - {tenant})
     return (Put(META, after, after.version - 1),)
 
 
 def _as_read(row: Row | None) -> Expect:
-    return Expect(META, OUTLETS, 0 if row is None else version_of(META, row))
+    return Expect(META, SUBSCRIBED_TENANTS, 0 if row is None else version_of(META, row))
 
 
 SAFE: Final = re.compile(r"x-[a-z0-9]+(?:-[a-z0-9]+)*|api-?key")

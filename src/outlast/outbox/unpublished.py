@@ -12,9 +12,9 @@ from typing import Final
 from outlast.core import deliveries
 from outlast.core.commit import WRITES_MAX, Commit, Drop, Instant, Put
 from outlast.core.machine import SWEPT
-from outlast.core.outgoing import Cursor, Subscription, Untold
+from outlast.core.outgoing import Cursor, Subscription, Unpublished
 from outlast.core.points import point
-from outlast.core.rows import CURSOR, EVENT, RUN, SUBSCRIPTION, UNTOLD, Event, Key, Run
+from outlast.core.rows import CURSOR, EVENT, RUN, SUBSCRIPTION, UNPUBLISHED, Event, Key, Run
 from outlast.errors import Stale
 from outlast.outbox import subscriptions
 from outlast.store.port import Store
@@ -26,11 +26,11 @@ Owed = set[str]
 
 async def assign_unpublished(store: Store, tenant: str) -> tuple[int, Owed]:
     """One pass over a tenant's untold events: how many there were, and which subscriptions owe more now."""
-    marks = [row for row in await store.rows(UNTOLD, (tenant,), limit=AT_ONCE) if isinstance(row, Untold)]
+    marks = [row for row in await store.rows(UNPUBLISHED, (tenant,), limit=AT_ONCE) if isinstance(row, Unpublished)]
     if not marks:
         return 0, set()
     active = [row for row in await subscriptions.of_tenant(store, tenant) if deliveries.is_active(row)]
-    by_run: defaultdict[str, list[Untold]] = defaultdict(list)
+    by_run: defaultdict[str, list[Unpublished]] = defaultdict(list)
     for mark in marks:
         by_run[mark.run].append(mark)
     upto = {run: _wanted(active, of_run) for run, of_run in by_run.items()}
@@ -44,7 +44,7 @@ async def assign_unpublished(store: Store, tenant: str) -> tuple[int, Owed]:
     return len(marks), owed
 
 
-def _wanted(active: Sequence[Subscription], marks: Sequence[Untold]) -> list[tuple[Subscription, int]]:
+def _wanted(active: Sequence[Subscription], marks: Sequence[Unpublished]) -> list[tuple[Subscription, int]]:
     """The subscriptions that want one of these events of a run, and the last that each wants."""
     found = []
     for each in active:

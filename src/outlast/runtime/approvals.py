@@ -16,7 +16,7 @@ from outlast.runtime.views import approval_view
 from outlast.store.pages import cursor_of
 
 EVIDENCE_MAX: Final = 100
-UNTOLD: Final = "decision"
+DECISION_KIND: Final = "decision"
 """The kind of note that is no news to who decides: the decision itself."""
 
 
@@ -102,7 +102,7 @@ async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[s
     found += [
         (message.at, f"{message.kind} {message.name}".strip(), message.actor)
         for message in (await messages_of(ops.store, run) if run.inbox_seq else ())
-        if message.at >= row.asked_at and message.kind != UNTOLD
+        if message.at >= row.asked_at and message.kind != DECISION_KIND
     ]
     return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]
 

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from outlast.core import deliveries
 from outlast.core.budget import DELIVERY_ALIVE, SECOND
-from outlast.core.deliveries import OUTLETS, SENDER, sign_of, tenants_of
-from outlast.core.outgoing import Untold
-from outlast.core.rows import META, UNTOLD
+from outlast.core.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, sign_of, tenants_of
+from outlast.core.outgoing import Unpublished
+from outlast.core.rows import META, UNPUBLISHED
 from outlast.outbox import subscriptions
 from outlast.store.port import Store
 
@@ -41,13 +41,13 @@ class DispatcherHeartbeat(NamedTuple):
 
 async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> DeliveryLag:
     """Of these tenants, or all. What a disabled webhook is owed does not count, nor what nobody listens to any more."""
-    listened = tenants_of(await store.load(META, OUTLETS))
+    listened = tenants_of(await store.load(META, SUBSCRIBED_TENANTS))
     tenants = listened if tenants is None else listened.intersection(tenants)
     now = (await store.now()).real
     due = owed = now
     for tenant in tenants:
-        marks = await store.rows(UNTOLD, (tenant,), limit=LOOKED_MAX)
-        if ats := [mark.at for mark in marks if isinstance(mark, Untold)]:
+        marks = await store.rows(UNPUBLISHED, (tenant,), limit=LOOKED_MAX)
+        if ats := [mark.at for mark in marks if isinstance(mark, Unpublished)]:
             oldest = store.mapping().real(min(ats))
             due, owed = min(due, oldest), min(owed, oldest)
         for row in await subscriptions.of_tenant(store, tenant):
@@ -61,7 +61,7 @@ async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Delivery
 
 async def dispatcher_heartbeat(store: Store) -> DispatcherHeartbeat:
     """Who tells the webhooks of this store, as far as rows show."""
-    dispatcher, at = sign_of(await store.load(META, SENDER))
+    dispatcher, at = sign_of(await store.load(META, DISPATCHER_HEARTBEAT))
     return DispatcherHeartbeat(dispatcher, (await store.now()).real - at)
 
 
@@ -75,4 +75,6 @@ async def unattended_ms(store: Store, tenant: str) -> int:
 
 async def dispatcher_missing(store: Store) -> bool:
     """Does somebody want to be told of events, while no dispatcher is alive?"""
-    return bool(tenants_of(await store.load(META, OUTLETS))) and not (await dispatcher_heartbeat(store)).alive
+    return (
+        bool(tenants_of(await store.load(META, SUBSCRIBED_TENANTS))) and not (await dispatcher_heartbeat(store)).alive
+    )

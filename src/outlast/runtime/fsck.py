@@ -18,7 +18,7 @@ from outlast.core.rows import (
     STORE,
     SUBSCRIPTION,
     TOKEN,
-    UNTOLD,
+    UNPUBLISHED,
     USAGE,
     WORKER,
     Effect,
@@ -256,7 +256,7 @@ class Fsck:
     async def _told(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
         """What the tenant's subscriptions were told of a run. What is untold is read first: it becomes a cursor's."""
         key = run[:2]
-        untold = {row[2] for row in await self._store.rows(UNTOLD, key)}
+        unpublished = {row[2] for row in await self._store.rows(UNPUBLISHED, key)}
         failed = [row for row in await self._store.rows(DELIVERY, key) if isinstance(row, Delivery)]
         cursors = [row for row in await self._store.rows(CURSOR, key) if isinstance(row, Cursor)]
         own = {row.subscription: row for row in cursors}
@@ -264,7 +264,7 @@ class Fsck:
         for each in self._subscriptions[run.tenant]:
             name = each.subscription
             mine = {row.seq: row for row in failed if row.subscription == name}
-            told = fsck_checks.event_told(run, history, each, own.get(name), mine, untold)  # type: ignore[arg-type]
+            told = fsck_checks.event_told(run, history, each, own.get(name), mine, unpublished)  # type: ignore[arg-type]
             found += _named("event_told", told)
         return found
 

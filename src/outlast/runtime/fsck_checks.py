@@ -456,7 +456,7 @@ def event_told(
     subscription: Subscription,
     cursor: Cursor | None,
     failed: dict[int, Delivery],
-    untold: Collection[int],
+    unpublished: Collection[int],
 ) -> Violations:
     """Every event that a subscription asked for is behind its cursor, owed by it, or noted as untold."""
     if not deliveries.is_active(subscription) or not deliveries.wants_workflow(subscription, run.workflow):
@@ -466,7 +466,7 @@ def event_told(
     upto = cursor.upto if cursor else 0
     for event in history:
         wanted = event.at >= subscription.since and deliveries.wants_type(subscription, event.type)
-        if wanted and event.seq > upto and event.seq not in untold:
+        if wanted and event.seq > upto and event.seq not in unpublished:
             yield violation(EVENT, event, f"{subscription.subscription} is not told of it, and nobody will")
     for row in failed.values():
         if cursor is None or row.seq > cursor.upto:

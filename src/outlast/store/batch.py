@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
-from outlast.core.outgoing import Untold
+from outlast.core.outgoing import Unpublished
 from outlast.core.rows import (
     KINDS,
     MESSAGE,
     RUN,
-    UNTOLD,
+    UNPUBLISHED,
     WRITER,
     Event,
     Key,
@@ -59,18 +59,18 @@ class Batch:
     deletes the untold events of `told`.
     """
 
-    __slots__ = ("_optimistic", "_outlets", "_read", "broken", "changes", "now", "told")
+    __slots__ = ("_optimistic", "_read", "_subscribed_tenants", "broken", "changes", "now", "published")
 
     def __init__(
-        self, read: Read, now: Instant, *, optimistic: bool = False, outlets: frozenset[str] = frozenset()
+        self, read: Read, now: Instant, *, optimistic: bool = False, subscribed_tenants: frozenset[str] = frozenset()
     ) -> None:
         self.now = now
         self.changes: dict[str, dict[Key, _Left]] = {kind.name: {} for kind in KINDS}
         self.broken: set[Chain] = set()  # the store breaks them once the batch has landed
         self._read = read
         self._optimistic = optimistic
-        self._outlets = outlets
-        self.told: list[Key] = []
+        self._subscribed_tenants = subscribed_tenants
+        self.published: list[Key] = []
 
     def row(self, kind: Kind, key: Key) -> Row | None:
         """A row as the commits landed so far leave it."""
@@ -101,7 +101,7 @@ class Batch:
         for when in commit.whens:
             self._when(when)
         mine: Mine = {}
-        told: list[Key] = []
+        published: list[Key] = []
         for write in commit.writes:
             if type(write) is Put:
                 if write.kind is RUN:
@@ -116,8 +116,8 @@ class Batch:
                 self._wake(write, mine)
             else:
                 assert type(write) is Drop
-                told.append(write)
-        self.told += told
+                published.append(write)
+        self.published += published
         for (name, key), left in mine.items():
             self.changes[name][key] = left
         if named is not None and (moved := mine.get((RUN.name, named))) is not None:
@@ -155,9 +155,9 @@ class Batch:
 
     def _put(self, write: Put, mine: Mine) -> None:
         kind, row, replaces = write
-        if self._outlets and type(row) is Event and row.tenant in self._outlets:
-            mark = Untold(row.tenant, row.run, row.seq, row.type, row.at)
-            mine[UNTOLD.name, mark[: UNTOLD.key]] = _Left(UNTOLD, mark, 0)
+        if self._subscribed_tenants and type(row) is Event and row.tenant in self._subscribed_tenants:
+            mark = Unpublished(row.tenant, row.run, row.seq, row.type, row.at)
+            mine[UNPUBLISHED.name, mark[: UNPUBLISHED.key]] = _Left(UNPUBLISHED, mark, 0)
         key = key_of(kind, row)
         earlier = self.changes[kind.name].get(key)
         if earlier is None and self._optimistic and not kind.read_first:

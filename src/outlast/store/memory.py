@@ -10,7 +10,7 @@ from typing_extensions import override
 from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.deliveries import OUTLETS, tenants_of
+from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.outgoing import Cursor
 from outlast.core.points import point
@@ -23,7 +23,7 @@ from outlast.core.rows import (
     REQUEST,
     RUN,
     STORE,
-    UNTOLD,
+    UNPUBLISHED,
     USAGE,
     WORKER,
     WRITER,
@@ -75,8 +75,8 @@ class MemoryCore:
         for kind in KINDS:
             for key, left in batch.changes[kind.name].items():
                 self.shelf.put(kind, key, left.row)
-        for key in batch.told:
-            self.shelf.drop(UNTOLD, tuple(key))
+        for key in batch.published:
+            self.shelf.drop(UNPUBLISHED, tuple(key))
         if any(left.row.owner == "" and left.row.due_at is not None  # type: ignore[union-attr]
                for left in batch.changes[RUN.name].values()):  # fmt: skip
             self.wakes.fire()
@@ -162,7 +162,9 @@ class MemoryStore(Store):
                 check(commit)
                 receipt = self._receipt()
                 point("store.batch:before", (commit.label,))
-                batch = Batch(core.shelf.get, core.now(), outlets=tenants_of(core.shelf.get(META, OUTLETS)))
+                batch = Batch(
+                    core.shelf.get, core.now(), subscribed_tenants=tenants_of(core.shelf.get(META, SUBSCRIBED_TENANTS))
+                )
                 done = batch.land(commit, chain)
                 point("store.batch:inside", (commit.label,))
                 core.shelf.put(WRITER, receipt[:2], receipt)

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 
 from outlast.core import points
 from outlast.core.commit import IDENTITY
-from outlast.core.deliveries import OUTLETS, tenants_of
+from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WRITER, Key, Kind, Meta, Row, Run, Writer
+from outlast.core.rows import KINDS, META, RUN, STORE, UNPUBLISHED, WRITER, Key, Kind, Meta, Row, Run, Writer
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -86,7 +86,9 @@ class SqliteSession:
         self.database = database
         self.ticker = ticker
         self.mapping = IDENTITY  # as last seen
-        self.outlets: frozenset[str] = frozenset()  # the tenants whose events are noted as untold; as last seen
+        self.subscribed_tenants: frozenset[str] = (
+            frozenset()
+        )  # the tenants whose events are noted as untold; as last seen
         self.woken = False  # a run may have become due since the store last looked
         self.written = 0  # pages written since the last checkpoint, about
         self._writer = writer
@@ -186,7 +188,7 @@ class SqliteSession:
         self.db.execute("BEGIN IMMEDIATE")
         self.look()
         now = self.mapping.at(self.ticker.real())
-        return Batch(self.read, now, optimistic=optimistic, outlets=self.outlets)
+        return Batch(self.read, now, optimistic=optimistic, subscribed_tenants=self.subscribed_tenants)
 
     def look(self) -> bool:
         """Has anybody else written since the last look? If so, nothing remembered is true any more."""
@@ -196,7 +198,7 @@ class SqliteSession:
         self._cache.clear()
         self._seen = seen
         self.mapping = mapping_of(self.read(META, MAPPING_ROW))
-        self.outlets = tenants_of(self.read(META, OUTLETS))
+        self.subscribed_tenants = tenants_of(self.read(META, SUBSCRIBED_TENANTS))
         self.woken = True
         return True
 
@@ -276,9 +278,9 @@ class SqliteSession:
             if moves and self.db.executemany(sql.MOVE_RUN, moves).rowcount != len(moves):
                 raise _Mismatch
             count += len(changes)
-        if batch.told:
-            self.db.executemany(SQL[UNTOLD.name].delete, batch.told)
-        return count + len(batch.told)
+        if batch.published:
+            self.db.executemany(SQL[UNPUBLISHED.name].delete, batch.published)
+        return count + len(batch.published)
 
     def _only_moves(self, key: Key, run: Run) -> bool:
         """Are the columns at rest as the store has them, so that the shorter statement says all?"""
@@ -328,8 +330,8 @@ class SqliteSession:
                 self.drop()
 
     def _remember(self, batch: Batch, rows: int) -> None:
-        if (outlets := batch.changes[META.name].get(OUTLETS)) is not None:
-            self.outlets = tenants_of(outlets.row)
+        if (subscribed_tenants := batch.changes[META.name].get(SUBSCRIBED_TENANTS)) is not None:
+            self.subscribed_tenants = tenants_of(subscribed_tenants.row)
         for kind in KINDS:
             if kind.read_first:
                 for key, left in batch.changes[kind.name].items():

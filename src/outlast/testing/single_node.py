@@ -251,7 +251,7 @@ def _walked(
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
     arguments = {e.key: json.loads(e.args) for e in rows.effects}
-    told = [json.loads(e.body)["data"]["text"] for e in app.events(run.id) if e.type == EventType.TOLD]
+    told = [json.loads(e.body)["data"]["text"] for e in app.events(run.id) if e.type == EventType.LOGGED]
     gone = now.visit > 1
     return NodeResult(
         next=now.node if gone else None,

@@ -347,7 +347,7 @@ CREATE TABLE delivery (
 ){clustered}
 """,
     """
-CREATE TABLE untold (
+CREATE TABLE unpublished (
     tenant TEXT NOT NULL,
     run TEXT NOT NULL,
     seq {integer} NOT NULL,

@@ -10,7 +10,7 @@ import asyncpg
 from outlast.core import points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, UNTOLD, WORKER, WRITER, Key, Row, Run, Writer
+from outlast.core.rows import KINDS, META, RUN, STORE, UNPUBLISHED, WORKER, WRITER, Key, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -131,7 +131,7 @@ class PostgresSession(Connection):
     def __init__(self, address: Address, writer: str, ticker: StoreClock, *, answer_s: float = ANSWER_S) -> None:
         super().__init__(address, writer, answer_s=answer_s)
         self.mapping = IDENTITY  # as last seen
-        self.outlets = NOBODY  # the tenants whose events are noted as untold; as last seen
+        self.subscribed_tenants = NOBODY  # the tenants whose events are noted as untold; as last seen
         self._listed: str | None = None  # the outlets, as the store keeps them
         self.woken = False  # a run may have become due
         self._ticker = ticker
@@ -165,7 +165,7 @@ class PostgresSession(Connection):
         """By one statement, in one round trip. False, and nothing has happened, where one of them would be refused or
         anything is not as we know it: then the rows are read, and tell."""
         now = self.mapping.at(self._ticker.heard(0))
-        batch = Batch(self._known.read, now, optimistic=True, outlets=self.outlets)
+        batch = Batch(self._known.read, now, optimistic=True, subscribed_tenants=self.subscribed_tenants)
         answers = [judge(ticket, batch) for ticket in tickets]
         if not all(isinstance(answer, Done) for answer in answers):
             return False
@@ -253,7 +253,12 @@ class PostgresSession(Connection):
         commits = [t.work for t in tickets if isinstance(t.work, Commit)]
         rows, busy = await self._lock(db, row_keys(commits, optimistic=optimistic))
         now = await self.now(db)
-        batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, optimistic=optimistic, outlets=self.outlets)
+        batch = Batch(
+            lambda kind, key: rows.get((kind.name, key)),
+            now,
+            optimistic=optimistic,
+            subscribed_tenants=self.subscribed_tenants,
+        )
         held: list[Ticket] = []
         for ticket in tickets:
             if self._must_wait(ticket, busy, held):
@@ -262,7 +267,7 @@ class PostgresSession(Connection):
                 ticket.answer = await self._take(db, ticket.work, batch, rows)
             else:
                 ticket.answer = judge(ticket, batch)
-        if any(batch.changes.values()) or batch.told:
+        if any(batch.changes.values()) or batch.published:
             await self._write(db, batch, [t.work.label for t in tickets] if points.hook else ())
         for chain in batch.broken:
             chain.broken = True
@@ -308,7 +313,7 @@ class PostgresSession(Connection):
         found = await db.fetchrow(statements.NOW_AND_OUTLETS, *MAPPING_ROW)
         assert found is not None
         self._listed = found[0]
-        self.outlets = frozenset(json.loads(found[0])) if found[0] else NOBODY
+        self.subscribed_tenants = frozenset(json.loads(found[0])) if found[0] else NOBODY
         return self._heard(found[1:])
 
     def _heard(self, found: Sequence[Any]) -> Instant:
@@ -386,8 +391,8 @@ class PostgresSession(Connection):
         self, db: "asyncpg.Connection[Any]", batch: Batch, labels: Sequence[str], *, notify: bool = False
     ) -> None:
         """Write what a batch leaves with its receipt, and COMMIT. Raises Mismatch, Unavailable, Uncertain."""
-        if batch.told:
-            await db.execute(statements.TOLD, *statements.keys_of(UNTOLD, batch.told))
+        if batch.published:
+            await db.execute(statements.FORGET_PUBLISHED, *statements.keys_of(UNPUBLISHED, batch.published))
         drawn = self._drawn(batch, notify=notify)
         self._batches += 1
         statement = statements.write(tuple(drawn.forms), notify=drawn.notify)

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import AppendMessage, Commit, Put, Wake
-from outlast.core.deliveries import OUTLETS
-from outlast.core.rows import EFFECT, KINDS, META, RUN, UNTOLD, WRITER, Key, Kind
+from outlast.core.deliveries import SUBSCRIBED_TENANTS
+from outlast.core.rows import EFFECT, KINDS, META, RUN, UNPUBLISHED, WRITER, Key, Kind
 from outlast.store import sql
 from outlast.store.sql import MARK
 
@@ -105,13 +105,15 @@ NOW: Final = (
     f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "
     f"LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $1 AND key = $2) m ON true"
 )
-_LISTED: Final = f"(SELECT value FROM meta WHERE tenant = '{OUTLETS[0]}' AND key = '{OUTLETS[1]}')"
+_LISTED: Final = (
+    f"(SELECT value FROM meta WHERE tenant = '{SUBSCRIBED_TENANTS[0]}' AND key = '{SUBSCRIBED_TENANTS[1]}')"
+)
 # What a batch is judged by: NOW, and before it the tenants whose events are noted. Parameters: the mapping's key.
 NOW_AND_OUTLETS: Final = NOW.replace("SELECT", f"SELECT {_LISTED},", 1)
 # Forgets untold events. Parameters: their keys.
-TOLD: Final = (
-    f"DELETE FROM {UNTOLD.name} t USING unnest({parameters(TYPES[UNTOLD.name][: UNTOLD.key], 1)}) "
-    f"AS k({', '.join(UNTOLD.row._fields[: UNTOLD.key])}) WHERE {_joined(UNTOLD)}"
+FORGET_PUBLISHED: Final = (
+    f"DELETE FROM {UNPUBLISHED.name} t USING unnest({parameters(TYPES[UNPUBLISHED.name][: UNPUBLISHED.key], 1)}) "
+    f"AS k({', '.join(UNPUBLISHED.row._fields[: UNPUBLISHED.key])}) WHERE {_joined(UNPUBLISHED)}"
 )
 # Who a session is: a process number may be given again, a number and a beginning are not.
 SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"

@@ -89,7 +89,7 @@ class AuthorSession(PostgresSession):
                     break
                 await asyncio.sleep(HELD_S)
             now = await self.now(db)
-            batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, outlets=self.outlets)
+            batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, subscribed_tenants=self.subscribed_tenants)
             done = [batch.land(commit) for commit in commits][-1]
         try:
             await self._write(db, batch, labels)
