@@ -377,7 +377,7 @@ async def test_without_the_values_in_the_commit_it_would_be_seen(world: World, m
     async def without(self: RunSession, commit: Any, values: Any) -> Any:
         return commit
 
-    monkeypatch.setattr(RunSession, "with_values", without)
+    monkeypatch.setattr(RunSession, "with_chunks", without)
     flow = rounds(3, nothing, write(Receiver(), mode="reconcile"))
     first = world.worker(flow)
     first.wire.before("advance turn#2", first.kill)

@@ -17,9 +17,10 @@ from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.engine.attempts import CallAttempt
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent, asked_to_wait, is_transient, judge
-from outlast.engine.effect_executor import EXHAUSTED, EffectExecutor, Next
+from outlast.engine.effect_executor import EffectExecutor, Next
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
+    EXHAUSTED,
     EffectRefused,
     Parked,
     contradiction,

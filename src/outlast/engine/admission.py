@@ -63,6 +63,23 @@ async def limits_wanted(store: Store) -> tuple[str, ...]:
     return tuple(dict.fromkeys([STORE, *(run.queue for run in await store.queued(STORE, QUEUED_LOOK))]))
 
 
+async def needs_slot(store: Store, run: Run, *, keeps: bool) -> bool:
+    """Return True if a run must be admitted before its node is executed.
+
+    `keeps`: its workflow keeps slots while it waits; otherwise it needs a slot each time.
+    """
+    if run.queue:
+        return True
+    return not keeps and not run.slots and bool(await limits_of(store, run.tenant))
+
+
+async def freed_slots(store: Store, run: Run, *, keeps: bool) -> tuple[SlotChange, ...]:
+    """Return the slots that a run gives back when it waits, each with its heir; () if it `keeps` them (RUN-6)."""
+    if keeps or not run.slots:
+        return ()
+    return await heirs(store, await held_by(store, run))
+
+
 async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
     """Is a free slot an older queued run's? Then it is handed to that run, and no newcomer passes it (S-6)."""
     if slot.holder:

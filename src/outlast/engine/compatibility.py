@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from outlast.core.adoption import Adopted, Wish, lane_of, version_in, wish_of
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows import Effect, Message, Run
@@ -93,6 +94,16 @@ def _key_misfits(activity: Activity[Any, Any], effect: Effect) -> Iterator[Misfi
         return
     if key != effect.key:
         yield Misfit("key", f"{name} would have the key {key} now, so it would be made a second time")
+
+
+def misfits_of(
+    workflow: Workflow[Any], run: Run, state: bytes, effects: Iterable[Effect], messages: Iterable[Message]
+) -> str:
+    """Return why a run does not fit the code, or '' if it does or a person let it continue nevertheless."""
+    found = [*state_misfits(workflow, state), *effect_misfits(workflow, run, effects)]
+    if not found or accepted(run, messages):
+        return ""
+    return "; ".join(misfit.why for misfit in found)[:TEXT_CHARS_MAX]
 
 
 def activity_of(workflow: Workflow[Any], name: str) -> Activity[Any, Any] | None:

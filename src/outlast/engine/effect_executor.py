@@ -9,7 +9,7 @@ from outlast.core import ledger as moves
 from outlast.core.backoff import wait_before
 from outlast.core.budget import INLINE_WAIT_MAX, SECOND
 from outlast.core.commit import Commit, Instant
-from outlast.core.machine import EffectStatus, Reason
+from outlast.core.machine import EffectStatus
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
@@ -18,7 +18,15 @@ from outlast.engine.attempts import Sending
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.node_result import EffectRefused, Parked, paused_by, paused_by_breaker, refusal_of, uncertain
+from outlast.engine.node_result import (
+    EXHAUSTED,
+    EffectRefused,
+    Parked,
+    paused_by,
+    paused_by_breaker,
+    refusal_of,
+    uncertain,
+)
 from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import Permission, permission
 from outlast.engine.rate_limit import CallSlot
@@ -31,7 +39,6 @@ from outlast.flow.callee import Callee
 from outlast.flow.declared import Resend
 from outlast.flow.outcomes import DidNotHappen, Happened, Refusal, Unknown
 
-EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
 CANCELLED: Final = "run_cancelled"
 
 

@@ -1,20 +1,36 @@
 """What a walk came to, taken from the context and never from what the body raised or returned afterwards (S-16)."""
 
 import json
-from typing import Any, NamedTuple, TypeAlias
+import logging
+import traceback
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.budget import HOLD_LOOK_AGAIN
 from outlast.core.commit import Mapping
+from outlast.core.compensation import is_own
+from outlast.core.ledger import is_unsent
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import REOPENED
+from outlast.core.recovery import without_attempts
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Effect, Hold, Memo
+from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession
+from outlast.engine.user_code import text_of
+from outlast.errors import Misplaced, OutlastError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
-from outlast.flow.outcomes import ActivityFailed, Refusal
+from outlast.flow.outcomes import ActivityFailed, Cancel, Fail, Refusal
+from outlast.flow.workflow import Workflow
+from outlast.telemetry.redact import redact, secrets_in
+
+log = logging.getLogger("outlast.engine")
+EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
+TRACEBACK_CHARS: Final = 4_000
+ARGUMENTS_SHOWN: Final = 200
 
 
 class Parked(NamedTuple):
@@ -110,9 +126,6 @@ def paused_by_breaker(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
     return Parked("park", waiting, Armed(hold.key, at_real, real=True))
 
 
-ARGUMENTS_SHOWN = 200
-
-
 def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
     """The reason to call a person. Its recorded answer can be used where the same activity made it."""
     given = f" with {row.args.decode(errors='replace')[:ARGUMENTS_SHOWN]}" if isinstance(row, Effect) else ""
@@ -147,3 +160,48 @@ def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
     """The call as it was recorded: what is open settles as what it is. Raises NotStorable: it fits no longer."""
     args, kwargs = activity.load_args(effect.args) if effect.settled_at == 0 else ((), {})
     return BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
+
+
+def exception_attention(session: RunSession, error: BaseException) -> Attention:
+    """Log an exception of the author's code and return the reason to call an operator. Secrets are redacted."""
+    plans = (approval.plans for approval in session.approvals.values())
+    known = secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *plans)
+    text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
+    log.warning("run %s: %s", session.run.run, text)
+    shown = redact(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
+    return attention(session, Reason.EXCEPTION, f"{shown}\n{text}")
+
+
+def without_attempt(session: RunSession, workflow: Workflow[Any]) -> list[tuple[Effect, str, str]]:
+    """Return open effects that neither an attempt nor a reconcile can follow, each with a code and a detail."""
+    found = []
+    for effect in session.open_effects():
+        activity = activity_of(workflow, effect.activity) if is_own(session.run, effect) else None
+        known = session.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, session.evidence)
+        if activity is None or known:
+            continue
+        if why := without_attempts(session.run, effect, activity.mode, activity.retry.attempts):
+            found.append((effect, *why))
+    return found
+
+
+def storable(text: str) -> str:
+    """Return text that every store can hold: halves of surrogate pairs are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
+    """A node that ended with a call it never awaited: a person must look. An error of its own keeps its name."""
+    if isinstance(verdict, Returned) or isinstance(verdict.error, Fail | Cancel):
+        return Raised(forgotten)
+    verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
+    return verdict
+
+
+def exhausted_in(error: BaseException) -> list[EffectRefused]:
+    """The refusals an uncaught error consists of, if all of them say that the attempts are used up; else none."""
+    leaves = [error]
+    while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
+        leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
+    found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.refusal.code == EXHAUSTED}
+    return list(found.values()) if all(isinstance(e, EffectRefused) for e in leaves) else []

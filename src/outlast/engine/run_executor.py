@@ -2,7 +2,6 @@
 
 import json
 import logging
-import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,36 +10,32 @@ from outlast.core.adoption import adopt
 from outlast.core.attention import answered, flag, tripped, waiting_for
 from outlast.core.budget import HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.commit import WRITES_MAX
-from outlast.core.compensation import Ending, compensate, compensated, is_own, must_undo
-from outlast.core.ledger import doubt, is_unsent
+from outlast.core.compensation import Ending, compensate, compensated, must_undo
+from outlast.core.ledger import doubt
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.moves import LogEntry
 from outlast.core.overlay import Armed, Attention, stale_timer
 from outlast.core.quarantine import is_poisoned
-from outlast.core.recovery import contradiction, without_attempts
+from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
-from outlast.core.rows import EVENT, Effect, Event
+from outlast.core.rows import EVENT, Event
 from outlast.core.verbs import advance, hand_back, park
 from outlast.engine import admission
 from outlast.engine.compatibility import (
     Stranded,
-    accepted,
-    activity_of,
     command,
     effect_misfits,
+    misfits_of,
     next_place,
     reader_of,
-    state_misfits,
     wanted,
 )
 from outlast.engine.compensation import end, left_open, unwind
 from outlast.engine.context import NodeContext
-from outlast.engine.effect_executor import EXHAUSTED
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     Again,
-    EffectRefused,
     Flagged,
     HandBack,
     Parked,
@@ -48,214 +43,30 @@ from outlast.engine.node_result import (
     Resting,
     Returned,
     Verdict,
+    attention,
+    exception_attention,
+    exhausted_in,
     paused_by,
+    storable,
+    with_forgotten,
+    without_attempt,
 )
 from outlast.engine.pauses import TENANT
 from outlast.engine.results import ResultBuffer, why_empty
 from outlast.engine.run_session import ConditionFailed, RunLost, RunSession, StoreAway
-from outlast.engine.user_code import as_exception, text_of
-from outlast.errors import Corrupt, Misplaced, NotStorable, OutlastError, Rejected, StoreError, Unavailable, Uncertain
+from outlast.engine.user_code import as_exception
+from outlast.errors import Corrupt, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
 from outlast.flow.outcomes import Cancel, Fail
 from outlast.flow.workflow import Workflow
-from outlast.telemetry.redact import redact, secrets_in
 
-TRACEBACK_CHARS = 4_000
 BESIDE = 10  # rows that a move writes beside the effects it doubts, without what is told
-
-
-class RunMoves:
-    """A claimed run and its ledger. Every move here is one commit, after which the run is no longer held."""
-
-    def __init__(self, session: RunSession, workflow: Workflow[Any], services: WorkerServices) -> None:
-        self.session = session
-        self._workflow = workflow
-        self._services = services
-        self._pending: list[LogEntry] = []  # what the engine has to say with the next move of the run row
-        self._called: list[Attention] = []  # of whom people are to be told once that move stands
-
-    def _new_log_entries(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
-        """What the next move of the run row tells: what the engine has to say, then what the node said."""
-        return self.session.unwritten([*self._pending, *log_entries])
-
-    async def _exception(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
-        known = self._secrets()
-        text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
-        log.warning("run %s: %s", self.session.run.run, text)
-        shown = str(error) if isinstance(error, OutlastError) else text_of(error)
-        shown = redact(shown, known)[:TEXT_CHARS_MAX]
-        return await self._flag((self._attention(Reason.EXCEPTION, f"{shown}\n{text}"),), log_entries)
-
-    def _secrets(self) -> frozenset[str]:
-        session = self.session
-        asked = (approval.plans for approval in session.approvals.values())
-        return secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *asked)
-
-    # --- giving back ----------------------------------------------------------------------------------
-    async def _flag(
-        self, reasons: tuple[Attention, ...], log_entries: tuple[LogEntry, ...], parked: Sequence[Parked] = ()
-    ) -> bool:
-        """Call a person. An open effect with no attempt left is uncertain from the same commit on (EFF-2)."""
-        session = self.session
-        mapping = session.store.mapping()
-        doubts = self._without_attempts()[: WRITES_MAX - BESIDE - 2 * len(log_entries)]
-        reasons += tuple(
-            self._attention(Reason.EFFECT_UNCERTAIN, f"{code}: {detail}")._replace(key=e.key, visit=e.visit)
-            for e, code, detail in doubts
-        )
-        reasons = tuple(a._replace(detail=storable(a.detail)) for a in reasons)
-        freed = await self._slots_given_back()
-        commit = flag(
-            session.run,
-            reasons,
-            inbox_seq=session.inbox_read,
-            now=session.now,
-            mapping=mapping,
-            log_entries=log_entries,
-            freed=freed,
-            doubted=[doubt(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
-            waiting=[p.waiting for p in parked],
-            timers=[p.armed for p in parked if p.armed is not None],
-        )
-        await session.land(commit)
-        self._called += reasons
-        self._notify()
-        return False
-
-    def _without_attempts(self) -> list[tuple[Effect, str, str]]:
-        """Return the open effects that no attempt and no look-up can follow, each with why."""
-        session, found = self.session, []
-        for effect in session.open_effects():
-            activity = activity_of(self._workflow, effect.activity) if is_own(session.run, effect) else None
-            known = session.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, session.evidence)
-            if activity is None or known:
-                continue
-            if why := without_attempts(session.run, effect, activity.mode, activity.retry.attempts):
-                found.append((effect, *why))
-        return found
-
-    def _notify(self) -> None:
-        """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
-        if self._called:
-            self._services.notify(self.session.run, tuple(self._called))
-            self._called = []
-
-    async def _rest(self, way: Rest, parked: Sequence[Parked] = ()) -> bool:
-        """Wait again, as before: what a person is asked is not answered. `parked`: what else is waited for."""
-        session = self.session
-        still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
-        timers = [p.armed for p in parked if p.armed is not None]
-        await session.land(
-            park(
-                session.run,
-                "park",
-                inbox_seq=session.inbox_read,
-                waiting=[*waiting_for(still), *(p.waiting for p in parked)],
-                timers=[*stale_timer(still), *timers],
-                now=session.now,
-                mapping=session.store.mapping(),
-                log_entries=self._new_log_entries(()),
-                freed=await self._slots_given_back(),
-            )
-        )
-        self._notify()
-        return False
-
-    async def _rest_until(self, verdict: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
-        """Park; messages that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
-        while True:
-            try:
-                return await self._park(verdict, log_entries)
-            except ConditionFailed as moved:
-                messages = await self.session.new_notes() if moved.reason == "inbox_seq" else ()
-                if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
-                    raise
-                await self.session.go_on()
-                self.session.also_read(messages)
-
-    async def _park(self, verdict: Resting, log_entries: tuple[LogEntry, ...]) -> bool:
-        session = self.session
-        verbs = {p.verb for p in verdict.parked}
-        verb = next(v for v in ("await_settle", "retry", "park") if v in verbs)
-        timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
-        await session.land(
-            park(
-                session.run,
-                verb,
-                inbox_seq=session.inbox_read,
-                waiting=[p.waiting for p in verdict.parked],
-                timers=timers,
-                now=session.now,
-                mapping=session.store.mapping(),
-                log_entries=log_entries,
-                freed=await self._slots_given_back() if verb == "park" else (),
-            )
-        )
-        self._notify()
-        return False
-
-    async def _slots_given_back(self) -> tuple[SlotChange, ...]:
-        """The slots of a run that waits, each with its heir, where its workflow keeps none while it waits (RUN-6)."""
-        session = self.session
-        if self._workflow.slot_while_waiting or not session.run.slots:
-            return ()
-        return await admission.heirs(session.store, await admission.held_by(session.store, session.run))
-
-    async def give_back(self, why: str) -> bool:
-        """Hand the run to whoever takes it next, due at once."""
-        session = self.session
-        await session.settled()
-        mapping, log_entries = session.store.mapping(), self._new_log_entries(())
-        await session.land(
-            hand_back(session.run, inbox_seq=None, now=session.now, mapping=mapping, why=why, log_entries=log_entries)
-        )
-        self._notify()
-        return False
-
-    # --- admission --------------------------------------------------------------------------------------
-    async def _needs_slot(self) -> bool:
-        """Before its first walk, or, where the workflow gives slots back while it waits, before any."""
-        run = self.session.run
-        if run.queue:
-            return True
-        gives_back = not self._workflow.slot_while_waiting and not run.slots
-        return gives_back and bool(await admission.limits_of(self.session.store, run.tenant))
-
-    async def _admitted(self) -> bool:
-        """A slot of each limit, or asleep until one is handed over."""
-        session = self.session
-        limits = await admission.limits_of(session.store, session.run.tenant)
-        picked = [admission.pick(session.run, limit) for limit in limits]
-        taken = [slot for slot in picked if slot is not None]
-        for slot in taken:
-            if await admission.left_to_older(session.store, slot, session.run):
-                raise ConditionFailed("an older run was given the slot")
-        if len(taken) == len(picked):
-            await session.land(admit(session.run, taken, now=session.now, log_entries=self._new_log_entries(())))
-            self._pending = []
-            self._notify()
-            return True
-        seen = [slot for limit in limits for slot in limit]
-        mapping = session.store.mapping()
-        await session.land(
-            queue(session.run, seen, now=session.now, mapping=mapping, log_entries=self._new_log_entries(()))
-        )
-        self._notify()
-        return False
-
-    def _attention(self, reason: Reason, detail: str) -> Attention:
-        return Attention(reason, self.session.now.business, detail, seen=self.session.inbox_read)
-
-
-def storable(text: str) -> str:
-    """Text from anywhere, as every store can hold it: halves of surrogate pairs are spelt out."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 log = logging.getLogger("outlast.engine")
 
 
-class RunExecutor(RunMoves):
+class RunExecutor:
     """Walks one run for as long as this worker holds it."""
 
     def __init__(
@@ -266,7 +77,11 @@ class RunExecutor(RunMoves):
         budget_ms: int,
         draining: Callable[[], bool],
     ) -> None:
-        super().__init__(session, reader_of(workflows, session.run), services)
+        self.session = session
+        self._workflow = reader_of(workflows, session.run)
+        self._services = services
+        self._pending: list[LogEntry] = []  # log entries of the engine for the next move of the run row
+        self._called: list[Attention] = []  # reasons to notify people of once that move has landed
         self._workflows = workflows
         self.execution: NodeExecution | None = None  # the latest
         self._fits = False  # what the run stands on was compared with the code, once for this claim
@@ -350,16 +165,18 @@ class RunExecutor(RunMoves):
         try:
             state = await session.state()
         except Corrupt as error:  # of a run that is to end, it is not even read
-            return await self._flag((self._attention(Reason.CONTRADICTION, error.what),), self._new_log_entries(()))
+            return await self._flag(
+                (attention(self.session, Reason.CONTRADICTION, error.what),), self._new_log_entries(())
+            )
         if (gone_over := await self._go_over(way, state)) is not None:
             return gone_over
-        if await self._needs_slot() and not await self._admitted():
+        if not await self._is_admitted():
             return False
         node = self._workflow.nodes.get(session.run.node)
         if node is None:
             what = f"{self._workflow.title} has no node {session.run.node} any more"
             detail = f"{what} → {command(session.run, self._workflow)}"
-            return await self._flag((self._attention(Reason.NODE_GONE, detail),), self._new_log_entries(()))
+            return await self._flag((attention(self.session, Reason.NODE_GONE, detail),), self._new_log_entries(()))
         return await self._walk(node, way, state)
 
     async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
@@ -370,7 +187,9 @@ class RunExecutor(RunMoves):
         if to is None:
             return None
         if isinstance(to, Stranded):
-            return await self._flag((self._attention(Reason.STRANDED_VERSION, to.why),), self._new_log_entries(()))
+            return await self._flag(
+                (attention(self.session, Reason.STRANDED_VERSION, to.why),), self._new_log_entries(())
+            )
         snapshot, values = await session.snapshot_of(to.state)
         commit = adopt(session.run, to._replace(state=snapshot), now=session.now, log_entries=self._new_log_entries(()))
         await session.land(await session.with_chunks(commit, values))
@@ -397,7 +216,7 @@ class RunExecutor(RunMoves):
             return
         age = (session.now.business - run.created_at) / HOUR
         detail = f"{run.run} is {age:.0f} h old and has not ended"
-        reason = self._attention(Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
+        reason = attention(self.session, Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
         session.run, said = tripped(run, reason)
         self._called.append(reason)
         self._pending.append(said)
@@ -412,9 +231,13 @@ class RunExecutor(RunMoves):
             state = self._workflow.state_codec.load(kept)
         except NotStorable as error:
             detail = f"{error.what}: {error.why}"
-            return await self._flag((self._attention(Reason.CONTRADICTION, detail),), self._new_log_entries(()))
-        if not self._fits and (misfits := self._misfits(kept)):
-            return await self._flag((self._attention(Reason.CONTRADICTION, misfits),), self._new_log_entries(()))
+            return await self._flag((attention(self.session, Reason.CONTRADICTION, detail),), self._new_log_entries(()))
+        if not self._fits and (
+            misfits := misfits_of(self._workflow, session.run, kept, session.effects.values(), session.messages)
+        ):
+            return await self._flag(
+                (attention(self.session, Reason.CONTRADICTION, misfits),), self._new_log_entries(())
+            )
         self._fits = True
         context = NodeContext(execution, state)
         title = f'node "{node.name}" of {self._workflow.name}'
@@ -422,28 +245,17 @@ class RunExecutor(RunMoves):
         log_entries = self._new_log_entries([*execution.log_entries.values(), *context.log_entries.values()])
         return await self._conclude(execution, node, context, verdict, log_entries, way)
 
-    def _misfits(self, state: bytes) -> str:
-        """What the run stands on and the code would pass over; '' where a person said to go on nevertheless."""
-        session = self.session
-        found = [
-            *state_misfits(self._workflow, state),
-            *effect_misfits(self._workflow, session.run, session.effects.values()),
-        ]
-        if not found or accepted(session.run, session.messages):
-            return ""
-        return "; ".join(misfit.why for misfit in found)[:TEXT_CHARS_MAX]
-
     async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
         """A reason not to walk at all: a stop sign, holders that die of this run, rows that contradict (S-5, S-23)."""
         session = self.session
         run = session.run
         if is_poisoned(run):
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
-            return self._flag((self._attention(Reason.POISONED, detail),), self._new_log_entries(()))
+            return self._flag((attention(self.session, Reason.POISONED, detail),), self._new_log_entries(()))
         if self._taken_over:
             newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
             if wrong := contradiction(run, session.last, newest if isinstance(newest, Event) else None):
-                return self._flag((self._attention(Reason.CONTRADICTION, wrong),), self._new_log_entries(()))
+                return self._flag((attention(self.session, Reason.CONTRADICTION, wrong),), self._new_log_entries(()))
             self._taken_over = False
         hold = await self._services.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:
@@ -463,7 +275,7 @@ class RunExecutor(RunMoves):
         if context.results is not None:
             await context.results.hand_in()
         if forgotten is not None and isinstance(verdict, Returned | Raised):
-            verdict = _with_forgotten(verdict, forgotten)
+            verdict = with_forgotten(verdict, forgotten)
         if isinstance(verdict, Returned):
             return await self._returned(execution, node, context, verdict.value, log_entries, way)
         if isinstance(verdict, Raised):
@@ -527,13 +339,13 @@ class RunExecutor(RunMoves):
         if open_:
             names = ", ".join(f"{e.activity} {e.key}" for e in open_)
             detail = f"node {node.name} returned, but never asked for what an earlier walk had begun: {names}"
-            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), log_entries)
+            return await self._flag((attention(self.session, Reason.WALK_DIVERGED, detail),), log_entries)
         waited = [
             w for w in self.session.waits.values() if w.visit == self.session.run.visit and w.key not in execution.asked
         ]
         if unasked := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
             detail = f"node {node.name} returned, but never asked for what it waits for: {', '.join(unasked)}"
-            return await self._flag((self._attention(Reason.WALK_DIVERGED, detail),), log_entries)
+            return await self._flag((attention(self.session, Reason.WALK_DIVERGED, detail),), log_entries)
         try:
             state = self._workflow.state_codec.dump(context.state)
             if target is None and node.exits.ends:
@@ -569,7 +381,7 @@ class RunExecutor(RunMoves):
         if not (why := await why_empty(self.session)):
             return None
         if mode == "ask_person":
-            return await self._flag((self._attention(Reason.RESULTS_MISSING, why),), log_entries)
+            return await self._flag((attention(self.session, Reason.RESULTS_MISSING, why),), log_entries)
         return await self._end(Ending(RunStatus.FAILED, why, ""), log_entries, inbox_seq=self.session.inbox_read)
 
     async def _advance(
@@ -580,7 +392,7 @@ class RunExecutor(RunMoves):
         most = node.max_visits
         if most is not None and not _one_more(way) and (n := json.loads(session.run.visits).get(target, 0)) >= most:
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
-            return await self._flag((self._attention(Reason.VISITS_EXHAUSTED, detail),), log_entries)
+            return await self._flag((attention(self.session, Reason.VISITS_EXHAUSTED, detail),), log_entries)
         await session.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
         snapshot, values = await session.snapshot_of(state)
         commit = advance(
@@ -611,11 +423,11 @@ class RunExecutor(RunMoves):
         if isinstance(error, Fail | Cancel):
             outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
             return await self._end(Ending(outcome, error.reason, ""), log_entries, inbox_seq=self.session.inbox_read)
-        exhausted = _exhausted_in(error)
+        exhausted = exhausted_in(error)
         if exhausted:
             return await self._flag(
                 tuple(
-                    self._attention(Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(
+                    attention(self.session, Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(
                         visit=e.ident[0], key=e.ident[1]
                     )
                     for e in exhausted
@@ -623,6 +435,144 @@ class RunExecutor(RunMoves):
                 log_entries,
             )
         return await self._exception(error, log_entries)
+
+    def _new_log_entries(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
+        """What the next move of the run row tells: what the engine has to say, then what the node said."""
+        return self.session.unwritten([*self._pending, *log_entries])
+
+    async def _exception(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
+        return await self._flag((exception_attention(self.session, error),), log_entries)
+
+    # --- giving back ----------------------------------------------------------------------------------
+    async def _flag(
+        self, reasons: tuple[Attention, ...], log_entries: tuple[LogEntry, ...], parked: Sequence[Parked] = ()
+    ) -> bool:
+        """Call a person. An open effect with no attempt left is uncertain from the same commit on (EFF-2)."""
+        session = self.session
+        mapping = session.store.mapping()
+        doubts = without_attempt(session, self._workflow)[: WRITES_MAX - BESIDE - 2 * len(log_entries)]
+        reasons += tuple(
+            attention(self.session, Reason.EFFECT_UNCERTAIN, f"{code}: {detail}")._replace(key=e.key, visit=e.visit)
+            for e, code, detail in doubts
+        )
+        reasons = tuple(a._replace(detail=storable(a.detail)) for a in reasons)
+        freed = await self._freed_slots()
+        commit = flag(
+            session.run,
+            reasons,
+            inbox_seq=session.inbox_read,
+            now=session.now,
+            mapping=mapping,
+            log_entries=log_entries,
+            freed=freed,
+            doubted=[doubt(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
+            waiting=[p.waiting for p in parked],
+            timers=[p.armed for p in parked if p.armed is not None],
+        )
+        await session.land(commit)
+        self._called += reasons
+        self._notify()
+        return False
+
+    def _notify(self) -> None:
+        """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
+        if self._called:
+            self._services.notify(self.session.run, tuple(self._called))
+            self._called = []
+
+    async def _rest(self, way: Rest, parked: Sequence[Parked] = ()) -> bool:
+        """Wait again, as before: what a person is asked is not answered. `parked`: what else is waited for."""
+        session = self.session
+        still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
+        timers = [p.armed for p in parked if p.armed is not None]
+        await session.land(
+            park(
+                session.run,
+                "park",
+                inbox_seq=session.inbox_read,
+                waiting=[*waiting_for(still), *(p.waiting for p in parked)],
+                timers=[*stale_timer(still), *timers],
+                now=session.now,
+                mapping=session.store.mapping(),
+                log_entries=self._new_log_entries(()),
+                freed=await self._freed_slots(),
+            )
+        )
+        self._notify()
+        return False
+
+    async def _rest_until(self, verdict: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
+        """Park; messages that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
+        while True:
+            try:
+                return await self._park(verdict, log_entries)
+            except ConditionFailed as moved:
+                messages = await self.session.new_notes() if moved.reason == "inbox_seq" else ()
+                if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
+                    raise
+                await self.session.go_on()
+                self.session.also_read(messages)
+
+    async def _park(self, verdict: Resting, log_entries: tuple[LogEntry, ...]) -> bool:
+        session = self.session
+        verbs = {p.verb for p in verdict.parked}
+        verb = next(v for v in ("await_settle", "retry", "park") if v in verbs)
+        timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
+        await session.land(
+            park(
+                session.run,
+                verb,
+                inbox_seq=session.inbox_read,
+                waiting=[p.waiting for p in verdict.parked],
+                timers=timers,
+                now=session.now,
+                mapping=session.store.mapping(),
+                log_entries=log_entries,
+                freed=await self._freed_slots() if verb == "park" else (),
+            )
+        )
+        self._notify()
+        return False
+
+    async def _freed_slots(self) -> tuple[SlotChange, ...]:
+        keeps = self._workflow.slot_while_waiting
+        return await admission.freed_slots(self.session.store, self.session.run, keeps=keeps)
+
+    async def give_back(self, why: str) -> bool:
+        """Hand the run to whoever takes it next, due at once."""
+        session = self.session
+        await session.settled()
+        mapping, log_entries = session.store.mapping(), self._new_log_entries(())
+        await session.land(
+            hand_back(session.run, inbox_seq=None, now=session.now, mapping=mapping, why=why, log_entries=log_entries)
+        )
+        self._notify()
+        return False
+
+    # --- admission --------------------------------------------------------------------------------------
+    async def _is_admitted(self) -> bool:
+        """Take a slot of each limit and return True, or queue the run."""
+        session = self.session
+        if not await admission.needs_slot(session.store, session.run, keeps=self._workflow.slot_while_waiting):
+            return True
+        limits = await admission.limits_of(session.store, session.run.tenant)
+        picked = [admission.pick(session.run, limit) for limit in limits]
+        taken = [slot for slot in picked if slot is not None]
+        for slot in taken:
+            if await admission.left_to_older(session.store, slot, session.run):
+                raise ConditionFailed("an older run was given the slot")
+        if len(taken) == len(picked):
+            await session.land(admit(session.run, taken, now=session.now, log_entries=self._new_log_entries(())))
+            self._pending = []
+            self._notify()
+            return True
+        seen = [slot for limit in limits for slot in limit]
+        mapping = session.store.mapping()
+        await session.land(
+            queue(session.run, seen, now=session.now, mapping=mapping, log_entries=self._new_log_entries(()))
+        )
+        self._notify()
+        return False
 
     # --- ending ---------------------------------------------------------------------------------------
     async def _end(self, ending: Ending, log_entries: tuple[LogEntry, ...], *, inbox_seq: int | None) -> bool:
@@ -680,20 +630,3 @@ def _of_effects(parked: Sequence[Parked]) -> list[Parked]:
 def _one_more(way: WalkOn) -> bool:
     """Did a person allow one visit beyond max_visits?"""
     return way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE)
-
-
-def _with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
-    """A node that ended with a call it never awaited: a person must look. An error of its own keeps its name."""
-    if isinstance(verdict, Returned) or isinstance(verdict.error, Fail | Cancel):
-        return Raised(forgotten)
-    verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
-    return verdict
-
-
-def _exhausted_in(error: BaseException) -> list[EffectRefused]:
-    """The refusals an uncaught error consists of, if all of them say that the attempts are used up; else none."""
-    leaves = [error]
-    while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
-        leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
-    found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.refusal.code == EXHAUSTED}
-    return list(found.values()) if all(isinstance(e, EffectRefused) for e in leaves) else []
