@@ -128,7 +128,7 @@ async def first(ctx: Context[Job]) -> Literal["second"]:
 @errand.node
 async def second(ctx: Context[Job]) -> None:
     """A short sleep, and a write that a person may have to answer for."""
-    await ctx.sleep("breath", until=timedelta(seconds=1))
+    await ctx.sleep(timedelta(seconds=1), name="breath")
     ctx.state.said.append(await ctx.do(asked, ctx.state.n))
 
 

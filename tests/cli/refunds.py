@@ -91,5 +91,5 @@ async def pay(ctx: Context[Refund]) -> None:
     if os.environ.get("REFUND_FAULT"):
         raise RuntimeError("the printer is on fire")
     if ctx.state.order_id.startswith("wait"):
-        paid = await ctx.receive("paid", Paid, until=timedelta(hours=24))
+        paid = await ctx.receive("paid", Paid, timeout=timedelta(hours=24))
         ctx.state.told = paid.by if paid is not None else "nobody"

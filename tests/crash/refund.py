@@ -102,7 +102,7 @@ async def check(ctx: Context[Claim]) -> Literal["wait"]:
 @refund.node(status="WAITING")
 async def wait(ctx: Context[Claim]) -> Literal["pay"]:
     """Lets it cool, then hears the customer, without an end."""
-    await ctx.sleep("cool", until=timedelta(hours=1))
+    await ctx.sleep(timedelta(hours=1), name="cool")
     ctx.state.comment = (await ctx.receive("comment", Comment)).text
     return "pay"
 

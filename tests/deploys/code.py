@@ -82,7 +82,7 @@ async def review(ctx: Context[Order]) -> Literal["settle"]:
 @orders.node
 async def settle(ctx: Context[Order]) -> None:
     ctx.state.receipt = await ctx.do(pay, ctx.state.order_id, ctx.state.cents)
-    await ctx.sleep("cool", until=timedelta(hours=1))
+    await ctx.sleep(timedelta(hours=1), name="cool")
 """
 
 

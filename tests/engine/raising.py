@@ -120,7 +120,7 @@ def version(name: str, number: int) -> Workflow[State]:
     @flow.node(start=True)
     async def only(ctx: Ctx) -> None:
         if number == 1:
-            await ctx.sleep("a-while", until=timedelta(minutes=1))
+            await ctx.sleep(timedelta(minutes=1), name="a-while")
 
     return flow
 

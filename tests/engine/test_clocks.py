@@ -402,7 +402,7 @@ async def test_a_refused_flag_is_told_to_nobody(world: World) -> None:
 # --- within -----------------------------------------------------------------------------------------------------------
 @pytest.mark.req("RUN-1", "GATE-3")
 async def test_no_wait_of_a_visit_outlasts_its_within(world: World) -> None:
-    """Sleep, collect, receive with `until`, approval: all end at entry + within; a receive without end has none."""
+    """Sleep, collect, receive with `timeout`, approval: all end at entry + within; a receive without end has none."""
     order = write(Receiver())
     flow = Workflow("bounded", state=State)
     day = timedelta(days=1)
@@ -410,9 +410,9 @@ async def test_no_wait_of_a_visit_outlasts_its_within(world: World) -> None:
     @flow.node(start=True, within=timedelta(hours=1))
     async def one(ctx: Ctx) -> None:
         await asyncio.gather(
-            ctx.sleep("s", until=day),
-            ctx.receive("r", Go, until=day),
-            ctx.collect("c", Go, until=timedelta(minutes=5)),
+            ctx.sleep(day, name="s"),
+            ctx.receive("r", Go, timeout=day),
+            ctx.collect("c", Go, timeout=timedelta(minutes=5)),
             ctx.receive("free", Go),
             ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=day),
         )

@@ -112,7 +112,7 @@ async def test_a_place_that_is_kept_is_offered_to_whose_time_comes(world: World)
             walked.append(ctx.run_id)
             await stay.wait()
         else:
-            await ctx.sleep("nap", until=after(milliseconds=500))
+            await ctx.sleep(after(milliseconds=500), name="nap")
             walked.append(ctx.run_id)
 
     flow = one_node(body)

@@ -32,9 +32,9 @@ FORGOTTEN: dict[str, Callable[[Ctx], Any]] = {
     "approval": lambda ctx: ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1)),
     "allowed": lambda ctx: ctx.allowed([order]),
     "check": lambda ctx: ctx.check(order.plan("a")),
-    "sleep": lambda ctx: ctx.sleep("night", until=timedelta(hours=1)),
+    "sleep": lambda ctx: ctx.sleep(timedelta(hours=1), name="night"),
     "receive": lambda ctx: ctx.receive("go", Go),
-    "collect": lambda ctx: ctx.collect("bids", Go, until=timedelta(hours=1)),
+    "collect": lambda ctx: ctx.collect("bids", Go, timeout=timedelta(hours=1)),
     "emit": lambda ctx: ctx.emit({"n": 1}, key="1"),
 }
 
@@ -108,7 +108,7 @@ async def test_calls_that_are_awaited_late_or_closed_raise_no_alarm(world: World
     async def only(ctx: Ctx) -> None:
         calls = [ctx.do(order, each) for each in "abc"]
         never = (ctx.do(order, each) for each in "xyz")
-        await ctx.sleep("night", until=timedelta(hours=1))
+        await ctx.sleep(timedelta(hours=1), name="night")
         calls.pop().close()
         await asyncio.gather(*calls)
         if not calls:

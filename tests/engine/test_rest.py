@@ -43,7 +43,7 @@ async def test_the_runner_leaves_no_task_behind(world: World, caplog: pytest.Log
 
     async def body(ctx: Ctx) -> None:
         await ctx.do(order, "a")
-        await asyncio.gather(ctx.receive("go", Go), ctx.sleep("long", until=timedelta(hours=2)))
+        await asyncio.gather(ctx.receive("go", Go), ctx.sleep(timedelta(hours=2), name="long"))
 
     flow = one_node(body)
     process = world.worker(flow)

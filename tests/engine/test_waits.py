@@ -1,7 +1,8 @@
 """Named waits: one deadline, one binding, by the store's clock, the same on every later walk (S-14)."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -29,8 +30,8 @@ async def test_a_sleep_ends_at_its_instant_with_nobody_waiting(world: World) -> 
     """While it sleeps the run is a row: no owner, no task; `waiting_for` says until when."""
 
     async def body(ctx: Ctx) -> None:
-        await ctx.sleep("night", until=timedelta(hours=1))
-        await ctx.sleep("until-noon", until=ctx.now() + timedelta(hours=2))
+        await ctx.sleep(timedelta(hours=1), name="night")
+        await ctx.sleep(until=ctx.now() + timedelta(hours=2), name="until-noon")
 
     flow = one_node(body)
     process = world.worker(flow)
@@ -50,7 +51,7 @@ async def test_the_deadline_is_fixed_at_the_first_asking(world: World) -> None:
     """A relative deadline is stored once: wakes and re-walks do not move it, nor does a crash before the park."""
 
     async def body(ctx: Ctx) -> None:
-        got = await ctx.receive("go", Go, until=timedelta(minutes=10))
+        got = await ctx.receive("go", Go, timeout=timedelta(minutes=10))
         ctx.state.said = [got.word if got else "nobody"]
 
     flow = one_node(body)
@@ -73,7 +74,7 @@ async def test_a_note_before_the_deadline_wins_and_one_at_it_does_not(world: Wor
     """Judged by the store's clock at the note's arrival, even where nobody looked until long after the deadline."""
 
     async def body(ctx: Ctx) -> None:
-        got = await ctx.receive("go", Go, until=timedelta(minutes=10))
+        got = await ctx.receive("go", Go, timeout=timedelta(minutes=10))
         ctx.state.said = [got.word if got else "deadline"]
 
     flow = one_node(body)
@@ -95,8 +96,8 @@ async def test_a_note_that_comes_while_the_deadline_is_bound_is_not_passed_over(
     The trace of the model of S-14: the holder found nothing, the note lands, the holder binds "deadline"."""
 
     async def body(ctx: Ctx) -> None:
-        first = await ctx.receive("first", Go, until=timedelta(minutes=10))
-        second = await ctx.receive("second", Go, until=timedelta(minutes=20))
+        first = await ctx.receive("first", Go, timeout=timedelta(minutes=10))
+        second = await ctx.receive("second", Go, timeout=timedelta(minutes=20))
         ctx.state.said = [str(first and first.word), str(second and second.word)]
 
     flow = one_node(body)
@@ -156,9 +157,9 @@ async def test_collect_takes_all_until_the_deadline_or_as_many_as_it_asks_for(wo
     """`most` ends it early; without it the deadline does, with what has come, which may be nothing."""
 
     async def body(ctx: Ctx) -> None:
-        two = await ctx.collect("bid", Go, until=timedelta(minutes=5), limit=2)
-        rest = await ctx.collect("late", Go, until=timedelta(minutes=5))
-        none = await ctx.collect("never", Go, until=timedelta(minutes=5))
+        two = await ctx.collect("bid", Go, timeout=timedelta(minutes=5), limit=2)
+        rest = await ctx.collect("late", Go, timeout=timedelta(minutes=5))
+        none = await ctx.collect("never", Go, timeout=timedelta(minutes=5))
         ctx.state.said = [g.word for g in (*two, *rest, *none)]
 
     flow = one_node(body)
@@ -192,8 +193,8 @@ async def test_a_second_wait_of_one_name_is_refused(world: World) -> None:
     """A wait is known by its name; the mistake is told with the name, in attention."""
 
     async def body(ctx: Ctx) -> None:
-        await ctx.sleep("twice", until=timedelta(seconds=0))
-        await ctx.sleep("twice", until=timedelta(seconds=0))
+        await ctx.sleep(timedelta(seconds=0), name="twice")
+        await ctx.sleep(timedelta(seconds=0), name="twice")
 
     flow = one_node(body)
     world.worker(flow)
@@ -209,9 +210,9 @@ async def test_a_wait_whose_kind_changed_between_walks_goes_to_attention(world: 
     async def body(ctx: Ctx) -> None:
         kinds.append("walk")
         if len(kinds) == 1:
-            await ctx.receive("x", Go, until=timedelta(minutes=1))
+            await ctx.receive("x", Go, timeout=timedelta(minutes=1))
         else:
-            await ctx.sleep("x", until=timedelta(minutes=1))
+            await ctx.sleep(timedelta(minutes=1), name="x")
 
     flow = one_node(body)
     world.worker(flow)
@@ -224,7 +225,7 @@ async def test_an_instant_without_a_time_zone_is_refused(world: World) -> None:
     """Deadlines are business instants in UTC; a naive one would mean another instant on another machine."""
 
     async def body(ctx: Ctx) -> None:
-        await ctx.sleep("x", until=datetime(2027, 1, 1))  # noqa: DTZ001 - the mistake that is tried here
+        await ctx.sleep(until=datetime(2027, 1, 1))  # noqa: DTZ001 - the mistake that is tried here
 
     flow = one_node(body)
     world.worker(flow)
@@ -239,10 +240,10 @@ async def test_a_skip_of_96_hours_wakes_the_runs_that_fall_due_and_moves_no_live
     shop = Receiver()
 
     async def sleeps(ctx: Ctx) -> None:
-        await ctx.sleep("days", until=timedelta(hours=90))
+        await ctx.sleep(timedelta(hours=90), name="days")
 
     async def longer(ctx: Ctx) -> None:
-        await ctx.sleep("days", until=timedelta(hours=100))
+        await ctx.sleep(timedelta(hours=100), name="days")
 
     shop.script.append(RetryLater("busy", after=timedelta(seconds=30)))
     short, long, retries = one_node(sleeps, name="short"), one_node(longer, name="long"), ordering(write(shop), "a")
@@ -268,7 +269,7 @@ async def test_a_park_computed_with_an_old_mapping_is_refused_and_done_again(wor
     """The mapping moves between the decision to park and its commit: the new due_at is what counts."""
 
     async def body(ctx: Ctx) -> None:
-        await ctx.sleep("days", until=timedelta(hours=90))
+        await ctx.sleep(timedelta(hours=90), name="days")
 
     flow = one_node(body)
     process = world.worker(flow)
@@ -286,3 +287,58 @@ async def test_a_park_computed_with_an_old_mapping_is_refused_and_done_again(wor
 def test_the_clock_of_these_tests_starts_where_it_says() -> None:
     """So that instants in these tests can be read."""
     assert datetime.fromtimestamp(World().time.wall() / 1000, UTC) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_a_sleep_takes_a_duration_as_text_and_needs_no_name(world: World) -> None:
+    """Two sleeps of one visit have to be told apart by name."""
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.sleep("1h30m")
+        await ctx.sleep("30m", name="again")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.waiting() == [("timer", "sleep")]
+    await world.pass_(90 * MINUTE)
+    assert world.waiting() == [("timer", "again")]
+    await world.pass_(30 * MINUTE)
+    assert world.status() == "completed"
+
+
+async def test_timeouts_are_text_or_timedelta_and_until_is_an_instant(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        deadline = ctx.now() + timedelta(hours=3)
+        ctx.state.said = [
+            str(await ctx.receive("a", Go, timeout="1h")),
+            str(await ctx.receive("b", Go, until=deadline)),
+        ]
+        ctx.state.n = len(await ctx.collect("c", Go, timeout=timedelta(hours=1)))
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(4 * HOUR)
+    assert world.outcome()["said"] == ["None", "None"] and world.status() == "completed"
+
+
+WRONG_ENDS: dict[str, Callable[[Ctx], Any]] = {
+    "no end": lambda ctx: ctx.sleep(),  # type: ignore[call-overload]
+    "collect without an end": lambda ctx: ctx.collect("c", Go),  # type: ignore[call-overload]
+    "two ends": lambda ctx: ctx.receive("r", Go, timeout="1h", until=ctx.now()),  # type: ignore[call-overload]
+    "a duration that is none": lambda ctx: ctx.sleep("tomorrow"),
+    "a number": lambda ctx: ctx.sleep(12),  # type: ignore[call-overload]
+    "a duration as an instant": lambda ctx: ctx.sleep(until=timedelta(hours=1)),  # type: ignore[call-overload]
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_ENDS)
+async def test_a_wait_that_has_no_proper_end_is_refused(world: World, wrong: str) -> None:
+    async def body(ctx: Ctx) -> None:
+        await WRONG_ENDS[wrong](ctx)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.reasons() == ["exception"] and world.waits() == []
+    assert "OUT-103" in world.attention()[0].detail

@@ -33,7 +33,7 @@ async def test_all_a_walk_observes_is_the_same_on_every_walk_of_a_visit(world: W
         ctx.state.n += 1
         ctx.state.said.append("once")
         seen.append((ctx.state.n, list(ctx.state.said), ctx.now(), ctx.visit, ctx.uuid("a"), ctx.random("a")))
-        await ctx.sleep("a-while", until=timedelta(minutes=1))
+        await ctx.sleep(timedelta(minutes=1), name="a-while")
         await ctx.receive("go", Go)
 
     flow = one_node(body)

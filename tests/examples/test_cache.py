@@ -169,7 +169,7 @@ def test_a_second_walk_of_a_visit_gets_the_first_ones_answer(monkeypatch: pytest
         found = await ctx.do(placing.classification.plan(ctx.state.purchase))
         seen.append(found.like)
         kept.put(cache.sought(ctx.state.purchase), kraljic.classify(ctx.state.purchase))  # the next would be exact
-        await ctx.sleep("nap", until=timedelta(milliseconds=50))
+        await ctx.sleep(timedelta(milliseconds=50), name="nap")
 
     asyncio.run(_to_its_end(once))
     assert len(seen) > 1, "it was walked again"

@@ -54,7 +54,9 @@ class Walk(Context[Negotiation]):
         tasks = [asyncio.create_task(one(plan)) for plan in plans.values()]
         return dict(zip(plans, await asyncio.gather(*tasks), strict=True))
 
-    async def collect(self, name: str, model: type[Any], /, *, until: Any, limit: int | None = None) -> list[Any]:
+    async def collect(
+        self, name: str, model: type[Any], /, *, timeout: Any = None, until: Any = None, limit: int | None = None
+    ) -> list[Any]:
         def come() -> list[Any]:
             return [model.model_validate(payload) for _, key, payload, _ in self._box.signals if key == name]
 

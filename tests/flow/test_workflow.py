@@ -1,5 +1,6 @@
 """What starts a run, what it returns, who may decide, and the names the front door exports."""
 
+import asyncio
 import subprocess
 import sys
 from types import ModuleType
@@ -15,6 +16,7 @@ from outlast import Context, Decision, Workflow, role
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow import Rule, workflows_of
 from outlast.flow.people import EVERY_ROLE
+from outlast.flow.reach import reach_of
 
 
 class State(BaseModel):
@@ -163,3 +165,21 @@ def test_importing_the_front_door_loads_what_an_author_needs_and_nothing_that_se
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+# --- the waits that a node mentions ---------------------------------------------------------
+async def sleepy(ctx: Context[State]) -> None:
+    await asyncio.sleep(0)
+    await ctx.sleep("12h")
+    await ctx.sleep(until=ctx.now(), name="noon")
+    await ctx.collect("bids", State, timeout="1h")
+
+
+async def named_at_run_time(ctx: Context[State]) -> None:
+    await ctx.sleep("12h", name=f"{ctx.visit}")
+
+
+def test_a_node_mentions_its_waits_and_not_the_sleeps_of_asyncio() -> None:
+    reach = reach_of(sleepy)
+    assert reach.waits == {"sleep": "sleep", "noon": "sleep", "bids": "collect"} and not reach.open
+    assert reach_of(named_at_run_time).open

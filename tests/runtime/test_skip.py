@@ -22,7 +22,7 @@ night = Workflow("night", state=Nothing)
 
 @night.node(start=True)
 async def rest(ctx: Context[Nothing]) -> None:
-    await ctx.sleep("night", until=timedelta(hours=96))
+    await ctx.sleep(timedelta(hours=96), name="night")
     ctx.state.woken = True
 
 

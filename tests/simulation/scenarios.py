@@ -211,7 +211,7 @@ def gate() -> Workflow[State]:
     @flow.node
     async def settle(ctx: Ctx) -> Literal["again"]:
         """By now it may be another release, with another idea of the amount."""
-        await ctx.sleep("a-while", until=second(5))
+        await ctx.sleep(second(5), name="a-while")
         await attempt(ctx, pay, "bill", 100 * RELEASE.get())
         return "again"
 
@@ -247,7 +247,7 @@ def fan() -> Workflow[State]:
 
     @flow.node
     async def rest(ctx: Ctx) -> None:
-        await ctx.sleep("breath", until=second(30))
+        await ctx.sleep(second(30), name="breath")
         await attempt(ctx, order, "done")
 
     return flow
@@ -260,14 +260,14 @@ def post_office() -> Workflow[State]:
 
     @flow.node(start=True)
     async def wait(ctx: Ctx) -> Literal["gather"]:
-        word = await ctx.receive("go", Word, until=second(60))
+        word = await ctx.receive("go", Word, timeout=second(60))
         ctx.state.said.append("nothing" if word is None else f"go {word.n}")
         await attempt(ctx, book, "letter")
         return "gather"
 
     @flow.node
     async def gather(ctx: Ctx) -> None:
-        ctx.state.said += [f"bid {bid.n}" for bid in await ctx.collect("bid", Word, until=second(45), limit=3)]
+        ctx.state.said += [f"bid {bid.n}" for bid in await ctx.collect("bid", Word, timeout=second(45), limit=3)]
         await attempt(ctx, reserve, "parcel")
 
     return flow

@@ -103,7 +103,7 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
 
         @flow.node
         async def two(ctx: Context[State]) -> None:
-            await ctx.sleep("while", until=timedelta(minutes=1))
+            await ctx.sleep(timedelta(minutes=1), name="while")
 
         world.worker(flow.validate())
         await world.start(flow, "r1")

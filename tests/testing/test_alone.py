@@ -62,8 +62,8 @@ async def check(ctx: Context[Claim]) -> Literal["settle", "check"]:
 @claims.node
 async def settle(ctx: Context[Claim]) -> None:
     s = ctx.state
-    await ctx.sleep("cool", until=timedelta(hours=96))
-    note = await ctx.receive("note", Note, until=timedelta(hours=1))
+    await ctx.sleep(timedelta(hours=96), name="cool")
+    note = await ctx.receive("note", Note, timeout=timedelta(hours=1))
     s.notes.append(note.text if note else "nothing was said")
     plan = pay.plan(s.order, s.cents)
     decision = await ctx.approval(plan, summary=f"Pay {s.cents}", by=role("finance"), within=timedelta(hours=96))
@@ -131,8 +131,8 @@ misuses = Workflow("misuses-alone", state=Claim)
 
 @misuses.node(start=True)
 async def twice(ctx: Context[Claim]) -> Literal["bare"]:
-    await ctx.sleep("a", until=timedelta(hours=1))
-    await ctx.sleep("a", until=timedelta(hours=1))
+    await ctx.sleep(timedelta(hours=1), name="a")
+    await ctx.sleep(timedelta(hours=1), name="a")
     return "bare"
 
 

@@ -34,7 +34,7 @@ async def place(supplier: str) -> str:
 
 @orders.node(start=True)
 async def wait(ctx: Context[Order]) -> Literal["buy"]:
-    await ctx.sleep("night", until=timedelta(hours=12))
+    await ctx.sleep(timedelta(hours=12), name="night")
     night = await ctx.receive("calm", Night)
     if not night.calm:
         raise Cancel("a rough night")

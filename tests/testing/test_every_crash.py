@@ -215,7 +215,7 @@ def test_a_second_death_in_the_recovery(pytester: pytest.Pytester) -> None:
 
 WAITING = ORDER.replace(
     """    ctx.state.charge = await""",
-    """    await ctx.sleep("cool", until=timedelta(hours=96))
+    """    await ctx.sleep(timedelta(hours=96), name="cool")
     told = await ctx.receive("go", Go)
     plan = charge.plan(ctx.state.order)
     await ctx.approval(plan, summary=told.text, by=role("boss"), within=timedelta(hours=96))

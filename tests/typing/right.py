@@ -148,8 +148,8 @@ async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
         await ctx.collect("offer", Offer, until=ctx.entered_at + timedelta(days=1), limit=3), list[Offer]
     )
     assert_type(await ctx.receive("go", Start), Start)
-    assert_type(await ctx.receive("stop", Start, until=timedelta(hours=1)), Start | None)
-    await ctx.sleep("cool-off", until=timedelta(minutes=5))
+    assert_type(await ctx.receive("stop", Start, timeout=timedelta(hours=1)), Start | None)
+    await ctx.sleep(timedelta(minutes=5), name="cool-off")
     ctx.log("asked", "all suppliers were asked", count=len(asked), names=["a"])
     if not s.offers:
         raise Fail("nobody answered")

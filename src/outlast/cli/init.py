@@ -43,7 +43,7 @@ async def buy(supplier: str) -> str:
 @orders.node(start=True)
 async def ask(ctx: Context[Order]) -> Literal["award"]:
     await ctx.do_all({s: invite.plan(s) for s in ctx.state.suppliers})
-    await ctx.sleep("answers", until=timedelta(seconds=2))
+    await ctx.sleep("2s")
     return "award"
 
 

@@ -1,15 +1,19 @@
-"""Durations in a few letters, as every sentence about a run writes them, and as people write them."""
+"""Durations as text: "500ms", "2s", "1h30m"; read from authors and options, written into sentences about a run."""
 
 import re
-from typing import Final
+from datetime import timedelta
+from typing import Final, TypeAlias
 
-SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+from outlast.core.budget import DAY, HOUR, MINUTE, SECOND
+
+Duration: TypeAlias = timedelta | str
+"""A `timedelta`, or text such as "12h"."""
 UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def milliseconds(text: str) -> int:
-    """Of a duration as people write it: 500ms, 2s, 10m, 1h30m. Raises ValueError."""
+    """Return the milliseconds of a text such as 500ms, 2s, 10m or 1h30m. Raises ValueError."""
     parts = WRITTEN.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration: write 500ms, 2s, 10m or 1h30m")
@@ -17,7 +21,7 @@ def milliseconds(text: str) -> int:
 
 
 def span(ms: int) -> str:
-    """A duration to the nearest of its last unit: 0.4s, 28s, 3m20s, 56h, 4d6h."""
+    """Write a duration with at most two units, rounded to the smaller one: 0.4s, 28s, 3m20s, 56h, 4d6h."""
     if ms < 9_950:
         return f"{ms / SECOND:.1f}".removesuffix(".0") + "s"
     if (seconds := _nearest(ms, SECOND)) < 60:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue
 
 from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
+from outlast.core.durations import Duration
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.moves import LogEntry
@@ -27,7 +28,7 @@ from outlast.engine.results import ResultBuffer, produced
 from outlast.engine.waits import NamedWait
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.context import Context
+from outlast.flow.context import SLEEP, Context
 from outlast.flow.outcomes import ActivityFailed
 from outlast.flow.people import Decision, Rule
 from outlast.flow.plan import Plan
@@ -269,25 +270,40 @@ class NodeContext(Context[Any]):
 
     # --- waiting ---------------------------------------------------------------------------
     @_seen
-    async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:
+    async def sleep(
+        self, duration: Duration | None = None, /, *, until: datetime | None = None, name: str = SLEEP
+    ) -> None:
         """See Context."""
-        await self._wait(NamedWait(self._walk, "sleep", name, until=until))
+        if duration is None and until is None:
+            raise InvalidInput("ctx.sleep() without an end", "it takes a duration or an instant", 'ctx.sleep("12h")')
+        await self._wait(NamedWait(self._walk, "sleep", name, timeout=duration, until=until))
 
     @_seen
-    async def receive(self, name: str, model: type[Any], /, *, until: datetime | timedelta | None = None) -> Any:
+    async def receive(
+        self, name: str, model: type[Any], /, *, timeout: Duration | None = None, until: datetime | None = None
+    ) -> Any:
         """See Context."""
-        wait = NamedWait(self._walk, "receive", name, until=until, model=model)
+        wait = NamedWait(self._walk, "receive", name, timeout=timeout, until=until, model=model)
         messages = await self._wait(wait)
         return wait.load(messages[0]) if messages else None
 
     @_seen
     async def collect(
-        self, name: str, model: type[Any], /, *, until: datetime | timedelta, limit: int | None = None
+        self,
+        name: str,
+        model: type[Any],
+        /,
+        *,
+        timeout: Duration | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
     ) -> list[Any]:
         """See Context."""
+        if timeout is None and until is None:
+            raise InvalidInput(f"ctx.collect({name!r}) without an end", "it would never return", 'timeout="48h"')
         if limit is not None and limit < 1:
             return []
-        wait = NamedWait(self._walk, "collect", name, until=until, model=model, most=limit or 0)
+        wait = NamedWait(self._walk, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0)
         messages = await self._wait(wait)
         return [wait.load(message) for message in messages or ()]
 

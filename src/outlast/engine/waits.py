@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from outlast.core import ledger as moves
 from outlast.core.budget import SECOND
 from outlast.core.codec import Codec
+from outlast.core.durations import Duration, milliseconds
 from outlast.core.keys import check_name
 from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.overlay import Armed, Attention, WaitingFor
@@ -28,16 +29,18 @@ class NamedWait:
         kind: WaitKind,
         name: str,
         *,
-        until: datetime | timedelta | None,
+        timeout: Duration | None,
+        until: datetime | None,
         model: type[BaseModel] | None = None,
         most: int = 0,
     ) -> None:
         self.execution = execution
         self.kind = kind
         self.name = check_name("wait", name)
-        if isinstance(until, datetime) and until.tzinfo is None:
-            raise InvalidInput(f"wait {name} until {until}", "it has no time zone", "e.g. datetime(…, tzinfo=UTC)")
-        self.until = until
+        if timeout is not None and until is not None:
+            raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
+        self.timeout_ms = None if timeout is None else _milliseconds(name, timeout)
+        self.until_ms = None if until is None else _instant(name, until)
         self.most = most
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
 
@@ -72,11 +75,8 @@ class NamedWait:
     async def _declare(self) -> Wait:
         session, run = self.execution.session, self.execution.session.run
         now = await session.store.now()
-        deadline = 0
-        if isinstance(self.until, timedelta):
-            deadline = now.business + int(self.until.total_seconds() * SECOND)
-        elif self.until is not None:
-            deadline = int(self.until.timestamp() * SECOND)
+        ends = self.timeout_ms is not None or self.until_ms is not None
+        deadline = now.business + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0
         if deadline and (last := self.execution.visit_deadline()):
             deadline = min(deadline, last)
         wait = Wait(
@@ -88,7 +88,7 @@ class NamedWait:
             status=wait_target("open_wait", None),
             kind=self.kind,
             name=self.name,
-            deadline=max(deadline, 1) if self.until is not None else 0,
+            deadline=max(deadline, 1) if ends else 0,
             most=self.most,
             binding="",
             since=now.business,
@@ -152,3 +152,25 @@ class NamedWait:
         """What a message says, as the model."""
         assert self.codec is not None
         return self.codec.admit(message.payload)
+
+
+def _milliseconds(name: str, given: Duration) -> int:
+    """Return a duration in milliseconds. Raises InvalidInput."""
+    if isinstance(given, timedelta):
+        return int(given.total_seconds() * SECOND)
+    try:
+        return milliseconds(given)
+    except (TypeError, ValueError):
+        why = "a duration is a timedelta or text such as 500ms, 2s, 10m or 1h30m; an instant is given with until="
+        raise InvalidInput(f"wait {name} lasts {given!r}", why, 'e.g. "12h" or timedelta(hours=12)') from None
+
+
+def _instant(name: str, given: datetime) -> int:
+    """Return an instant in milliseconds since 1970. Raises InvalidInput."""
+    checked: object = given  # a caller without a type checker may pass anything
+    if not isinstance(checked, datetime):
+        why = "an instant is a datetime; a duration is given with timeout="
+        raise InvalidInput(f"wait {name} until {given!r}", why, "e.g. ctx.now() + timedelta(hours=12)")
+    if checked.tzinfo is None:
+        raise InvalidInput(f"wait {name} until {given}", "it has no time zone", "e.g. datetime(…, tzinfo=UTC)")
+    return int(checked.timestamp() * SECOND)

@@ -5,11 +5,12 @@ The engine fills it. For unit tests of a node, subclass it and override what the
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
 
+from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
 from outlast.flow.outcomes import Refusal
 from outlast.flow.people import Decision, Rule
@@ -22,6 +23,8 @@ S = TypeVar("S", bound=BaseModel)
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 K = TypeVar("K")
+SLEEP: Final = "sleep"
+"""The name of a sleep that was given none."""
 
 
 class Context(Generic[S]):
@@ -123,22 +126,45 @@ class Context(Generic[S]):
         raise NotImplementedError
 
     # --- waiting ---------------------------------------------------------------------------
-    async def sleep(self, name: str, /, *, until: datetime | timedelta) -> None:
-        """Return after `until`: a business instant (UTC), or a duration counted from the first asking."""
+    @overload
+    async def sleep(self, duration: Duration, /, *, name: str = ...) -> None: ...
+    @overload
+    async def sleep(self, *, until: datetime, name: str = ...) -> None: ...
+    async def sleep(self, duration: Any = None, /, *, until: Any = None, name: str = SLEEP) -> None:
+        """Wait for a duration ("12h", a `timedelta`), or until an instant. The run is parked meanwhile.
+
+        The duration counts from the first execution of this line in the visit, in business time. `name` tells two
+        sleeps of one visit apart.
+        """
         raise NotImplementedError
 
     @overload
     async def receive(self, name: str, model: type[M], /) -> M: ...
     @overload
-    async def receive(self, name: str, model: type[M], /, *, until: datetime | timedelta) -> M | None: ...
-    async def receive(self, name: str, model: type[M], /, *, until: datetime | timedelta | None = None) -> Any:
-        """The first signal of this name that is left unspent; None if `until` passes first."""
+    async def receive(self, name: str, model: type[M], /, *, timeout: Duration) -> M | None: ...
+    @overload
+    async def receive(self, name: str, model: type[M], /, *, until: datetime) -> M | None: ...
+    async def receive(self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None) -> Any:
+        """Wait for the first unconsumed signal of this name and return its payload.
+
+        Returns None at the deadline: `timeout` is a duration from the first execution of this line in the visit,
+        `until` an instant. Without either, the run waits until a signal arrives.
+        """
         raise NotImplementedError
 
+    @overload
     async def collect(
-        self, name: str, model: type[M], /, *, until: datetime | timedelta, limit: int | None = None
+        self, name: str, model: type[M], /, *, timeout: Duration, limit: int | None = None
+    ) -> list[M]: ...
+    @overload
+    async def collect(self, name: str, model: type[M], /, *, until: datetime, limit: int | None = None) -> list[M]: ...
+    async def collect(
+        self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None, limit: int | None = None
     ) -> list[M]:
-        """All signals of this name left before `until`, in order of arrival; returns early at `limit`."""
+        """Return all signals of this name that arrive before the deadline, in order of arrival.
+
+        The deadline is that of `receive`. Returns earlier once there are `limit` signals.
+        """
         raise NotImplementedError
 
     # --- what would otherwise differ between walks -----------------------------------------

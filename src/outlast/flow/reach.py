@@ -7,11 +7,12 @@ node is said to be `open`, and nothing is concluded from what it does not mentio
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from outlast.flow.activity import Activity
+from outlast.flow.context import SLEEP
 
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
@@ -38,7 +39,7 @@ def reach_of(fn: Callable[..., Any]) -> Reach:
         if tree is None:
             is_open = True
             continue
-        for kind, name in _waits_in(tree):
+        for kind, name in _waits_in(tree, each.__globals__):
             if name is None:
                 is_open = True
             else:
@@ -97,17 +98,21 @@ def _tree(fn: Any) -> ast.AST | None:
         return None
 
 
-def _waits_in(tree: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """(kind, name) of each wait; the name is None where it is made at run time."""
+def _waits_in(tree: ast.AST, names: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield (kind, name) of each wait; the name is None if it is made at run time."""
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
-        kind = WAITS.get(node.func.attr)
-        if kind is None or (kind == "sleep" and not any(word.arg == "until" for word in node.keywords)):
+        kind, owner = WAITS.get(node.func.attr), node.func.value
+        if kind is None or (isinstance(owner, ast.Name) and isinstance(names.get(owner.id), ModuleType)):
             continue  # asyncio.sleep
-        first = node.args[0]
-        is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
-        yield kind, str(first.value) if is_text else None  # type: ignore[attr-defined]
+        if kind == "sleep":
+            given = next((word.value for word in node.keywords if word.arg == "name"), ast.Constant(SLEEP))
+        elif node.args:
+            given = node.args[0]
+        else:
+            continue
+        yield kind, given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
 
 
 def _returned(tree: ast.AST) -> Iterator[str]:

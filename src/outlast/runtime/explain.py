@@ -21,6 +21,7 @@ from outlast.core.overlay import Attention, WaitingFor, attention_of, waiting_of
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
 from outlast.engine.pauses import BREAKER
+from outlast.flow.context import SLEEP
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
 from outlast.runtime.run_facts import (
@@ -92,7 +93,8 @@ def _one(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
         case "slot":
             return _slot(seen, wait)
         case "timer":
-            clause = f"sleeps ({wait.what}) for another {seen.left(wait.until)}"
+            named = "" if wait.what == SLEEP else f" ({wait.what})"
+            clause = f"sleeps{named} for another {seen.left(wait.until)}"
             return _timed(seen, wait, clause)
         case "signal":
             return _signal(seen, wait)
