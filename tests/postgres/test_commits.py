@@ -222,7 +222,7 @@ async def _crossed(url: str) -> int:
     for row in rows:
         await stores[0].commit(make.start(row))
     commits = [
-        Commit((Put(RUN, make.moved(rows[n], label=f"by {n}"), 1),), expects=(make.expect_run(rows[1 - n]),))
+        Commit((Put(RUN, make.moved(rows[n], status_label=f"by {n}"), 1),), expects=(make.expect_run(rows[1 - n]),))
         for n in range(2)
     ]
     start = threading.Barrier(2)

@@ -36,11 +36,11 @@ SICK = {
 async def _say(schema: str, code: str) -> None:
     db = await asyncpg.connect(server.url())
     await db.execute(f"SET search_path = {schema}")
-    await db.execute("DROP TRIGGER IF EXISTS sick ON note")
+    await db.execute("DROP TRIGGER IF EXISTS sick ON message")
     if code:
         body = f"BEGIN RAISE EXCEPTION 'sick' USING ERRCODE = '{code}'; END"
         await db.execute(f"CREATE OR REPLACE FUNCTION sick() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
-        await db.execute("CREATE TRIGGER sick BEFORE INSERT ON note EXECUTE FUNCTION sick()")
+        await db.execute("CREATE TRIGGER sick BEFORE INSERT ON message EXECUTE FUNCTION sick()")
     await db.close()
 
 

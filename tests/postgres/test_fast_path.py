@@ -209,8 +209,8 @@ async def an_event_is_noted_for_a_new_subscription(url: str) -> bool:
 
 
 GUARDS: dict[str, tuple[Callable[[str], Coroutine[Any, Any, bool]], str, str]] = {
-    "the mail": (a_note_is_kept, "AND t.mail = k.mail", ""),
-    "the version": (one_that_was_replaced_is_refused, "t.version = k.version AND t.mail", "t.mail"),
+    "the mail": (a_note_is_kept, "AND t.inbox_seq = k.inbox_seq", ""),
+    "the version": (one_that_was_replaced_is_refused, "t.version = k.version AND t.inbox_seq", "t.inbox_seq"),
     "the gate": (one_that_was_replaced_is_refused, "(SELECT all_ FROM ours)", "true"),
     "the outlets": (
         an_event_is_noted_for_a_new_subscription,
