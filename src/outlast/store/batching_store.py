@@ -183,7 +183,7 @@ class BatchingStore(Store, Telling, ABC):
         """To the writer, together with all that this loop submits in this turn.
 
         A thread that was woken by the first would take the interpreter from the loop again and again, for a commit or
-        two each time: a quarter of all CPU (docs/performance.md).
+        two each time: a quarter of all CPU (bench/journal.md).
         """
         with self._lock:
             turn = self._turns.setdefault(loop, [])
