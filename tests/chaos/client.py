@@ -2,7 +2,7 @@
 
     python -m tests.chaos.client STORE WORLD HISTORY SEED RATE WITHOUT
 
-Three values: `ok` (acknowledged), `no` (told that nothing was done), `unknown_variables`. It starts runs until its input ends,
+Three values: `ok` (acknowledged), `no` (told that nothing was done), `unknown`. It starts runs until its input ends,
 and decides, signals and answers attention until it is killed.
 """
 

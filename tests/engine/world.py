@@ -274,7 +274,7 @@ class Receiver:
         self.did: list[str] = []
         self.asked = 0
         self.given: list[str] = []  # the responses it was handed to undo
-        self.tells: list[Any] = []  # answers of `assign_unpublished`, one for each question; then the truth
+        self.tells: list[Any] = []  # answers of `find`, one for each question; then the truth
 
     def _do(self, key: str) -> str:
         if not (self.dedupes and key in self.did):

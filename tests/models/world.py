@@ -77,7 +77,7 @@ def land(rows: Rows, commit: Commit, t: int, judge: type[Batch] = Batch) -> Land
 
 
 def merged(found: dict[tuple[str, Key], Row], batch: Batch) -> Rows:
-    """The rows as a batch leaves them, in one order; events are judged by `violation` and then forgotten."""
+    """The rows as a batch leaves them, in one order; events are judged by `broken` and then forgotten."""
     after = dict(found)
     for kind in KEPT:
         for key, left in batch.changes[kind.name].items():

@@ -290,7 +290,7 @@ def test_without_it_a_promise_breaks(
 
 
 def test_with_everything_in_place_they_hold(tmp_path: Path) -> None:
-    """The same exam, unmutated, so that `violation` is not broken itself."""
+    """The same exam, unmutated, so that `broken` is not broken itself."""
     for i, (_, promise, makes) in enumerate(CASES):
         for make in makes:
             folder = tmp_path / f"{i}{make.__name__}"

@@ -208,7 +208,7 @@ class WorkerProcess:
         about: Facts[str, str | int] | None = None,
         watch: Observer | None = None,
     ) -> None:
-        """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter. `process_info`:
+        """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter. `about`:
         where it runs and what it is, for people who read the list of workers. `watch`: who looks at what it does, if
         anybody does. `threads=False`: the heartbeat beats in the loop, for virtual clocks.
 

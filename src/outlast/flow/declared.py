@@ -118,7 +118,7 @@ def no_reconcile(title: str, fix: str, *, where: str) -> DefinitionError:
 def transaction_of(
     title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: IfUncertain, *, where: str
 ) -> Transaction:
-    """`effective_settings`, if a call of this function can be made in a transaction. Raises DefinitionError."""
+    """`said`, if a call of this function can be made in a transaction. Raises DefinitionError."""
     given: object = said  # whoever runs no type checker is told as well
     if given not in (False, True, "serializable"):
         why, reason, fix = f"transaction={given!r}", "there are True and serializable", "say transaction=True"

@@ -8,7 +8,9 @@ from outlast.core.commit import Instant
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.overlay import Attention, attention_of
+from outlast.core.route import meant
 from outlast.core.rows import Effect, Hold, Run
+from outlast.errors import Conflict, InvalidInput
 from outlast.runtime.effect_queries import EffectEvidence
 from outlast.runtime.views import evidence_view
 
@@ -42,6 +44,31 @@ def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) ->
         ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
         for choice in entry.choices()
     )
+
+
+def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Attention:
+    """The one entry that is answered. Raises Conflict (none such, not offered), InvalidInput (which one?)."""
+    entries = attention_of(run)
+    look = f"outlast attention show {run.run}"
+    if not entries:
+        raise Conflict(
+            f"run {run.run} needs no attention", "nobody has to answer anything", f"outlast explain {run.run}"
+        )
+    found = [a for a in entries if reason in (None, a.reason) and key in ("", a.key)]
+    if not found:
+        named = ", ".join(f"{a.reason.value} {a.key}".strip() for a in entries)
+        raise Conflict(f"run {run.run} is not flagged so", f"its attention: {named}", look)
+    if len({a.reason for a in found}) > 1:
+        names = ", ".join(dict.fromkeys(a.reason.value for a in found))
+        raise InvalidInput(f"run {run.run} has several open reasons", names, f"name one with --reason-name; {look}")
+    entry = found[0]
+    if meant(entry.reason, choice) not in CHOICES[entry.reason]:
+        offered = ", ".join(c.value for c in CHOICES[entry.reason])
+        raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
+    if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:
+        keys = ", ".join(a.key for a in found)
+        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"name one with --key; {look}")
+    return entry._replace(key=key or entry.key) if entry.reason is Reason.EFFECT_UNCERTAIN else entry._replace(key=key)
 
 
 def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:

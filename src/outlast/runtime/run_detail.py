@@ -8,8 +8,8 @@ from outlast.core.machine import EffectStatus
 from outlast.core.overlay import waiting_of
 from outlast.core.rows import Effect, Event, Run, is_over
 from outlast.runtime.labels import lanes_served
-from outlast.runtime.operations import RESULTS_PER_READ, Reading, in_order
-from outlast.runtime.run_facts import RunFacts, pending_requests_of
+from outlast.runtime.operations import RESULTS_PER_READ, Operations
+from outlast.runtime.run_facts import RunFacts, in_order, pending_requests_of
 from outlast.runtime.views import effect_counts, ending_of, result_view, run_view, takeovers_of, visits_of
 
 
@@ -36,7 +36,7 @@ def _done(effects: Sequence[Effect]) -> int:
     return sum(1 for e in effects if e.status is EffectStatus.DONE)
 
 
-async def run_detail_view(ops: Reading, run: str) -> tuple[dict[str, Any], RunFacts]:
+async def run_detail_view(ops: Operations, run: str) -> tuple[dict[str, Any], RunFacts]:
     """The run as data, and the rows that it was made from. Raises NotFound."""
     seen = await ops.seen(run)
     row = seen.run
@@ -56,20 +56,20 @@ async def run_detail_view(ops: Reading, run: str) -> tuple[dict[str, Any], RunFa
     return view, seen
 
 
-async def run_views(ops: Reading, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
+async def run_views(ops: Operations, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
     """Return runs as lists show them; their results are counted in one query."""
     counts = await ops.counts_of_results(rows)
     return [run_view(row, serving, counts[row.run]) for row in rows]
 
 
-async def listed_runs(ops: Reading, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
+async def listed_runs(ops: Operations, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
     """Return the same, each with what was asked of it and no worker has read yet."""
     asked = await ops.pending_requests(rows)
     return [{**view, "asked": asked.get(view["run"], [])} for view in await run_views(ops, rows, serving)]
 
 
 async def page_of_results(
-    ops: Reading, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ
+    ops: Operations, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ
 ) -> tuple[list[dict[str, Any]], int, int]:
     """Return one page of results, the count of all rows, and the ordinal after which to go on (0 at the end).
 

@@ -110,6 +110,11 @@ class Explanation(NamedTuple):
         }
 
 
+def in_order(run: str, effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Return a run's own effects in the order of their intents, then the shared effects of other runs."""
+    return tuple(sorted(effects, key=lambda e: (e.by_run not in ("", run), e.ordinal)))
+
+
 def clock_step_text(step: int) -> str:
     """Say that the wall clock was set; '' below CLOCK_STEP."""
     if abs(step) < CLOCK_STEP:

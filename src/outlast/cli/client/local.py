@@ -15,9 +15,8 @@ from outlast.flow.people import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime import approvals, stores
 from outlast.runtime import versions as of_store
-from outlast.runtime.answering import answer_entry, entry_of
 from outlast.runtime.approvals import approval_detail_view, listed_approval
-from outlast.runtime.attention_answers import breaker_item, entry_view
+from outlast.runtime.attention_answers import breaker_item, entry_of, entry_view
 from outlast.runtime.delivery_lag import unattended_ms
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import listed_runs, page_of_results, run_detail_view, run_views
@@ -357,7 +356,7 @@ class LocalClient(LocalRuns):
     ) -> None:
         """Of exactly this reason."""
         row = await self.ops.run(run)
-        await answer_entry(self.ops, row, entry_of(row, choice, reason, key), choice, text, by)
+        await self.ops.answer_entry(row, entry_of(row, choice, reason, key), choice, text=text, by=by)
 
     async def answer_all(
         self, reason: Reason, choice: Choice, *, text: str, workflow: str, by: timedelta | None, cursor: str

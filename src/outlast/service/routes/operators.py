@@ -11,9 +11,8 @@ from outlast.core.overlay import attention_of
 from outlast.core.rows import Effect
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
-from outlast.runtime.answering import answer_entry, entry_of
 from outlast.runtime.attention import PAGE
-from outlast.runtime.attention_answers import breaker_item, entry_view
+from outlast.runtime.attention_answers import breaker_item, entry_of, entry_view
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, pause_view, worker_view
@@ -85,7 +84,7 @@ async def resolve_attention(on: On, ask: ResolveAttention) -> dict[str, Any]:
         await check_seen(on.ops.store, on.ops.shown(on.run, seen))
         row = await on.ops.run(on.run)
         entry = entry_of(row, ask.choice, ask.attention, ask.key)
-        await answer_entry(on.ops, row, entry, ask.choice, ask.reason, ask.by, seen)
+        await on.ops.answer_entry(row, entry, ask.choice, text=ask.reason, by=ask.by, version=seen)
 
     return await on.ask(answer)
 

@@ -180,7 +180,7 @@ def write_alone(forms: tuple[WriteForm, ...]) -> str:
 
     Parameters: those of the writer, as in `write`; tenant, run, version and inbox_seq of each run, as arrays; how many runs;
     how many rows are written; the mapping's key; the outlets as known; then the arrays of each form. First every run is
-    held, as in `assign_unpublished`, at the version and the inbox_seq that are named; only then is anything written. Answers the store's
+    held, as in `find`, at the version and the inbox_seq that are named; only then is anything written. Answers the store's
     time, read after that, and the mapping. Where a run or the outlets are not so, where a run is held by somebody else,
     the writer is closed or a row was not written, it divides by zero, and nothing has happened.
     """
@@ -227,7 +227,7 @@ def count(kind: Kind, width: int) -> str:
 
 
 def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:
-    """Keys turned into the arrays of `assign_unpublished` and `exist`, in one order for all."""
+    """Keys turned into the arrays of `find` and `exist`, in one order for all."""
     return arrays(TYPES[kind.name][: kind.key], sorted(keys))
 
 
