@@ -141,7 +141,7 @@ def test_end_withdraws_what_was_asked() -> None:
     assert drive.approval.status is ApprovalStatus.WITHDRAWN
 
 
-def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
+def test_a_repeated_log_entry_is_one_row_in_front_of_its_move() -> None:
     drive = Drive().start().claim()
     commit = verbs.advance(
         drive.run,
@@ -154,7 +154,7 @@ def test_a_repeated_tell_is_one_row_in_front_of_its_move() -> None:
     )
     events = [json.loads(w.row.body) for w in commit.writes if isinstance(w, Put) and hasattr(w.row, "body")]
     assert [e["sequence"] for e in events] == ["0000000003", "0000000004", "0000000005"]
-    assert [e["type"].rpartition(".")[2] for e in events] == ["told", "told", "checkpoint"]
+    assert [e["type"].rpartition(".")[2] for e in events] == ["logged", "logged", "checkpoint"]
 
 
 @pytest.mark.req("EFF-2", "EFF-3")

@@ -60,7 +60,7 @@ def flag(
     inbox_seq: int,
     now: Instant,
     mapping: Mapping,
-    logged: Sequence[LogEntry] = (),
+    log_entries: Sequence[LogEntry] = (),
     freed: Sequence[SlotChange] = (),
     doubted: Sequence[Commit] = (),
     waiting: Sequence[WaitingFor] = (),
@@ -83,7 +83,7 @@ def flag(
         waiting,
         [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # one that has struck is acted upon already
         mapping,
-        log_entries=logged,
+        log_entries=log_entries,
         attention=dump_attention(left),
         slots="" if freed else None,
     )
