@@ -1,8 +1,8 @@
-"""One execution of a node's function: what it may still begin, when it is over, and what it came to (S-13, S-16).
+"""One execution of a node's function, from its first line to a result (S-13, S-16).
 
-A parked await never resolves in this walk. Once something has parked, doubted or been cancelled, or the body has
-returned or raised, the walk is closing: no further ctx call resolves or begins, every call in flight settles, and
-only then is there a verdict.
+An await that parks never resolves in the same execution. The execution closes once it has parked, an effect is
+uncertain, the run is cancelled, or the body has returned or raised. From then on no ctx call begins or resolves. All
+calls in flight settle before the result is known.
 """
 
 import asyncio
@@ -32,108 +32,111 @@ from outlast.flow.source import place
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.observer import Observer
 
-CANCELS_MAX: Final = 20  # a body that swallows so many cancellations is left behind; the epoch fences what it does
+CANCELS_MAX: Final = 20  # a body that swallows more cancellations is left behind; the epoch fences its commits
 
 
 class WorkerServices(NamedTuple):
-    """What a walk is given by its worker."""
+    """Services of a worker for the executions of its nodes."""
 
     clock: Clock
     caller: ActivityCaller
     lease: Lease
     live: Liveness
     notify: Callable[[Run, Sequence[Attention]], None]
-    """Tell people, after the row says it; never raises, never waits (GATE-5)."""
+    """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
     held: Callable[[str, Sequence[str]], Awaitable[Hold | None]]
-    """The stop sign that is up for a tenant under one of these keys, if any; raises StoreError."""
+    """Return the first pause in effect for a tenant under one of these keys. Raises StoreError."""
     breakers: Breakers
     throttle: Throttle
     window: SendWindow
     chance: Callable[[], float]
-    """A random number in [0, 1), for the jitter of back-off."""
+    """Return a random number in [0, 1), for the jitter of back-off."""
     counted: Callable[..., None]
-    """Raise a counter of this worker by one: its name, then its labels (telemetry)."""
+    """Increment a counter of this worker: its name, then its labels."""
     watch: Observer | None = None
-    """The eyes of this process, if it has any."""
+    """Observer of runs, if telemetry is on."""
 
 
 class InFlightCall(NamedTuple):
-    """A call under way, and who waits for it."""
+    """Task of a call under way, and the futures that wait for its answer."""
 
-    task: asyncio.Task[None]  # the loop itself holds no task that waits
+    task: asyncio.Task[None]  # a reference, because the event loop keeps none to a waiting task
     waiters: list[asyncio.Future[Any]]
 
 
 LeftOpen = tuple[EffectKey, Callable[[], Coroutine[Any, Any, Any]]]
-"""An open effect, and what brings it to its outcome."""
+"""An open effect, and the coroutine function that settles it."""
 
 
 class NodeExecution:
-    """One walk. Effects and waits report here; the runner decides here."""
+    """One execution of a node. Calls and waits report to it; `run` decides when it ends."""
 
     def __init__(
         self, session: RunSession, workflow: Workflow[Any], services: WorkerServices, *, settling: bool = False
     ) -> None:
-        """`settling`: it only brings open effects to their outcome, while a person is asked about another."""
+        """Create an execution of the run's current node.
+
+        `settling`: only settle open effects, while a person is asked about another one.
+        """
         self._settling = settling
         self.session = session
         self.workflow = workflow
         self.services = services
         self.closing = False
-        self.calls_in_flight: dict[EffectKey, InFlightCall] = {}  # calls under way
-        self.begun: dict[EffectKey, str] = {}  # the digest each write of this walk was asked for with
-        self.log_entries: dict[str, LogEntry] = {}  # what the engine has to say of this walk: denials
-        self.reserved: set[int] = set()  # messages a wait of this walk is about to bind
-        self.asked: set[str] = set()  # waits already asked for in this walk
-        self._calls: set[str] = set()  # all calls and waits of this walk, answered from the ledger or not
+        self.calls_in_flight: dict[EffectKey, InFlightCall] = {}
+        self.begun: dict[EffectKey, str] = {}  # digest of the first call under each key
+        self.log_entries: dict[str, LogEntry] = {}  # entries of the engine for the event log: denials
+        self.reserved: set[int] = set()  # messages that a wait is about to bind
+        self.asked: set[str] = set()  # names of the waits and approvals of this execution
+        self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
         self._cancel: EndCancelled | None = None
         self._again = ""
         self._commits = session.commits
-        self._given_up = False  # the author's code no longer waits for one of its ctx calls
+        self._given_up = False  # the author's code stopped waiting for one of its calls
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._unresolved: set[asyncio.Future[Any]] = set()
         self._body: asyncio.Task[Any] | None = None
-        self.abandoned_calls: set[asyncio.Task[None]] = set()  # calls that do not end
-        self.progress = 0  # ctx calls begun or answered
+        self.abandoned_calls: set[asyncio.Task[None]] = set()
+        self.progress = 0  # number of ctx calls that began or were answered
         self._signal = self._loop.create_future()
 
     def visit_deadline(self) -> int:
-        """Business: where the node declares `within`, no wait of its visit lasts beyond it; 0 = it declares none."""
+        """Return the business time at which waits of this visit end; 0 if the node declares no `within`."""
         node = self.workflow.nodes[self.session.run.node]
         return self.session.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
 
     # --- what effects and waits say ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:
-        """Something waits: the run will be given back once nothing else of the walk can run on."""
+        """Record a wait. The run parks once no task of the execution can continue."""
         self._parked.append(parked)
         self._wake()
 
     def call_person(self, attention: Attention) -> None:
-        """Close: a person must look."""
+        """Close the execution because a person must decide."""
         self._attention.append(attention)
         self.close()
 
     def cancelled(self, cancel: EndCancelled) -> None:
-        """Close: the run was cancelled."""
+        """Close the execution because the run was cancelled."""
         self._cancel = cancel
         self.close()
 
     def run_again(self, why: str) -> None:
-        """Close, and walk the node again."""
+        """Close the execution and begin the node again with fresh rows."""
         self._again = self._again or why
         self.close()
 
     def hand_back(self, why: str) -> None:
-        """Close, and give the run back, due at once."""
+        """Close the execution and release the run, due at once."""
         self._hand_back = why
         self.close()
 
     def break_off(self, error: BaseException) -> None:
-        """Close: a commit of this walk was refused (Lost, Moved, StoreAway), or the engine itself failed."""
+        """Close the execution because a commit was refused or the engine failed."""
         if isinstance(error, ConditionFailed | StoreAway):
             self.run_again(str(error))
         else:
@@ -141,23 +144,26 @@ class NodeExecution:
         self.close()
 
     def close(self) -> None:
-        """From here on nothing begins and no ctx call resolves."""
+        """Stop: from now on no call begins and no ctx call resolves."""
         self.closing = True
         self._wake()
 
     def may_begin(self) -> bool:
-        """May a call that was asked for before the walk closed still begin? After a doubt it may: the members of a
-        do_all are begun together and all settle first; so may one whose awaiter gave up at once (S-16)."""
+        """Return True if a call requested before the execution closed may still begin.
+
+        It may when a person must decide about an effect: the members of a `do_all` begin together and all settle first.
+        It may also when its awaiter gave up at once (S-16).
+        """
         stops = self._cancel or self._again or self._hand_back or self._broken
         return not self.closing or (bool(self._attention or self._given_up or self._settling) and not stops)
 
     def settles(self) -> bool:
-        """True if a closing walk goes on with its open effects, because a person is asked about one of them."""
+        """Return True if a closing execution settles its open effects, because a person is asked about one of them."""
         doubts = self._settling or bool(self._attention)
         return doubts and self.may_begin() and all(a.reason is Reason.EFFECT_UNCERTAIN for a in self._attention)
 
     async def never(self) -> Any:
-        """Never resolves in this walk."""
+        """Wait without end, until the execution is over."""
         future = self._loop.create_future()
         self._unresolved.add(future)
         try:
@@ -166,14 +172,14 @@ class NodeExecution:
             self._unresolved.discard(future)
 
     def note_progress(self) -> None:
-        """A ctx call began or was answered: a runner that waits for rest, or for calls to settle, looks anew."""
+        """Note that a ctx call began or was answered. Wakes `run` if it waits for calls to settle."""
         self.progress += 1
         if self._parked or self.closing:
             self._wake()
 
     # --- calls --------------------------------------------------------------------------------------
     def count(self, names: Iterable[str]) -> None:
-        """These calls or waits are about to begin. Raises LimitExceeded where they are too many for one visit."""
+        """Count calls or waits that are about to begin. Raises LimitExceeded if the visit has too many."""
         self._calls.update(names)
         if len(self._calls) > CALLS_PER_VISIT_MAX:
             raise LimitExceeded(
@@ -202,9 +208,12 @@ class NodeExecution:
         return slot
 
     async def deduplicate(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """The answer of the one flight of this key; `make` begins it if there is none.
+        """Return the answer of the one call under this key.
 
-        The flight is a task of its own: an awaiter that is cancelled closes the walk, and the flight settles (S-16).
+        `make` begins it if none is in flight.
+
+        The call runs in a separate task. If an awaiter is cancelled, the execution closes and the call settles
+        (S-16).
         """
         mine = self._loop.create_future()
         flight = self.calls_in_flight.get(ident)
@@ -232,12 +241,12 @@ class NodeExecution:
             self.break_off(refused)
         except Unresolved:
             resolved = False
-        except Rejected as refused:  # what the author's code made cannot be stored
+        except Rejected as refused:  # a value of the author's code that cannot be stored
             error = refused
-        except StoreError as away:  # a read that failed
+        except StoreError as away:  # a failed read
             resolved = False
             self.break_off(StoreAway(away.reason))
-        except BaseException as raised:  # raised into the author's code, or kept by a closing walk
+        except BaseException as raised:  # raised into the author's code unless the execution is closing
             if ends_process(raised):
                 resolved, stops = False, raised
                 self.break_off(RaisedByCode(raised))
@@ -262,19 +271,19 @@ class NodeExecution:
                 mine.set_result(value)
 
     def abandon_call(self, ident: EffectKey, error: Exception) -> None:
-        """Go on without a call that does not end: its awaiters get `error`; its own answer changes nothing any more."""
+        """Continue without a call that does not end. Its awaiters get `error`; its answer is ignored."""
         self.abandoned_calls.add(self.calls_in_flight[ident].task)
         self._land(ident, None, error)
 
     def is_abandoned(self) -> bool:
-        """True in a call that the walk goes on without."""
+        """Return True if the current task is an abandoned call."""
         return asyncio.current_task() in self.abandoned_calls
 
     def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
         coro: Any = self._body.get_coro() if self._body is not None else None
         while (frame := getattr(coro, "cr_frame", None)) is not None:
-            if not frame.f_globals.get("__name__", "").startswith("outlast."):  # the engine's own are around it
+            if not frame.f_globals.get("__name__", "").startswith("outlast."):  # the outer frames are the engine's
                 return place(frame.f_code.co_filename, frame.f_lineno)
             coro = coro.cr_await
         return "an await of the engine"
@@ -283,10 +292,12 @@ class NodeExecution:
     async def run(
         self, body: Callable[[], Awaitable[Any]], title: str, left_open: Callable[[], Iterable[LeftOpen]] = tuple
     ) -> Verdict:
-        """Walk until the verdict is known. Raises Lost when the run is no longer ours.
+        """Run the body until the result is known.
 
-        `left_open`: the open effects. Those that the body has not asked for settle before a person is called about
-        another (S-16).
+        Raises RunLost if another worker holds the run.
+
+        `left_open` returns the open effects. Effects that the body has not asked for settle before a person is called
+        about another one (S-16).
         """
         context = contextvars.copy_context()
         context.run(walking.set, title)
@@ -317,15 +328,18 @@ class NodeExecution:
     async def _run_body(self, body: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await body()
-        except BaseException as error:  # a task that ends with SystemExit would end the event loop
+        except BaseException as error:  # because a task that ends with SystemExit ends the event loop
             if (raised := as_exception(error)) is not error:
                 raise raised  # noqa: B904 - it names its cause
             raise
         finally:
-            self._wake()  # the task is done by the time the runner runs
+            self._wake()  # the task is done before `run` continues
 
     async def _is_at_rest(self, task: asyncio.Task[Any]) -> bool:
-        """Can no task of the walk run on? Some turns of the loop without a stir, and a second for foreign awaits."""
+        """Return True if no task of the execution can continue.
+
+        Waits some turns of the event loop without progress, then a second for awaits that are not the engine's.
+        """
         before = self.progress
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -339,7 +353,7 @@ class NodeExecution:
         return self.progress == before and not self.calls_in_flight and not task.done() and not self.closing
 
     def _waits_forever(self, waiter: Any, depth: int) -> bool:
-        """Does this task or future wait for nothing but awaits of ours that never resolve?"""
+        """Return True if a task or future waits only for awaits that never resolve."""
         if waiter in self._unresolved:
             return True
         if depth > DEPTH_MAX:
@@ -351,7 +365,7 @@ class NodeExecution:
         return bool(children) and all(self._waits_forever(child, depth + 1) for child in children)
 
     async def _cancel_body(self, task: asyncio.Task[Any]) -> None:
-        """End the body; what it does in `finally` or swallows is ignored, and its ctx calls hang."""
+        """Cancel the body. Code in `finally` has no effect: its ctx calls never resolve."""
         for _ in range(CANCELS_MAX):
             task.cancel()
             await asyncio.sleep(0)
@@ -360,7 +374,7 @@ class NodeExecution:
                 break
         else:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        await self._calls_ended()  # begun before the walk closed; nothing begins since
+        await self._calls_ended()  # calls that began before the execution closed
 
     def _verdict(self, task: asyncio.Task[Any]) -> Verdict:
         error = task.exception() if task.done() and not task.cancelled() else None
@@ -378,7 +392,7 @@ class NodeExecution:
             return Again(GIVEN_UP)
         if self._parked:
             return Resting(tuple(self._parked))
-        if self._given_up:  # another walk would come to the same
+        if self._given_up:  # because another execution would end the same way
             return Raised(TimeoutError(GIVEN_UP))
         if error is not None:
             return Raised(error)
@@ -392,9 +406,9 @@ class NodeExecution:
 
 
 class Unresolved(Exception):
-    """A call or wait of this walk has no answer in this walk: its awaiter hangs."""
+    """A call or wait without an answer in this execution. Its awaiter never resolves."""
 
 
-TURNS: Final = 8  # what an answer needs at most to reach, through nested tasks and groups, the next ctx call
+TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
 GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
-DEPTH_MAX: Final = 20  # gathers within gathers that are looked through before the second's grace
+DEPTH_MAX: Final = 20  # depth of nested gathers that are inspected before the grace of one second

@@ -1,4 +1,7 @@
-"""What a walk came to, taken from the context and never from what the body raised or returned afterwards (S-16)."""
+"""Result of a node execution, and the reasons for which it stops (S-16).
+
+A result comes from the state of the execution, never from what the body returns or raises after it has closed.
+"""
 
 import json
 import logging
@@ -34,7 +37,7 @@ ARGUMENTS_SHOWN: Final = 200
 
 
 class Parked(NamedTuple):
-    """One thing the walk waits for: the table's verb, the words for people, and the clock it arms (None: no end)."""
+    """One wait of the execution: the verb, the description for operators, and its timer (None: no end)."""
 
     verb: str
     waiting: WaitingFor
@@ -42,38 +45,38 @@ class Parked(NamedTuple):
 
 
 class Flagged(NamedTuple):
-    """A person must look. `parked`: what else the walk waits for."""
+    """Result: a person must decide. `parked` are the other waits."""
 
     reasons: tuple[Attention, ...]
     parked: tuple[Parked, ...] = ()
 
 
 class Resting(NamedTuple):
-    """The run waits, and nothing of it runs."""
+    """Result: the run waits, and no task of it can continue."""
 
     parked: tuple[Parked, ...]
 
 
 class Again(NamedTuple):
-    """Walk the node again at once, with fresh rows."""
+    """Result: execute the node again at once, with fresh rows."""
 
     why: str
 
 
 class HandBack(NamedTuple):
-    """The slice has no room for the next attempt, or the worker drains."""
+    """Result: release the run, because its time is too short for an attempt or the worker drains."""
 
     why: str
 
 
 class Raised(NamedTuple):
-    """The body raised, and nothing else came first."""
+    """Result: the body raised."""
 
     error: BaseException
 
 
 class Returned(NamedTuple):
-    """The body returned the next node, or None for the end, and nothing else came first."""
+    """Result: the body returned the next node, or None for the end."""
 
     value: Any
 
@@ -82,7 +85,7 @@ Verdict: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raise
 
 
 class EffectRefused(ActivityFailed):
-    """The refusal of one effect, which it names."""
+    """Refusal of one effect, with the key of the effect."""
 
     def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
         super().__init__(refusal)
@@ -90,35 +93,35 @@ class EffectRefused(ActivityFailed):
 
 
 def is_reopened(effect: Effect) -> bool:
-    """Did a person say that it did not happen, or to try again?"""
+    """Return True if an operator answered that the effect did not happen or may be tried again."""
     return effect.status is EffectStatus.REFUSED and refusal_of(effect).code == REOPENED
 
 
 def refusal_of(effect: Effect) -> Refusal:
-    """The recorded no of an effect."""
+    """Return the recorded refusal of an effect."""
     error = json.loads(effect.error) if effect.error else {"code": EffectStatus.REFUSED.value, "detail": ""}
     return Refusal(error["code"], error["detail"])
 
 
 def uncertain(session: RunSession, effect: Effect) -> Attention:
-    """The reason to call a person: it may have happened."""
+    """Return the reason to call a person about an effect that may have happened."""
     error = refusal_of(effect)
     return attention(session, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
 
 
 def attention(session: RunSession, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
-    """An entry of the attention set, from now on; only messages the walk has not read can answer it."""
+    """Return an entry of the attention set. Only messages that this execution has not read can answer it."""
     key, visit = (effect.key, effect.visit) if effect else ("", 0)
     return Attention(reason, session.now.business, detail, key, visit, seen=session.inbox_read)
 
 
 def paused_by(hold: Hold, now_real: int) -> Parked:
-    """Waiting for a release: it makes the run due; one that was missed is found by looking again."""
+    """Return the wait for the end of a pause. Resuming makes the run due; a timer finds a missed resume."""
     return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
 
 
 def paused_by_breaker(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
-    """Waiting until one may try, or until another has: `at_real` is when this run looks again by itself."""
+    """Return the wait for a breaker to close. At `at_real` the run checks the provider itself."""
     then = "one run tries whether it answers; the others go on when it does"
     waiting = WaitingFor(
         "hold", f"{hold.key}: {hold.reason}", hold.by, hold.since, mapping.business(hold.again_at), then
@@ -127,7 +130,10 @@ def paused_by_breaker(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
 
 
 def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
-    """The reason to call a person. Its recorded answer can be used where the same activity made it."""
+    """Return the reason to call a person about a key that is recorded with other arguments.
+
+    If the same activity recorded it, the person may choose the recorded answer (S-18).
+    """
     given = f" with {row.args.decode(errors='replace')[:ARGUMENTS_SHOWN]}" if isinstance(row, Effect) else ""
     detail = (
         f"key {row.key} is recorded for {row.activity}{given}; "
@@ -139,14 +145,14 @@ def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Eff
 
 
 def under_way(session: RunSession, callee: Callee, call: BoundCall, ident: EffectKey) -> Attention:
-    """The reason to call a person while the first call of this walk has no row yet."""
+    """Return the same reason for a key whose first call has no row yet."""
     detail = f"key {call.key} is under way; now {callee.name} asks for it with other arguments"
     entry = attention(session, Reason.CONTRADICTION, detail)
     return entry._replace(key=call.key, visit=ident[0], digest=call.digest)
 
 
 def uses_recorded(session: RunSession, ident: EffectKey, digest: str) -> bool:
-    """Did a person say that this key's recorded answer is used for exactly this call? The message that says so stays."""
+    """Return True if a person chose the recorded answer of this key for exactly this call."""
     named = [*ident, digest]
     return any(
         message.kind == "answer"
@@ -157,7 +163,7 @@ def uses_recorded(session: RunSession, ident: EffectKey, digest: str) -> bool:
 
 
 def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
-    """The call as it was recorded: what is open settles as what it is. Raises NotStorable: it fits no longer."""
+    """Return the call with its recorded arguments. Raises NotStorable if they no longer fit the activity."""
     args, kwargs = activity.load_args(effect.args) if effect.settled_at == 0 else ((), {})
     return BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
 
@@ -191,7 +197,7 @@ def storable(text: str) -> str:
 
 
 def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
-    """A node that ended with a call it never awaited: a person must look. An error of its own keeps its name."""
+    """Return the result of a node that never awaited a call: a failure. An error of the node gets a note instead."""
     if isinstance(verdict, Returned) or isinstance(verdict.error, Fail | Cancel):
         return Raised(forgotten)
     verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
@@ -199,7 +205,7 @@ def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
 
 
 def exhausted_in(error: BaseException) -> list[EffectRefused]:
-    """The refusals an uncaught error consists of, if all of them say that the attempts are used up; else none."""
+    """Return the refusals in an uncaught error if each of them says that the attempts are used up, else []."""
     leaves = [error]
     while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
         leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]

@@ -1,4 +1,7 @@
-"""One claimed run in this process: route, walk, verdict, one commit; again until the run is given back or over."""
+"""Executor of one claimed run: decide the route, execute the node, commit the result.
+
+It repeats this until the run is released or has ended.
+"""
 
 import json
 import logging
@@ -60,14 +63,14 @@ from outlast.flow.node import Node
 from outlast.flow.outcomes import Cancel, Fail
 from outlast.flow.workflow import Workflow
 
-BESIDE = 10  # rows that a move writes beside the effects it doubts, without what is told
+BESIDE = 10  # other rows of the commit that marks effects uncertain, without log entries
 
 
 log = logging.getLogger("outlast.engine")
 
 
 class RunExecutor:
-    """Walks one run for as long as this worker holds it."""
+    """Executor of one run while this worker holds it."""
 
     def __init__(
         self,
@@ -83,21 +86,21 @@ class RunExecutor:
         self._pending: list[LogEntry] = []  # log entries of the engine for the next move of the run row
         self._called: list[Attention] = []  # reasons to notify people of once that move has landed
         self._workflows = workflows
-        self.execution: NodeExecution | None = None  # the latest
-        self._fits = False  # what the run stands on was compared with the code, once for this claim
+        self.execution: NodeExecution | None = None  # the latest one
+        self._fits = False  # the run was compared with the code, once for each claim
         self._budget_ms = budget_ms
         self._draining = draining
-        self._taken_over = session.run.status is RunStatus.RECOVERING  # and not yet looked at (CKP-6)
+        self._taken_over = session.run.status is RunStatus.RECOVERING  # and its rows are not checked yet (CKP-6)
 
     async def hold(self) -> None:
-        """Until the run is given back, over, or no longer ours. Never raises for what the author's code does."""
+        """Execute the run until it is released, ended or lost. Never raises an error of the author's code."""
         try:
             while await self._turn():
                 pass
         except RunLost:
             log.info("run %s is no longer held here", self.session.run.run)
             await self.session.abandon()
-        except BaseException as error:  # of the engine itself, or of a codec of the author's: a person must look
+        except BaseException as error:  # an error of the engine or of an author's codec: an operator must decide
             await self._fault(as_exception(error))
 
     async def _fault(self, error: Exception) -> None:
@@ -109,7 +112,7 @@ class RunExecutor:
             log.warning("run %s could not be flagged; it is given back at the next renewal", self.session.run.run)
 
     async def _turn(self) -> bool:
-        """One turn; True when this holder keeps the run."""
+        """Take one step; return True if this worker keeps the run."""
         try:
             self._check_ceiling()
             return await self._step()
@@ -122,12 +125,12 @@ class RunExecutor:
             return True
 
     async def _reload(self) -> None:
-        """Fresh rows, as soon as the store answers."""
+        """Read the rows again as soon as the store answers."""
         while True:
             try:
                 await self.session.settled()
                 await self.session.reload()
-                self._pending, self._called = [], []  # what was to be said of rows that are no more
+                self._pending, self._called = [], []  # they concern rows that have changed
                 return
             except StoreError as error:
                 log.warning("run %s: the store does not answer: %s", self.session.run.run, error.reason)
@@ -136,7 +139,7 @@ class RunExecutor:
     async def _step(self) -> bool:
         try:
             return await self._go()
-        except Rejected as error:  # what the author's code made cannot be stored: too large, or not text
+        except Rejected as error:  # a value of the author's code cannot be stored: too large, or not text
             await self._reload()
             return await self._exception(error, ())
 
@@ -158,13 +161,14 @@ class RunExecutor:
             self._pending.append(said)
         if isinstance(way, Rest):
             return await self._settle_beside(way)
-        if any(a.attention.reason is Reason.POISONED for a in way.answers):  # written before it kills again
+        # durable before the node executes, because it may kill this worker too
+        if any(a.attention.reason is Reason.POISONED for a in way.answers):
             return await self.give_back("a person let it go on")
         if isinstance(way, Undo):
             return await self._undo(way)
         try:
             state = await session.state()
-        except Corrupt as error:  # of a run that is to end, it is not even read
+        except Corrupt as error:  # a run that is to end does not read its state
             return await self._flag(
                 (attention(self.session, Reason.CONTRADICTION, error.what),), self._new_log_entries(())
             )
@@ -180,7 +184,10 @@ class RunExecutor:
         return await self._walk(node, way, state)
 
     async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
-        """To the version that is here, where the run's own is served by nobody, or to where a person said (S-22)."""
+        """Move the run to a served version, or to the node an operator named (S-22).
+
+        Returns None if it stays, else the result of the step.
+        """
         session = self.session
         wish = wanted(session.run, session.messages, way)
         to = next_place(self._workflows, session.run, state, wish)
@@ -209,7 +216,7 @@ class RunExecutor:
             watch.waited(session.run, "attention", reason, since, session.now.business, {"choice": a.choice.value})
 
     def _check_ceiling(self) -> None:
-        """The tripwire: passed, it calls a person with the next move, disarmed, and the run goes on (GATE-4)."""
+        """Flag a run that has passed its total timeout, once; it continues (GATE-4)."""
         session = self.session
         run = session.run
         if not 0 < run.ceiling_at <= session.now.business:
@@ -246,7 +253,7 @@ class RunExecutor:
         return await self._conclude(execution, node, context, verdict, log_entries, way)
 
     async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
-        """A reason not to walk at all: a stop sign, holders that die of this run, rows that contradict (S-5, S-23)."""
+        """Return the step that replaces the execution: quarantine, contradicting rows or a pause (S-5, S-23)."""
         session = self.session
         run = session.run
         if is_poisoned(run):
@@ -283,7 +290,7 @@ class RunExecutor:
         return await self._left(execution, verdict, log_entries)
 
     async def _settle_beside(self, way: Rest) -> bool:
-        """Bring open effects to their outcome while a person is asked about another one, then wait on (S-16)."""
+        """Settle open effects while a person is asked about another one, then wait on (S-16)."""
         session = self.session
         stopping = [a.reason for a in way.left if a.reason not in OVERLAY_ONLY]
         if any(reason is not Reason.EFFECT_UNCERTAIN for reason in stopping) or not await self._may_settle():
@@ -298,7 +305,7 @@ class RunExecutor:
         return await self._left(execution, verdict, self._new_log_entries(()))
 
     async def _may_settle(self) -> bool:
-        """True if an open effect is left, and the code and the operators let it be settled."""
+        """Return True if an effect is open, and the code and the operators let it settle."""
         session, run = self.session, self.session.run
         if self._workflow.lane != run.lane or not any(
             e.status is EffectStatus.INTENDED for e in session.open_effects()
@@ -312,7 +319,7 @@ class RunExecutor:
         return stop is None
 
     async def _left(self, execution: NodeExecution, verdict: Verdict, log_entries: tuple[LogEntry, ...]) -> bool:
-        """A walk that came to no end of its own: the run is given back, or gone over again."""
+        """Release the run, or take the next step, after an execution that did not end by itself."""
         if isinstance(verdict, Flagged):
             return await self._flag(verdict.reasons, log_entries, _of_effects(verdict.parked))
         if isinstance(verdict, EndCancelled):
@@ -365,7 +372,7 @@ class RunExecutor:
                 return False
         except (RunLost, ConditionFailed, StoreAway, StoreError):
             raise
-        except BaseException as error:  # the author's state or outcome function: a person must look
+        except BaseException as error:  # raised by the author's state or outcome function: an operator must decide
             return await self._exception(as_exception(error), log_entries)
         if target not in node.exits.targets:
             return await self._exception(
@@ -374,7 +381,10 @@ class RunExecutor:
         return await self._advance(target, state, log_entries, way, context.results)
 
     async def _empty(self, way: WalkOn, log_entries: tuple[LogEntry, ...]) -> bool | None:
-        """About to complete without a result: what its workflow says of that, if calls of it failed (OUT-4)."""
+        """Apply `when_empty` of the workflow to a run without a result, if calls of it failed (OUT-4).
+
+        Returns None if the run completes.
+        """
         mode = self._workflow.when_empty
         if mode == "complete" or way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
             return None
@@ -393,7 +403,7 @@ class RunExecutor:
         if most is not None and not _one_more(way) and (n := json.loads(session.run.visits).get(target, 0)) >= most:
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
             return await self._flag((attention(self.session, Reason.VISITS_EXHAUSTED, detail),), log_entries)
-        await session.entered()  # at most one advance is under way: a crash loses one node's work (CKP-2)
+        await session.entered()  # at most one advance is in flight, so a crash loses the work of one node (CKP-2)
         snapshot, values = await session.snapshot_of(state)
         commit = advance(
             session.run,
@@ -408,7 +418,8 @@ class RunExecutor:
         )
         commit = await session.with_chunks(commit, values)
         self._pending = []
-        if log_entries or self._called or self._draining():  # what authors say may be refused for its bytes
+        # because log entries of the author may be refused for their size
+        if log_entries or self._called or self._draining():
             await session.land(commit)
             self._notify()
         else:
@@ -437,7 +448,7 @@ class RunExecutor:
         return await self._exception(error, log_entries)
 
     def _new_log_entries(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
-        """What the next move of the run row tells: what the engine has to say, then what the node said."""
+        """Return the log entries for the next move: the engine's, then the author's."""
         return self.session.unwritten([*self._pending, *log_entries])
 
     async def _exception(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
@@ -447,7 +458,7 @@ class RunExecutor:
     async def _flag(
         self, reasons: tuple[Attention, ...], log_entries: tuple[LogEntry, ...], parked: Sequence[Parked] = ()
     ) -> bool:
-        """Call a person. An open effect with no attempt left is uncertain from the same commit on (EFF-2)."""
+        """Call a person. The same commit marks open effects without a further attempt uncertain (EFF-2)."""
         session = self.session
         mapping = session.store.mapping()
         doubts = without_attempt(session, self._workflow)[: WRITES_MAX - BESIDE - 2 * len(log_entries)]
@@ -475,13 +486,13 @@ class RunExecutor:
         return False
 
     def _notify(self) -> None:
-        """The row says it first; telling people comes after, and may fail without hiding it (GATE-5)."""
+        """Notify operators after the row records the attention; a failure does not hide it (GATE-5)."""
         if self._called:
             self._services.notify(self.session.run, tuple(self._called))
             self._called = []
 
     async def _rest(self, way: Rest, parked: Sequence[Parked] = ()) -> bool:
-        """Wait again, as before: what a person is asked is not answered. `parked`: what else is waited for."""
+        """Park the run again; an open question is not answered. `parked`: further waits."""
         session = self.session
         still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
         timers = [p.armed for p in parked if p.armed is not None]
@@ -502,7 +513,7 @@ class RunExecutor:
         return False
 
     async def _rest_until(self, verdict: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
-        """Park; messages that concern none of the waits do not make the walk begin again, however fast they come (S-1)."""
+        """Park the run. Messages that concern none of the waits do not begin the execution again (S-1)."""
         while True:
             try:
                 return await self._park(verdict, log_entries)
@@ -539,7 +550,7 @@ class RunExecutor:
         return await admission.freed_slots(self.session.store, self.session.run, keeps=keeps)
 
     async def give_back(self, why: str) -> bool:
-        """Hand the run to whoever takes it next, due at once."""
+        """Release the run, due at once for any worker."""
         session = self.session
         await session.settled()
         mapping, log_entries = session.store.mapping(), self._new_log_entries(())
@@ -576,7 +587,7 @@ class RunExecutor:
 
     # --- ending ---------------------------------------------------------------------------------------
     async def _end(self, ending: Ending, log_entries: tuple[LogEntry, ...], *, inbox_seq: int | None) -> bool:
-        """Where something must be undone, the decision is durable before anything is; else one commit ends the run."""
+        """End the run in one commit, or record the decision first if effects must be undone."""
         session = self.session
         ending = ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
         effects = session.effects.values()
@@ -604,7 +615,7 @@ class RunExecutor:
         return await self._unwind(way.ending, self._new_log_entries(()))
 
     async def _unwind(self, ending: Ending, log_entries: tuple[LogEntry, ...]) -> bool:
-        """What is open settles, what is to be undone is undone, and one commit ends the run."""
+        """Settle open effects, undo what must be undone, and end the run in one commit."""
         session = self.session
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
         verdict = await execution.run(lambda: unwind(execution, self._draining), f"the end of {session.run.run}")
@@ -619,14 +630,14 @@ class RunExecutor:
 
 
 async def _nothing() -> None:
-    """The body of a walk that only settles."""
+    pass
 
 
 def _of_effects(parked: Sequence[Parked]) -> list[Parked]:
-    """Return the waits that end by themselves for an effect: its settle time, or the time before its next attempt."""
+    """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
     return [each for each in parked if each.verb in ("await_settle", "retry")]
 
 
 def _one_more(way: WalkOn) -> bool:
-    """Did a person allow one visit beyond max_visits?"""
+    """Return True if an operator allowed one visit beyond max_visits."""
     return way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE)

@@ -1,7 +1,7 @@
-"""The holder's view of its run: the rows as its own commits leave them, and the one way it commits.
+"""A holder's session with one run: its rows, and the chain of its commits.
 
-A holder reads its rows once, at the claim; from then on its commits keep this view true, since nobody else may
-write them (S-2). Commits nobody awaits are kept here until the walk's verdict, which waits for all of them.
+A holder reads the rows once, when it claims the run. Its own commits keep them current, because no other process may
+write them (S-2). The result of an execution waits for all submitted commits.
 """
 
 import asyncio
@@ -47,8 +47,12 @@ USERS_PER_READ: Final = 1_000
 
 
 async def tell_waiting(store: Store, effect: Effect) -> None:
-    """A message to every run that waits for this effect, or may be about to: it is settled. Never raises: a run that
-    misses it looks again by itself."""
+    """Send a message to every run that waits for this shared effect.
+
+    Never raises (S-18).
+
+    A run that misses the message finds the answer at its next check.
+    """
     cursor = ""
     try:
         while True:
@@ -67,22 +71,22 @@ async def _tell(store: Store, effect: Effect, run: str) -> None:
     if not isinstance(row, Run) or is_over(row):
         return
     if not row.owner and not any(w.kind == "effect" and w.what.endswith(f" {effect.key}") for w in waiting_of(row)):
-        return  # it has used it long ago
+        return  # the run used the effect before
     try:
         await store.commit(settled_elsewhere(effect, run))
     except StoreError:
-        pass  # it has ended meanwhile, or looks again by itself
+        pass  # the run has ended, or finds the answer at its next check
 
 
 EffectKey = tuple[int, str]
 
 
 class RunLost(Exception):
-    """Another holder has the run, or it has ended: stop before the next write (REC-3)."""
+    """The run has ended or another worker holds it: stop before the next write (REC-3)."""
 
 
 class ConditionFailed(Exception):
-    """A condition of the commit did not hold (mail, mapping, deadline): decide anew with fresh rows."""
+    """A condition of the commit did not hold (message, clock mapping, deadline): decide again with fresh rows."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -90,7 +94,7 @@ class ConditionFailed(Exception):
 
 
 class StoreAway(Exception):
-    """The store did not take the commit; nothing is known to be wrong with it."""
+    """The store did not take the commit, for no reason of the commit itself."""
 
     def __init__(self, reason: str = "the store was away") -> None:
         super().__init__(reason)
@@ -111,15 +115,19 @@ class RunSession:
         self._owner = rows.run.owner
         self._snapshots = SnapshotStore(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
-        self._ahead_ms = rows.now.real - clock.boot()  # of the store's clock: the greatest difference heard (0040)
-        self._unseen: dict[int, Callable[[], None]] = {}  # what to tell once a commit that nobody awaits has landed
-        self._entry: asyncio.Future[Done] | None = None  # of the latest advance
+        # greatest difference to the store's clock that was received (decision 0040)
+        self._ahead_ms = rows.now.real - clock.boot()
+        self._unseen: dict[int, Callable[[], None]] = {}  # observers to call once a submitted commit has landed
+        self._entry: asyncio.Future[Done] | None = None  # commit of the latest advance
         self.unsent: dict[EffectKey, Effect | None] = {}
-        """Intents whose call has not begun: who takes one out may call, or may prove that nobody did. None: an earlier
-        attempt may have happened, so there is nothing to prove."""
+        """Intents whose call has not begun.
+
+        Removing one gives the right to call, or to prove that it was not sent. None: an earlier attempt may have
+        happened, so there is nothing to prove.
+        """
         self._telling: set[asyncio.Task[None]] = set()
-        self.commits = 0  # how many this holder has made: a walk that makes none comes to the same each time
-        self.claimed_visit = rows.run.visit  # where the run stood when it was taken
+        self.commits = 0  # commits of this holder: an execution that makes none would end the same way again
+        self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
         self._take_rows(rows)
 
     def _take_rows(self, rows: RunRows) -> None:
@@ -128,23 +136,20 @@ class RunSession:
         own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
         self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
         self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
-        self.noted: set[str] = {e.key for e in rows.shared}  # shared effects that a usage row of this run names
+        self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
         self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
         self.evidence: tuple[Evidence, ...] = rows.evidence
         self.messages: tuple[Message, ...] = rows.messages
-        self._said: Instant = rows.now  # when asked last: a step asks several times within one ms
+        self._said: Instant = rows.now  # last answer of `now`, which is called several times within a millisecond
         self._hear(rows.now)
         self.inbox_read = rows.run.inbox_seq
         self.inbox_known = rows.run.inbox_seq
         self._ordinal = max((e.ordinal for e in own), default=0)
 
     async def reload(self) -> None:
-        """Read all rows again: after mail has come, or after the store was away.
-
-        Raises Lost if the run was taken by another worker, or if this holder has given it back.
-        """
+        """Read all rows again. Raises RunLost if this holder no longer holds the run."""
         epoch = self.run.epoch
         (rows,) = await self.store.run_rows([(self.run.tenant, self.run.run)])
         if rows is None or rows.run.epoch != epoch or rows.run.owner != self._owner:
@@ -153,29 +158,32 @@ class RunSession:
         self._take_rows(rows)
 
     async def go_on(self) -> None:
-        """After a refused verdict: everything submitted has landed, and the next chain is open."""
+        """Wait for all submitted commits and open the next chain, after a commit was refused."""
         await self.settled()
         self._chain = Chain()
 
     async def abandon(self) -> None:
-        """The run is no longer ours: wait for what was submitted; answers that came too late become evidence."""
+        """Wait for submitted commits of a lost run. Answers that came too late become evidence."""
         unsent, self.unsent = self.unsent, {}
         try:
             await self.settled()
         except (RunLost, ConditionFailed):
-            pass  # that is why we are here
+            pass  # expected: the run is lost
         for effect in unsent.values():
             if effect is not None:
                 await self._record_unsent(effect, moves.too_late("its holder was replaced before it called", self.now))
 
     def next_ordinal(self) -> int:
-        """The number of a new effect; undo goes by falling ordinal (S-19)."""
+        """Return the number of a new effect. Undo goes by falling ordinal (S-19)."""
         self._ordinal += 1
         return self._ordinal
 
     # --- committing ---------------------------------------------------------------------------
     async def land(self, commit: Commit) -> Done:
-        """Commit and wait for the answer. Raises Lost, Moved or StoreAway; the rows here follow what landed."""
+        """Commit and wait for the answer; then update the rows here.
+
+        Raises RunLost, ConditionFailed, StoreAway.
+        """
         try:
             done = await self.store.submit(commit, chain=self._chain)
         except StoreError as error:
@@ -191,7 +199,7 @@ class RunSession:
         return done
 
     def submit(self, commit: Commit) -> None:
-        """Commit without waiting: the verdict waits for it (S-10). The rows here follow at once."""
+        """Commit without waiting, and update the rows here at once. The result waits for it (S-10)."""
         future = self.store.submit(commit, chain=self._chain, linger=True)
         self._open.append((commit, future))
         if (settled := settled_shared(commit)) is not None:
@@ -203,24 +211,23 @@ class RunSession:
         self.commits += 1
 
     def _see(self, commit: Commit, future: "asyncio.Future[Done]") -> None:
-        """Once it has landed, those who watch this process are told."""
         seen = self._unseen.get(id(commit))
         if seen is not None:
             future.add_done_callback(lambda done: None if done.exception() else seen())
 
     async def state(self) -> bytes:
-        """The state as its newest checkpoint keeps it. Raises Corrupt where a part of it is not what it names."""
+        """Return the state in the newest checkpoint. Raises Corrupt if a chunk does not match its hash."""
         return await self._snapshots.read(self.last.snapshot)
 
     async def snapshot_of(self, state: bytes) -> tuple[bytes, tuple[Value, ...]]:
-        """The snapshot that a move is to write for a state, and the values `with_values` adds to it (CKP-3)."""
+        """Return the snapshot of a state, and the chunks that `with_chunks` adds to the commit (CKP-3)."""
         return await self._snapshots.write(state, self.now.business)
 
     async def with_chunks(self, commit: Commit, values: Sequence[Value]) -> Commit:
-        """A move and the values that its snapshot names, in one commit; what does not fit lands before it.
+        """Return a commit together with the chunks that its snapshot names.
 
-        Those before are under the same claim. A holder that dies in between leaves values that no snapshot names: the
-        next to write the same state finds them there. Raises Lost, Moved or StoreAway.
+        Chunks that do not fit land before it, under the same claim. If the holder dies in between, no snapshot names
+        them; the next one to write the same state finds them. Raises RunLost, ConditionFailed, StoreAway.
         """
         groups = in_groups(values)
         for puts in groups[:-1] if groups and len(commit.writes) + len(groups[-1]) <= WRITES_MAX else groups:
@@ -230,15 +237,19 @@ class RunSession:
         return commit._replace(writes=(*commit.writes, *groups[0])) if groups else commit
 
     def enter(self, commit: Commit) -> None:
-        """Advance without waiting: the next node is walked meanwhile, and nothing is called before it is `entered`.
+        """Advance to the next node without waiting for the commit.
 
-        An intent follows it in its chain, so the two land together or not at all: one sync of the disk a step.
+        The next node executes at once. An intent of it is in the same chain, so both land together or neither does: one
+        sync of the disk for each step.
         """
         self.submit(commit)
         self._entry = self._open[-1][1]
 
     async def entered(self) -> None:
-        """Wait until the node that is walked has been entered durably (CKP-1). Raises Lost, Moved or StoreAway."""
+        """Wait until the current node is entered durably (CKP-1).
+
+        Raises RunLost, ConditionFailed, StoreAway.
+        """
         entry = self._entry
         if entry is None:
             return
@@ -253,21 +264,23 @@ class RunSession:
                 self._entry = None
 
     async def land_within(self, transaction: Transaction, commits: Sequence[Commit]) -> None:
-        """Land commits in a transaction that the author's code has written in. Raises as `land`.
+        """Land commits in a transaction in which the author's code has written.
 
-        All that was submitted before has landed by then. What another call of this walk submits meanwhile does not
-        build on it, and the lock of the run's row orders the two.
+        Raises as `land`.
+
+        All commits submitted before have landed by then. Other calls of this execution do not build on it: the lock of
+        the run row orders them.
         """
         await self._caught_up()
         try:
             done = await transaction.land(commits)
-        except Uncertain as error:  # who takes the run next has to lock its row, which this transaction may hold yet
+        except Uncertain as error:  # the next holder must lock the run row, which this transaction may still hold
             raise RunLost from error
         except StoreError as error:
             why = self.why(error)
             if not (
                 isinstance(why, ConditionFailed) and why.reason == INBOX_SEQ
-            ):  # that one is tried again with what has come
+            ):  # the caller tries again with the new messages
                 self._chain.broken = True
             raise why from error
         self._learn(done)
@@ -280,7 +293,7 @@ class RunSession:
         self.commits += 1
 
     async def _caught_up(self) -> None:
-        """Wait until the chain has landed as far as it goes. Raises what refused a commit of it."""
+        """Wait for the submitted part of the chain. Raises the error that refused a commit of it."""
         await self.entered()
         if waiting := [future for _, future in self._open if not future.done()]:
             self.store.hasten()
@@ -290,12 +303,14 @@ class RunSession:
                 raise self.why(error) from error
 
     async def settled(self) -> None:
-        """Wait until everything submitted has landed. Raises Lost, and Rejected for what no store can hold.
+        """Wait for all submitted commits.
 
-        What failed with its chain, or while the store was away, is submitted again, in order: answers of calls are
-        never given up. What was refused for a reason of its own stands there already, or is decided anew with
-        fresh rows; so is an advance that was submitted before this was known, with all that follows it: it must not
-        pass over the effect whose record was refused (S-7). Answers that can no longer land become evidence.
+        Raises RunLost, and Rejected if a value cannot be stored.
+
+        Commits that failed because the store was away, or because an earlier commit of the chain failed, are submitted
+        again in order: recorded answers must not be lost. Commits refused on their own merits are dropped; the caller
+        reads the rows and decides again. An advance after such a refusal is dropped with everything after it, because
+        it may skip the effect whose record was refused (S-7). Answers that can no longer land become evidence.
         """
         rejected: Rejected | None = None
         refused = False
@@ -336,7 +351,7 @@ class RunSession:
             raise rejected
 
     def why(self, error: StoreError) -> RunLost | ConditionFailed | StoreAway:
-        """What a store's refusal means to a holder. Raises Rejected."""
+        """Return the exception for a refusal of the store. Raises Rejected."""
         if isinstance(error, Ended):
             return RunLost()
         if isinstance(error, Stale):
@@ -355,7 +370,7 @@ class RunSession:
         return StoreAway()
 
     async def _record_late_answers(self, commits: list[Commit]) -> None:
-        """Keep late answers, unfenced, for reconcilers and people (S-10)."""
+        """Record late answers as evidence, without a fence, for reconcilers and operators (S-10)."""
         for commit in commits:
             row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
             if isinstance(row, Effect) and row.error and not row.settled_at and not row.settle_after:
@@ -367,23 +382,23 @@ class RunSession:
                 try:
                     await self.store.commit(moves.testify(row, answer, self.now))
                 except StoreError:
-                    pass  # the same evidence stands there already, or the store is away: the effect stays open
+                    pass  # the evidence exists already, or the store is away: the effect stays open
 
     async def _record_unsent(self, effect: Effect, error: str) -> None:
-        """Keep the proof that an attempt was not sent, where its intent has landed and nobody has made another."""
+        """Record that an attempt was not sent, if its intent has landed and no other attempt was made."""
         try:
             row = await self.store.load(EFFECT, key_of(EFFECT, effect))
             if isinstance(row, Effect) and (row.epoch, row.attempts) == (effect.epoch, effect.attempts):
                 await self.store.commit(moves.testify_unsent(effect, error, self.now))
         except StoreError:
-            pass  # as above
+            pass  # the same
 
     def _learn(self, done: Done) -> None:
         self._hear(done.now)
         self.inbox_known = max(self.inbox_known, done.inbox_seq)
 
     def _hear(self, now: Instant) -> None:
-        """Keep the greatest difference of clocks: an answer that is read late gives a smaller one."""
+        """Keep the greatest difference of the clocks: a late answer gives a smaller one."""
         self._ahead_ms = max(self._ahead_ms, now.real - self._clock.boot())
 
     def _apply(self, commit: Commit) -> None:
@@ -416,14 +431,14 @@ class RunSession:
             self.others.pop(row.key, None)
 
     def _tell(self, settled: Effect) -> None:
-        """The store says that a shared effect is settled: those who wait for it are told, beside the walk (S-18)."""
+        """Notify the runs that wait for a settled shared effect, in a task (S-18)."""
         task = asyncio.get_running_loop().create_task(tell_waiting(self.store, settled))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     @property
     def now(self) -> Instant:
-        """Estimate of the store's time: never backwards; the store itself judges every condition that matters."""
+        """Return an estimate of the store's time. It never goes back; the store judges every condition that matters."""
         real = self._clock.boot() + self._ahead_ms
         mapping, said = self.store.mapping(), self._said
         if said.real != real or said.mapping != mapping.version:
@@ -433,30 +448,30 @@ class RunSession:
     # --- reading --------------------------------------------------------------------------------
     @property
     def mail_moved(self) -> bool:
-        """Has a message come that this walk has not read?"""
+        """Return True if a message has come that this execution has not read."""
         return self.inbox_known > self.inbox_read
 
     async def new_notes(self) -> tuple[Message, ...]:
-        """The messages beyond the mailbox as this walk read it; they do not become part of this walk."""
+        """Read the messages after those of this execution. They do not become part of it."""
         from_ = (self.run.tenant, self.run.run)
         rows = await self.store.rows(MESSAGE, from_, after=(*from_, self.inbox_read))
         return tuple(row for row in rows if isinstance(row, Message))
 
     def also_read(self, messages: tuple[Message, ...]) -> None:
-        """Notes that concern nothing this walk waits for: the mailbox counts as read up to them (S-1)."""
+        """Count messages as read that concern no wait of this execution (S-1)."""
         self.messages += messages
         self.inbox_read = max(self.inbox_read, *(n.n for n in messages))
 
     def spent_notes(self) -> frozenset[int]:
-        """Notes that a wait of this run has bound already, in this visit or an earlier one."""
+        """Return the numbers of messages that a wait of this run has bound, in any visit."""
         return frozenset(n for wait in self.waits.values() for n in moves.bound_notes(wait))
 
     def open_effects(self) -> list[Effect]:
-        """Effects whose outcome is not known, of any visit."""
+        """Return the effects of any visit without a known outcome."""
         return [e for e in self.effects.values() if e.settled_at == 0]
 
     def unwritten(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
-        """What was told in this walk and in no earlier one of this visit."""
+        """Return the log entries that no earlier execution of this visit has written."""
         return tuple(t for t in log_entries if (self.run.visit, log_key(t.key)) not in self.memos)
 
 
@@ -465,6 +480,6 @@ def _landed(future: asyncio.Future[Done]) -> bool:
 
 
 def _enters(commit: Commit) -> bool:
-    """Does it move the run's row: an advance that nobody has waited for?"""
+    """Return True if the commit is an advance: it moves the run row."""
     first = commit.writes[0]
     return isinstance(first, Put) and first.kind is RUN
