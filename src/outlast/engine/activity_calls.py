@@ -1,4 +1,7 @@
-"""Writes of a walk: answered from the ledger if they were made before, else made now (S-17)."""
+"""Calls of activities and lookups in a node execution: answered from the ledger, or made (S-17, S-18).
+
+An executor makes each call: plain, shared by a tenant, or inside a database transaction.
+"""
 
 import json
 from collections.abc import Callable, Iterable
@@ -45,13 +48,12 @@ from outlast.telemetry.redact import redact
 
 
 class SharedExecutor(EffectExecutor):
-    """A write of scope `tenant`: this run's to make and to settle, and every run's to use."""
+    """Executor of an effect that all runs of a tenant share. The run that makes it also settles it."""
 
     def _previous(self) -> Effect | None:
         return self.session.effects.get(self.ident) or self.session.others.get(self.call.key)
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
-        """What was approved for another run's attempt, or for work that was undone, covers nothing here."""
         return await super()._allowed(sharing.goes_on(previous, self.session.run))
 
     def _intended(
@@ -68,13 +70,14 @@ class SharedExecutor(EffectExecutor):
 async def shared_answer(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, make: Callable[[], EffectExecutor]
 ) -> Any:
-    """The answer of a shared write that this run has not made itself: another run's, or made now by `make`.
+    """Return the answer of a shared effect: recorded by another run, or made now by `make`.
 
-    Raises ActivityFailed for a recorded no, Unresolved where this walk gives no answer.
+    Raises ActivityFailed for a recorded refusal, Unresolved if this execution gives no answer.
     """
     session = execution.session
     effect = session.others.get(call.key)
-    if effect is None or effect.shared != USED or call.key not in session.noted:  # else it was used by this run before
+    # otherwise this run has used it before
+    if effect is None or effect.shared != USED or call.key not in session.noted:
         effect = await _load_shared(execution, call.key)
     if effect is None or effect.status is EffectStatus.UNDONE:
         return await make().drive()
@@ -97,7 +100,7 @@ async def shared_answer(
 
 
 async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
-    """The row as it stands now; None where nobody has made this call yet."""
+    """Read the row of a shared effect; None if no run has made the call."""
     session = execution.session
     row = await session.store.load(EFFECT, (session.run.tenant, "", 0, key))
     if not isinstance(row, Effect):
@@ -108,7 +111,7 @@ async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
 
 
 async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
-    """Another run has it under way, or is undoing it, and alone settles it: park until it has."""
+    """Park until the other run has settled the effect, because that run alone may settle or undo it."""
     session = execution.session
     if effect.key not in session.noted:
         if not execution.may_begin():
@@ -127,7 +130,7 @@ ENDED_ITSELF: Final = "ended_transaction"
 def executor_for(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
 ) -> Callable[[], EffectExecutor]:
-    """What makes this write, in this walk. Raises DefinitionError where the store cannot."""
+    """Return a function that creates the executor of a call. Raises DefinitionError if the store cannot do it."""
     shared = activity.once_per == "tenant"
     if not activity.transaction:
         plain = SharedExecutor if shared else EffectExecutor
@@ -139,7 +142,7 @@ def executor_for(
 
 
 def check_served(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
-    """Raises DefinitionError where an activity of these workflows needs what the store cannot do."""
+    """Raise DefinitionError if an activity needs a transaction that the store cannot offer."""
     for workflow in workflows:
         for activity in workflow.activities.values():
             undo = activity.undoing is not None and activity.undoing.transaction
@@ -157,17 +160,16 @@ def _cannot(activity: Activity[Any, Any], store: Store) -> DefinitionError:
 
 
 class TransactionalExecutor(EffectExecutor):
-    """A write whose body is given the open transaction that lands its effect.
+    """Executor of an activity whose rows and effect commit in one database transaction.
 
-    Nothing is intended before the call: a process that dies leaves all of it or nothing. An attempt that came to
-    nothing is kept as an open effect that is known to have done nothing, so that attempts and waits are counted.
+    The intent is not durable before the call: if the process dies, all of it is lost or nothing. A failed attempt is
+    recorded as an open effect without an outcome, so that attempts and waits are counted.
     """
 
     _begun: Commit | None = None
-    """The intent, which lands together with the record."""
+    """Intent, which lands together with the record."""
 
     def _may_be_lost(self, effect: Effect | None) -> bool:
-        """What a restore has lost of it, the author's rows have lost too."""
         return False
 
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
@@ -180,7 +182,6 @@ class TransactionalExecutor(EffectExecutor):
         return row
 
     async def settle_open(self, effect: Effect) -> Any:
-        """It is open, so it did nothing, whoever attempted it."""
         await self._wait_for_next(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
@@ -196,7 +197,7 @@ class TransactionalExecutor(EffectExecutor):
             raise self.session.why(error) from error
 
     async def _made(self, effect: Effect, transaction: Transaction) -> Outcome:
-        """The body, and its effect: both, or an outcome that says why neither."""
+        """Run the body and commit its effect. Returns an outcome that says why, if neither happened."""
         attempt = attempt_of(self.execution, self.callee, self.call.args, self.call.kwargs, effect)
         try:
             answer = await self.execution.services.caller.inside(attempt._replace(connection=transaction.connection))
@@ -208,12 +209,12 @@ class TransactionalExecutor(EffectExecutor):
             return Maybe(ENDED_ITSELF, str(error)) if error.stands else No(EXHAUSTED, str(error))
         except (Unresolved, RunLost, ConditionFailed, StoreAway, StoreError):
             raise
-        except BaseException as error:  # whatever the author's function or the database raised is judged, not raised
+        except BaseException as error:  # judged, not raised: an error of the author's function or of the database
             return self._rolled_back(as_exception(error), transaction)
         return Answered(response)
 
     def _rolled_back(self, error: Exception, transaction: Transaction) -> Outcome:
-        """Nothing happened. What a further attempt may mend is attempted again; a mistake needs a person."""
+        """Return the outcome of a rollback: another attempt for passing errors, else an operator."""
         judged = judge(error, self.execution.services.clock.wall())
         if isinstance(error, Declared) and not isinstance(judged, Maybe):
             return judged
@@ -222,13 +223,11 @@ class TransactionalExecutor(EffectExecutor):
         return No(EXHAUSTED, f"rolled back, and not tried again: {judged.detail}")
 
     async def _land(self, effect: Effect, response: bytes, transaction: Transaction) -> None:
-        """COMMIT with the effect, unless a cancel was accepted before it (S-1)."""
+        """Commit the transaction with the effect, unless a cancel was accepted before (S-1)."""
         session = self.session
         assert self._begun is not None
         commits = (self._begun, self._recorded(effect, response))
-        inbox_seq = (
-            None if session.run.ending else session.inbox_read
-        )  # a run that ends already heeds no further cancel
+        inbox_seq = None if session.run.ending else session.inbox_read  # a run that is ending ignores a further cancel
         while True:
             named = [c._replace(fence=c.fence._replace(inbox_seq=inbox_seq)) for c in commits if c.fence is not None]
             try:
@@ -236,7 +235,7 @@ class TransactionalExecutor(EffectExecutor):
             except ConditionFailed as moved:
                 if moved.reason != INBOX_SEQ or inbox_seq is None:
                     raise
-            messages = await session.new_notes()  # the run's row is locked: no further one comes
+            messages = await session.new_notes()  # no message can arrive, because the run row is locked
             if (cancel := cancel_of(messages)) is not None:
                 self.execution.cancelled(cancel)
                 raise Unresolved
@@ -251,11 +250,14 @@ class TransactionalExecutor(EffectExecutor):
 
 
 class _SharedTransactional(TransactionalExecutor, SharedExecutor):
-    """The same of scope `tenant`: of two runs that make it at once, the second finds the effect and rolls back."""
+    """Executor of a shared effect in a transaction. If two runs make it at once, the second rolls back."""
 
 
 async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """The answer of a write in this walk: recorded, or made now. Raises ActivityFailed for a recorded no."""
+    """Return the answer of an activity call: recorded, or made now.
+
+    Raises ActivityFailed for a recorded refusal.
+    """
     execution.note_progress()
     if execution.closing:
         await execution.never()
@@ -287,14 +289,17 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
 
 
 async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """The value of a lookup: the recorded one, or the function's, recorded. Raises what it raised for good."""
+    """Return the value of a lookup: recorded, or looked up now and recorded.
+
+    Raises the error of the function if no further attempt may help.
+    """
     execution.note_progress()
     if execution.closing:
         await execution.never()
     visit = execution.session.run.visit if activity.once_per == "visit" else 0
     memo = execution.session.memos.get((visit, call.key))
     if memo is None:
-        # A lookup and a write never share a flight: a lookup's key carries its activity's name.
+        # The key has the activity's name, so a lookup never waits for a call of an activity.
         flight = (visit, f"{activity.name}?{call.key}")
         return await execution.deduplicate(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
     if memo.digest != call.digest and not uses_recorded(execution.session, (visit, memo.key), call.digest):
@@ -323,7 +328,7 @@ async def _make_lookup(
         error = _error_json(refused.code, refused.detail)
     except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
         raise
-    except Exception as raised:  # raised into the author's code, which may catch it; the next walk asks again
+    except Exception as raised:  # raised into the author's code, which may catch it; the next execution asks again
         _keep_trace(execution, activity, call, ident, raised)
         raise
     if execution.abandoned_calls and execution.is_abandoned():
@@ -361,7 +366,7 @@ def _memo(
 def _keep_trace(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
 ) -> None:
-    """Keep one row of a lookup that failed for good, if its workflow counts failures at its end (OUT-4)."""
+    """Record a failed lookup if the workflow counts failures when it ends (OUT-4)."""
     visit, key = ident
     if execution.workflow.when_empty == "complete" or (visit, moves.UNANSWERED + key) in execution.session.memos:
         return
@@ -376,7 +381,7 @@ def _error_json(code: str, detail: str) -> str:
 
 
 async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """The function's answer; what changes nothing may be asked again, bugs may not."""
+    """Call the function, and again after transient errors."""
     run, retry = execution.session.run, activity.retry
     timeout = durations(execution, activity).timeout
     for number in range(1, retry.attempts + 1):
@@ -396,7 +401,7 @@ async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], c
         slot = await execution.call_slot(activity)
         try:
             return await execution.services.caller.look_up(attempt)
-        except BaseException as raised:  # raised again unless another attempt may help
+        except BaseException as raised:  # raised unless another attempt may help
             error = as_exception(raised)
             asked = asked_to_wait(error, execution.services.clock.wall())
             if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):

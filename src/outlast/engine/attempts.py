@@ -1,4 +1,10 @@
-"""One attempt of a call: the last-instant check, the author's function under its timeout, and how it ended."""
+"""One attempt of a call: the last check, the author's function with its timeout, and its outcome.
+
+Functions without `async` run in daemon threads; a caller holds one of `seats` before its intent is durable. The send
+window bounds the intents of a worker that are durable and not yet sent, because each of them becomes a question to a
+person if the worker dies. It halves while calls take long to start, because the event loop is busy, and grows otherwise
+(decision 0041).
+"""
 
 import asyncio
 import contextvars
@@ -31,7 +37,7 @@ from outlast.telemetry.traces import Traces
 
 UNSENT_MIN: Final = 4
 GRACE_S: Final = 0.05
-TURNS: Final = 8  # of the loop, which a client needs to write its request; long ones if the loop is busy
+TURNS: Final = 8  # turns of the loop that a client needs to write its request
 SLOW_S: Final = 0.1
 
 
@@ -60,9 +66,9 @@ class SendWindow:
         return Sending(self)
 
     def left(self, landed_at: float, *, ended: bool) -> None:
-        """Free the place of an intent that was durable at `landed_at`, 0: never. `ended`: its call has ended.
+        """Free the place of an intent that was durable at `landed_at`; 0 if it never was.
 
-        Intents that were durable before the window was halved do not halve it again.
+        `ended`: its call has ended. Intents that were durable before the window was halved do not halve it again.
         """
         now = asyncio.get_running_loop().time()
         if landed_at and now - landed_at <= SLOW_S:
@@ -96,7 +102,7 @@ class Sending:
         self._landed_at = asyncio.get_running_loop().time()
 
     def begun(self) -> None:
-        """Leave GRACE_S from now, because the activity's function begins."""
+        """Leave the window GRACE_S from now, because the activity's function begins."""
         if self._window is not None:
             self._timer = asyncio.get_running_loop().call_later(GRACE_S, self._turn)
 
@@ -108,7 +114,7 @@ class Sending:
             self.leave(ended=False)
 
     def leave(self, *, ended: bool = True) -> None:
-        """Free the place. A second time changes nothing."""
+        """Free the place. A second call has no effect."""
         window, self._window = self._window, None
         if window is None:
             return
@@ -118,18 +124,18 @@ class Sending:
 
 
 class DaemonPool:
-    """Runs functions in daemon threads: a call that hangs is abandoned, never waited for at exit (S-4)."""
+    """Pool of daemon threads. A call that hangs is abandoned; the process exits without it (S-4)."""
 
     def __init__(self, size: int) -> None:
         self.seats = asyncio.Semaphore(size)
         self._size = size
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._idle = 0  # threads that wait for work, less the work that waits for a thread
+        self._idle = 0  # idle threads minus queued functions
         self._threads = 0
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[[], Any]) -> "Future[Any]":
-        """Run `fn` in a thread, in the caller's context. Cancelling the future succeeds only until it begins."""
+        """Run `fn` in a thread with the caller's context. The future can be cancelled only until it begins."""
         future: Future[Any] = Future()
         context = contextvars.copy_context()
         with self._lock:
@@ -139,7 +145,7 @@ class DaemonPool:
         return future
 
     def abandon(self) -> None:
-        """A thread outlived its call's timeout: it is given up, and another takes its place if one is needed."""
+        """Give up a thread that outlived its call's timeout, and allow another one."""
         with self._lock:
             self._size += 1
             self._start()
@@ -151,7 +157,7 @@ class DaemonPool:
             threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """Let all idle threads end."""
         for _ in range(self._threads):
             self._work.put(None)
 
@@ -161,16 +167,16 @@ class DaemonPool:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn())
-                except StopIteration as error:  # which no asyncio future can carry
+                except StopIteration as error:  # because no asyncio future can carry it
                     future.set_exception(RuntimeError(f"StopIteration: {error}"))
-                except BaseException as error:  # it belongs to the caller, who awaits the future
+                except BaseException as error:  # the caller awaits the future and gets it
                     future.set_exception(error)
             with self._lock:
                 self._idle += 1
 
 
 class CallAttempt(NamedTuple):
-    """What to call, as whom, for how long, and with which permit (None: a lookup needs none)."""
+    """One attempt of a call: its function and arguments, identity, timeout and permit (None for a lookup)."""
 
     callee: Callee
     args: tuple[Any, ...]
@@ -183,28 +189,31 @@ class CallAttempt(NamedTuple):
     timeout_ms: int
     permit: Permit | None
     label: str
-    connection: Any = None  # the open transaction it writes in, if it has one
-    sending: Sending | None = None  # its place in the window, if its intent is durable and it is not yet sent
+    connection: Any = None  # connection of the open transaction, if it has one
+    sending: Sending | None = None  # its place in the send window, until it is sent
 
 
 class _TooLate(Exception):
-    """The last-instant check said no."""
+    """The last check refused the call."""
 
 
 class ActivityCaller:
-    """Makes attempts; one for a worker."""
+    """Caller of activities and lookups, one for each worker."""
 
     def __init__(self, clock: Clock, pool: DaemonPool, traces: Traces | None = None) -> None:
         self._clock = clock
         self._pool = pool
         self._traces = traces
-        self.under_way: dict[asyncio.Task[Any], asyncio.Timeout] = {}  # by the task that awaits the call
-        self.seats = pool.seats  # one is held by a write of a plain function from before its intent on
+        # timeouts of calls under way, by the task that awaits the call
+        self.under_way: dict[asyncio.Task[Any], asyncio.Timeout] = {}
+        self.seats = pool.seats  # an activity without `async` holds one from before its intent
 
     async def attempt(self, attempt: CallAttempt) -> Outcome:
-        """Make one attempt of a write and judge how it ended; never raises but for cancellation.
+        """Make one attempt of an activity and return its outcome.
 
-        Runs in a task of its own: the context variable it sets is seen by this call alone.
+        Raises only cancellation.
+
+        Must run in a separate task, because it sets a context variable for this call.
         """
         call = self._call(attempt)
         current_call.set(call)
@@ -226,19 +235,20 @@ class ActivityCaller:
             return Unsent(TOO_LATE, str(late))
         except Abandoned as error:
             return Maybe("timeout", str(error), abandoned=True)
-        except BaseException as raised:  # whatever the author's function raised is judged, not raised
+        except BaseException as raised:  # judged, not raised: an error of the author's function
             outcome = judge(as_exception(raised), self._clock.wall())
-            return outcome._replace(detail=redact(outcome.detail, _secrets(attempt)))  # it is stored, and shown
+            # because the detail is stored and shown
+            return outcome._replace(detail=redact(outcome.detail, _secrets(attempt)))
 
     async def inside(self, attempt: CallAttempt) -> Answered:
-        """Make an attempt whose writes a transaction holds back: raises what it raised, TimeoutError after its time."""
+        """Make an attempt in a transaction. Raises the error of the function, TimeoutError after its timeout."""
         call = self._call(attempt)
         current_call.set(call)
         with self._span(attempt):
             return Answered(await self._run(attempt), stated_id(call))
 
     async def look_up(self, attempt: CallAttempt) -> Any:
-        """Run a lookup and answer its value; raises what it raised, TimeoutError after its timeout."""
+        """Return the value of a lookup. Raises the error of the function, TimeoutError after its timeout."""
         current_call.set(self._call(attempt))
         if self._traces is None:
             return await self._run(attempt)
@@ -246,7 +256,7 @@ class ActivityCaller:
             return await self._run(attempt)
 
     def _span(self, attempt: CallAttempt, *, asks: bool = False) -> AbstractContextManager[Any]:
-        """The span of a call, where somebody wants spans."""
+        """Return a span for a call, or an empty context if tracing is off."""
         if self._traces is None:
             return nullcontext()
         callee = attempt.callee
@@ -257,7 +267,7 @@ class ActivityCaller:
     async def as_call(
         self, attempt: CallAttempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
     ) -> Any:
-        """Run the reconcile of a call with what `this_call()` answers for it; `evidence` is all there is of it."""
+        """Run a reconcile in the context of a call: `this_call()` returns it with all its evidence."""
         task = asyncio.current_task()
         assert task is not None
         token = current_call.set(replace(self._call(attempt), reconciling=True, evidence=tuple(evidence)))
@@ -300,7 +310,7 @@ class ActivityCaller:
                 loop.call_soon_threadsafe(attempt.sending.begun)
             try:
                 return attempt.callee.fn(*attempt.args, **attempt.kwargs)
-            except BaseException as error:  # here, since no signal handler runs in this thread
+            except BaseException as error:  # wrapped here, because no signal handler runs in this thread
                 raise as_exception(error)  # noqa: B904 - it names its cause
 
         begun = self._pool.submit(send)
@@ -333,11 +343,11 @@ class ActivityCaller:
 
 
 def _secrets(attempt: CallAttempt) -> frozenset[str]:
-    """What it was given under the name of a secret."""
+    """Return the arguments that are passed under the name of a secret."""
     names = inspect.signature(attempt.callee.fn).parameters
     given = {**dict(zip(names, attempt.args, strict=False)), **attempt.kwargs}
     return secrets_in(to_jsonable_python(given, fallback=str))
 
 
 class Abandoned(TimeoutError):
-    """A thread that outlived its timeout: it may still send, so nothing but a person can settle it."""
+    """A thread outlived its timeout. It may still send, so only a person can settle the effect."""

@@ -1,8 +1,8 @@
-"""The exceptions of HTTP, AWS and gRPC clients, and what each says of the call that raised it (S-17).
+"""Outcome of one attempt of a call, judged from the exception or the HTTP status (S-17).
 
-One table by qualified name: nothing of a client is imported. "Never sent" has to be proved. A client that retries by
-itself may have sent an earlier attempt, and so may one that follows redirects. Where an exception does not show that
-nothing was sent before, the call may have happened. Decision 0055.
+Exceptions of HTTP, AWS and gRPC clients are known by qualified name, so no client is imported. A call counts as never
+sent only if the exception proves it: a client that retries or follows redirects may have sent an earlier attempt. In
+all other cases the call may have happened (decision 0055).
 """
 
 import ssl
@@ -23,22 +23,22 @@ Locals = Mapping[str, Any]
 
 
 class Meaning(Enum):
-    """What the class of an exception says."""
+    """Meaning of an exception's class."""
 
     NEVER_SENT = auto()
     REFUSED = auto()
     RETRY_LATER = auto()
     PERHAPS = auto()
     TIMED_OUT = auto()
-    """Perhaps, after a time-out."""
+    """It may have happened; the client timed out."""
     ANSWERED = auto()
     """The receiver answered; the status decides."""
     GRPC = auto()
-    """The code of gRPC decides."""
+    """The gRPC status code decides."""
     BY_CAUSE = auto()
-    """The exception that this one wraps decides."""
+    """The wrapped exception decides."""
     UNKNOWN = auto()
-    """No class of it is known: it may mean anything."""
+    """No class of it is known, so it may mean anything."""
 
 
 def _named(module: str, meaning: Meaning, names: str) -> dict[str, Meaning]:
@@ -73,11 +73,11 @@ _BOTOCORE_UNSENT: Final = (
     "EndpointConnectionError ConnectTimeoutError NoCredentialsError PartialCredentialsError NoRegionError "
     "ParamValidationError"
 )
-# Class → meaning; the nearest class of an exception's mro that is named here counts.
+# Class → meaning. The nearest listed class in an exception's MRO counts.
 TABLE: Final[Mapping[str, Meaning]] = {
     "builtins.ConnectionRefusedError": Meaning.NEVER_SENT,
     "socket.gaierror": Meaning.NEVER_SENT,
-    "ssl.SSLCertVerificationError": Meaning.NEVER_SENT,  # in the handshake, before any byte of a request
+    "ssl.SSLCertVerificationError": Meaning.NEVER_SENT,  # raised in the handshake, before any byte of a request
     "builtins.TimeoutError": Meaning.TIMED_OUT,
     "builtins.ConnectionError": Meaning.PERHAPS,
     "http.client.HTTPException": Meaning.PERHAPS,
@@ -119,9 +119,9 @@ CHAIN_MAX: Final = 20
 
 
 class Classification(NamedTuple):
-    """Meaning of an exception, and how sure it is.
+    """Meaning of an exception, and whether it is sure.
 
-    `sure`: no attempt before the last one was sent. `status`: of the answer, 0 if there is none. `code`: of a no.
+    `sure`: no attempt before the last one was sent. `status`: of the answer, 0 if there is none. `code`: of a refusal.
     """
 
     meaning: Meaning
@@ -132,7 +132,7 @@ class Classification(NamedTuple):
 
 
 def classify(error: BaseException) -> Classification:
-    """Return what the exception of a known client says; any other is UNKNOWN."""
+    """Return the classification of a known client's exception; UNKNOWN for any other."""
     said = next((CLASSIFIED[cls] for cls in type(error).__mro__ if cls in CLASSIFIED), None)
     if said is not None:
         return Classification(BY_AUTHOR[said], code=type(error).__name__)
@@ -156,7 +156,7 @@ def _meaning(error: BaseException) -> Meaning | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, those it wraps and those it was raised from or beside, outermost first."""
+    """Yield the exception and those that it wraps or was raised from, outermost first."""
     seen: dict[int, BaseException] = {}
     queue: list[Any] = [error]
     while queue and len(seen) < CHAIN_MAX:
@@ -184,18 +184,18 @@ def _hops(found: Locals) -> bool:
 
 
 def _attempts_of_aiohttp(found: Locals) -> bool:
-    """A redirect, or the one repetition of an idempotent request on a connection that was closed."""
+    """Return True after a redirect, or if the client repeated a request on a closed connection."""
     repeated = found.get("method") not in ("POST", "PATCH", "CONNECT") and not found.get("retry_persistent_connection")
     return bool(found.get("history")) or repeated
 
 
 def _attempts_of_urllib3(found: Locals) -> bool:
-    """An attempt that did not fail to connect. Without a history it makes one attempt only."""
+    """Return True if an attempt did not fail to connect. Without a history there was one attempt."""
     past = [getattr(each, "error", None) for each in found.get("history", ())]
     return any(each is None or _of_cause(each) is not Meaning.NEVER_SENT for each in past)
 
 
-# (module, function) of a frame of the traceback → True if its variables show an earlier attempt that was sent.
+# (module, function) of a frame → function that returns True if its variables show an earlier attempt that was sent.
 EARLIER: Final[Mapping[tuple[str, str], Callable[[Locals], bool]]] = {
     ("httpx._client", "_send_handling_redirects"): _hops,
     ("httpx2._client", "_send_handling_redirects"): _hops,
@@ -205,16 +205,16 @@ EARLIER: Final[Mapping[tuple[str, str], Callable[[Locals], bool]]] = {
     ("urllib3.util.retry", "increment"): _attempts_of_urllib3,
     ("botocore.endpoint", "_send_request"): lambda found: found.get("attempts") != 1,
 }
-# Clients that retry by themselves: without this frame nothing shows that they did not.
+# Clients that retry. Without this frame nothing proves that they did not.
 PROOF: Final[Mapping[str, tuple[str, str]]] = {
     "urllib3.exceptions.MaxRetryError": ("urllib3.util.retry", "increment"),
     "botocore.exceptions.ConnectionError": ("botocore.endpoint", "_send_request"),
 }
-RETRY_COUNT: Final = "x-stainless-retry-count"  # of openai and anthropic, in each request
+RETRY_COUNT: Final = "x-stainless-retry-count"  # header of each request of openai and anthropic
 
 
 def _sent_before(error: BaseException) -> bool:
-    """True unless the exception shows that no attempt before the last one was sent."""
+    """Return True unless the exception proves that no attempt before the last one was sent."""
     needed: set[tuple[str, str]] = set()
     found: set[tuple[str, str]] = set()
     for each in _chain(error):
@@ -234,10 +234,10 @@ def _sent_before(error: BaseException) -> bool:
 
 
 def _shows_sending(earlier: BaseException, error: BaseException) -> bool:
-    """True if an exception behind this one is a client's own, and says that something was sent."""
-    if type(earlier).__module__ in ("builtins", "socket", "ssl"):  # TimeoutError is behind a ConnectTimeout too
+    """Return True if a chained exception of the client shows that something was sent."""
+    if type(earlier).__module__ in ("builtins", "socket", "ssl"):  # because a ConnectTimeout chains a TimeoutError too
         return False
-    if _meaning(earlier) is Meaning.ANSWERED:  # a client wraps its own transport's
+    if _meaning(earlier) is Meaning.ANSWERED:  # a client wraps the exception of its transport
         return getattr(earlier, "response", None) is not getattr(error, "response", earlier)
     return _meaning(earlier) in (Meaning.PERHAPS, Meaning.TIMED_OUT)
 
@@ -247,19 +247,19 @@ def _is_sdk(error: BaseException) -> bool:
 
 
 def _first_of_sdk(error: BaseException) -> bool:
-    """Was this the first attempt of openai's or anthropic's client?"""
+    """Return True if this was the first attempt of the client of openai or anthropic."""
     request = getattr(error, "request", None)
     return request is not None and request.headers.get(RETRY_COUNT) == "0"
 
 
 def _answered_before(error: BaseException) -> bool:
-    """Did the answer follow redirects, or attempts of the client's own? By what the response keeps."""
+    """Return True if the response shows redirects or retries of the client."""
     if (metadata := _metadata_of_aws(error)) is not None:
         return metadata.get("RetryAttempts") != 0
     response = getattr(error, "response", None)
     if getattr(response, "history", None) or getattr(error, "history", None):
         return True
-    past = getattr(getattr(getattr(response, "raw", None), "retries", None), "history", ())  # of requests
+    past = getattr(getattr(getattr(response, "raw", None), "retries", None), "history", ())  # attribute of requests
     return bool(past) and _attempts_of_urllib3({"history": past})
 
 
@@ -287,10 +287,10 @@ def _error_of_aws(error: BaseException) -> Mapping[str, Any]:
 
 
 def _answer(error: BaseException) -> tuple[int, Mapping[str, str]]:
-    """The status and the headers of the answer, wherever the client keeps them."""
+    """Return status and headers of the answer, from the attributes that clients use."""
     metadata = _metadata_of_aws(error)
     if metadata is not None:
-        if str(_error_of_aws(error).get("Code")).startswith("RequestTimeout"):  # S3 says 400 of it
+        if str(_error_of_aws(error).get("Code")).startswith("RequestTimeout"):  # S3 answers 400
             return UNREADABLE, {}
         headers = {str(name).title(): str(value) for name, value in (metadata.get("HTTPHeaders") or {}).items()}
         return _number(metadata.get("HTTPStatusCode")), headers
@@ -316,14 +316,14 @@ _GRPC_NOT_CONNECTED: Final = (1, 3)  # CONNECTING, TRANSIENT_FAILURE
 
 
 def _of_grpc(error: BaseException) -> Classification:
-    """By its code; UNAVAILABLE is never sent only if no connection was made."""
+    """Classify by status code. UNAVAILABLE is never sent only if no connection was made."""
     try:
         code, details = error.code().name, str(error.details() or "")  # type: ignore[attr-defined]
-    except Exception:  # a class of an author's, or an error without a call
+    except Exception:  # a subclass of an author, or an error without a call
         return Classification(Meaning.PERHAPS)
     if code == "UNAVAILABLE" and details.startswith(_GRPC_NO_LINE) and _has_no_connection(error):
         return Classification(Meaning.NEVER_SENT)
-    if code == "RESOURCE_EXHAUSTED" and "message larger than max" not in details:  # that may be the answer's size
+    if code == "RESOURCE_EXHAUSTED" and "message larger than max" not in details:  # may be the size of the answer
         return Classification(Meaning.RETRY_LATER)
     if code in _GRPC_REFUSED:
         return Classification(Meaning.REFUSED, code=f"grpc_{code.lower()}")
@@ -331,9 +331,9 @@ def _of_grpc(error: BaseException) -> Classification:
 
 
 def _has_no_connection(error: BaseException) -> bool:
-    """True if the channel of the call has no connection now.
+    """Return True if the channel of the call has no connection now.
 
-    The details alone prove nothing: a server that forwards the error of its own backend sends the same words.
+    The details prove nothing: a server that forwards the error of its backend sends the same words.
     """
     for frame, _ in walk_tb(error.__traceback__):
         channel: Any = getattr(frame.f_locals.get("self"), "_channel", None)
@@ -346,21 +346,21 @@ def _has_no_connection(error: BaseException) -> bool:
 
 
 class Answered(NamedTuple):
-    """It was done, and this is what the function returned."""
+    """Outcome: the call happened and returned a value."""
 
     value: Any
     external_id: str = ""
 
 
 class No(NamedTuple):
-    """A definite no: nothing happened, and asking again is useless."""
+    """Outcome: refused for good. Nothing happened."""
 
     code: str
     detail: str
 
 
 class Unsent(NamedTuple):
-    """Nothing left this process, or the receiver said not now: nothing happened, another attempt is safe."""
+    """Outcome: not sent, or the receiver asked to retry later. Nothing happened, so another attempt is safe."""
 
     code: str
     detail: str
@@ -368,8 +368,11 @@ class Unsent(NamedTuple):
 
 
 class Maybe(NamedTuple):
-    """Sent, and nobody can say. `abandoned`: a thread outlived its timeout and may still send. `external_id`: the
-    activity had learnt it before it failed."""
+    """Outcome: sent, with an unknown result.
+
+    `abandoned`: a thread outlived its timeout and may still send. `external_id`: learned by the activity before it
+    failed.
+    """
 
     code: str
     detail: str
@@ -380,8 +383,8 @@ class Maybe(NamedTuple):
 
 Outcome: TypeAlias = Answered | No | Unsent | Maybe
 
-# The one table of HTTP statuses. Every other one, 409 and 5xx included, may have happened: with a reconcile the
-# receiver is asked before anything else, and else the activity's `if_uncertain` decides.
+# The only table of HTTP statuses. After any other status, 409 and 5xx included, the call may have happened: the
+# activity's `if_uncertain` decides.
 DEFINITE: Final = frozenset({400, 401, 403, 404, 422})
 NOT_NOW: Final = frozenset({425, 429})
 TIMED_OUT: Final = 408
@@ -389,9 +392,11 @@ HONOURS_RETRY_AFTER: Final = NOT_NOW | {TIMED_OUT}
 
 
 def judge(error: BaseException, wall_ms: int = 0) -> No | Unsent | Maybe:
-    """What an exception that left an activity says of the call. Anything unknown may have happened.
+    """Return the outcome that an activity's exception means.
 
-    `wall_ms`: this machine's clock, for a Retry-After that names an instant where the answer has no Date.
+    After an unknown one the call may have happened.
+
+    `wall_ms`: this machine's clock, for a Retry-After with an instant if the answer has no Date.
     """
     detail = text_of(error)[:TEXT_CHARS_MAX]
     if isinstance(error, Declared):
@@ -422,7 +427,7 @@ def _status(found: Classification, detail: str, after_ms: int) -> No | Unsent | 
 
 
 def asked_to_wait(error: BaseException, wall_ms: int) -> int:
-    """How long the receiver asks to be left alone, in ms: RetryLater's `after`, or the header where it counts."""
+    """Return how many ms the receiver asks to wait: `retry_after` of RetryLater, or the header."""
     if isinstance(error, RetryLater):
         return _bounded(error.after.total_seconds()) if error.after else 0
     found = classify(error)
@@ -448,7 +453,7 @@ def _declared(error: Declared) -> No | Unsent | Maybe:
 
 
 def is_transient(error: BaseException) -> bool:
-    """For lookups, which change nothing: is it worth another attempt? Bugs are not."""
+    """Return True if another attempt of a lookup may help. Bugs in code are not transient."""
     if isinstance(error, Declared):
         return not isinstance(error, Refused)
     found = classify(error)

@@ -1,4 +1,4 @@
-"""One write: intent, last-instant check, call, record, and how a doubt of it is settled (S-4, S-17)."""
+"""Executor of one effect: intent, last check, call, record, and how an unknown outcome is settled (S-4, S-17)."""
 
 import asyncio
 from contextlib import suppress
@@ -43,16 +43,16 @@ CANCELLED: Final = "run_cancelled"
 
 
 class Next(Enum):
-    """What follows an attempt that gave no answer."""
+    """The step that follows an attempt without an answer."""
 
     CALL = "call"
 
 
 class EffectExecutor:
-    """One effect of one walk, from its first intent to its outcome.
+    """Executor of one effect in one node execution, from its first intent to its outcome.
 
-    `callee` says what is called and how it is doubted: an activity's own function, or its undo. What differs between
-    the two (who allows it, what its record moves besides, which reason calls a person) are methods of their own.
+    `callee` is the activity's function or its undo. It says how an unknown outcome is settled. Subclasses replace the
+    methods in which the two differ: who allows the call, which commit records it, and which reason calls a person.
     """
 
     def __init__(self, execution: NodeExecution, callee: Callee, call: BoundCall, ident: EffectKey) -> None:
@@ -62,18 +62,23 @@ class EffectExecutor:
         self.call = call
         self.ident = ident
         self.times = durations(execution, callee)
-        self._place: CallSlot | None = None  # the right to call, where the receiver bears only so many
-        self._seat: asyncio.Semaphore | None = None  # where a thread is reserved for it
-        self._sending: Sending | None = None  # its place among the intents that are durable and not yet sent
-        self._probe: Hold | None = None  # the right to try a provider that was away
-        self._watches = False  # put a breaker up, or tried in vain: looks again as soon as one may try
-        self._maybe_done = False  # an earlier attempt may have happened: one that was not sent proves nothing of it
+        self._place: CallSlot | None = None  # slot of the rate limit, if the callee has one
+        self._seat: asyncio.Semaphore | None = None  # semaphore of threads, if it holds a seat
+        self._sending: Sending | None = None  # its place in the send window
+        self._probe: Hold | None = None  # breaker that lends this attempt the right to try the provider
+        self._watches = False  # opened a breaker, or tried in vain: checks again as soon as a try is allowed
+        # an earlier attempt may have happened; an attempt that was not sent does not disprove it
+        self._maybe_done = False
 
     async def drive(self) -> Any:
-        """The response; raises ActivityFailed for a no, Unresolved when this walk gives no answer."""
+        """Return the response of the effect, making the call if needed.
+
+        Raises ActivityFailed for a refusal, Unresolved if this execution gives no answer.
+        """
         effect = self.session.effects.get(self.ident)
         if self._may_be_lost(effect):
-            effect = await self._intend()  # and then as if a predecessor had: its call may have been made
+            # continue as for an intent of an earlier holder, whose call may have happened
+            effect = await self._intend()
         if effect is not None and effect.status is EffectStatus.INTENDED:
             settled = await self.settle_open(await self._as_known(effect))
             if settled is not Next.CALL:
@@ -86,7 +91,7 @@ class EffectExecutor:
                 return result
 
     async def _as_known(self, effect: Effect) -> Effect:
-        """An open effect, marked as not sent if the holder that intended it knows so: this one, or one replaced."""
+        """Return an open effect, marked as not sent if its holder proved so."""
         if self.session.unsent.pop(self.ident, None) == effect:
             why = "the store's answer to its intent came too late or was lost"
         elif effect.epoch != self.session.run.epoch and moves.is_unsent(
@@ -100,7 +105,7 @@ class EffectExecutor:
         return self.session.effects[self.ident]
 
     def _may_be_lost(self, effect: Effect | None) -> bool:
-        """May it have been made in time that a restore has lost? The ledger would not know (I42)."""
+        """Return True if a restore may have lost an earlier call of this effect (I42)."""
         return effect is None and self.session.run.restored > 0
 
     # --- before the call -----------------------------------------------------------------------
@@ -113,7 +118,7 @@ class EffectExecutor:
                 await seats.acquire()
                 self._seat = seats
             return await self._intend_inside()
-        except BaseException:  # whatever keeps it from being called, somebody else may call
+        except BaseException:  # after any failure the reserved slots must be free for other calls
             self._leave()
             raise
 
@@ -140,16 +145,16 @@ class EffectExecutor:
         return await self._land_intent(previous, allowed)
 
     def _previous(self) -> Effect | None:
-        """The row that another attempt replaces."""
+        """Return the row that another attempt replaces."""
         return self.session.effects.get(self.ident)
 
     async def _allowed(self, previous: Effect | None) -> Permission | None:
-        """May it be intended? None: the walk has parked or closed instead."""
+        """Return the permission for the intent, or None if the execution has parked or closed."""
         assert isinstance(self.callee, Activity)
         return await permission(self.execution, self.callee, self.call, previous)
 
     async def _check_pauses(self) -> None:
-        """No new intent while a stop sign is up, an operator's or a breaker's; one run may try the latter (S-23)."""
+        """Park if the activity or its provider is paused. One run may try a provider behind a breaker (S-23)."""
         session, services = self.session, self.execution.services
         self._probe = None
         keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
@@ -172,7 +177,7 @@ class EffectExecutor:
         return 0 < effect.covered_until <= self.session.now.business
 
     def _lapse(self, effect: Effect) -> Any:
-        """The approval that covers an open effect is over: from here on it is `ask` in every mode (S-20)."""
+        """Refuse or mark uncertain an open effect whose approval has lapsed, in every mode (S-20)."""
         why = "its approval lapsed while its outcome was open"
         if effect.settle_after == 0:
             return self._refuse(effect, "approval_lapsed", why)
@@ -184,7 +189,7 @@ class EffectExecutor:
         self._may_begin()
         commit = self._prepared(previous, allowed)
         effect = moves.intended(commit)
-        lost = session.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
+        lost = session.run.restored and effect.attempts == 1  # a restore may have lost an earlier call
         session.unsent[self.ident] = None if lost or self._maybe_done else effect
         submitted = read(self.execution.services.clock)
         done = await session.land(commit)
@@ -195,7 +200,7 @@ class EffectExecutor:
         return effect
 
     def _prepared(self, previous: Effect | None, allowed: Permission) -> Commit:
-        """The intent, where the slice has room for an attempt."""
+        """Return the commit of the intent. Raises Unresolved if the time of the claim is too short for an attempt."""
         session, run, live = self.session, self.session.run, self.execution.services.live
         now = session.now
         room = (run.due_at or 0) - self.times.timeout - now.real
@@ -223,8 +228,10 @@ class EffectExecutor:
         return self._intended(intent, previous, allowed, ordinal, now)
 
     def _within_the_window(self, previous: Effect | None, allowed: Permission, now_real: int) -> Permission:
-        """A repeat is sent while the receiver remembers the first attempt, however long this process stood still since
-        it looked (S-17)."""
+        """Return a permission that ends when the receiver may have forgotten the first attempt (S-17).
+
+        The intent carries the deadline, so a process that was suspended does not send too late.
+        """
         doubt = self.callee.if_uncertain
         if previous is None or not self._maybe_done or not isinstance(doubt, Resend):
             return allowed
@@ -236,7 +243,7 @@ class EffectExecutor:
     def _intended(
         self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
-        """The commit that is durable before the call."""
+        """Return the commit that must be durable before the call."""
         return moves.intend(
             self.session.run,
             what,
@@ -249,10 +256,11 @@ class EffectExecutor:
         )
 
     async def _check_cancel(self, effect: Effect) -> None:
-        """The answer of the intent says that mail has come: a cancel is heeded before the call (S-1)."""
+        """Stop before the call if a cancel has arrived with the answer of the intent (S-1)."""
         cancel = cancel_of(await self.session.new_notes())
-        lost = self.session.run.restored and effect.attempts == 1  # it may have been made in the time that was lost
-        if cancel is not None and (lost or self._maybe_done):  # not refused: it, or an attempt before, may have acted
+        lost = self.session.run.restored and effect.attempts == 1  # a restore may have lost an earlier call
+        # not refused, because this or an earlier attempt may have happened
+        if cancel is not None and (lost or self._maybe_done):
             self.execution.cancelled(cancel)
             raise Unresolved
         if cancel is not None:
@@ -276,7 +284,7 @@ class EffectExecutor:
             await self._record_late_answer(effect, outcome)
             raise Unresolved
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
-            effect = effect._replace(external_id=outcome.external_id)  # each move that follows keeps it
+            effect = effect._replace(external_id=outcome.external_id)  # each later commit keeps it
         breakers, run, provider = self.execution.services.breakers, self.session.run, self.callee.provider
         if self._probe is not None:
             await breakers.probed(self._probe, run.run, outcome)
@@ -286,7 +294,7 @@ class EffectExecutor:
         return outcome, effect
 
     async def _record_late_answer(self, effect: Effect, outcome: Outcome) -> None:
-        """Keep the answer of a call that ended after the walk went on without it, as evidence (S-10)."""
+        """Record the answer of an abandoned call as evidence (S-10)."""
         if not isinstance(outcome, Answered):
             return
         with suppress(StoreError, NotStorable, LimitExceeded):
@@ -295,8 +303,7 @@ class EffectExecutor:
             await self.session.store.commit(moves.testify(effect, answer, self.session.now))
 
     async def _make(self, effect: Effect) -> Outcome:
-        """The call itself."""
-        if self.ident not in self.session.unsent:  # it was given up, and that it was not sent may be on record
+        if self.ident not in self.session.unsent:  # its holder gave it up, and may have recorded that it was not sent
             return Unsent(moves.TOO_LATE, "its run is no longer held here")
         del self.session.unsent[self.ident]
         attempt = attempt_of(self.execution, self.callee, self.call.args, self.call.kwargs, effect)
@@ -319,9 +326,9 @@ class EffectExecutor:
         return await self._maybe_happened(effect, outcome)
 
     def _not_sent(self, effect: Effect, why: str) -> Any:
-        """Our own check kept it from being sent: intend again, unless this worker may hold nothing any more.
+        """Record that the last check stopped the call, and intend again while the lease holds.
 
-        The successor reads that it was not sent: in its row, or as evidence where the run was taken already.
+        The next holder reads this in the row, or as evidence if it has claimed the run already.
         """
         run, happened = self.session.run, self._maybe_done
         deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.session.now)
@@ -335,13 +342,13 @@ class EffectExecutor:
         codec = self.callee.response_codec
         try:
             response = codec.dump(value)
-        except BaseException as error:  # a serializer of an author may raise anything
+        except BaseException as error:  # because a serializer of an author may raise anything
             return self._mark_uncertain(effect, "response_not_storable", f"it was done, but {_why_not(error)}")
         self.session.submit(self._recorded(effect, response))
         return codec.load(response)
 
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
-        """It was done, and this was the answer."""
+        """Return the commit that records the response."""
         return moves.record(self.session.run, effect, response, now=self.session.now, external_id=effect.external_id)
 
     def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
@@ -354,12 +361,11 @@ class EffectExecutor:
         raise Unresolved
 
     def _call_person(self, effect: Effect) -> None:
-        """Nobody can tell whether it happened."""
         self.execution.call_person(uncertain(self.session, effect))
 
     async def _maybe_happened(self, effect: Effect, outcome: Maybe) -> Any:
         mode = self.callee.mode
-        if mode == "reconcile":  # the receiver is asked at once, and a wait it asked for (408) precedes a further call
+        if mode == "reconcile":  # ask the receiver at once; a wait that it asked for (408) precedes the next call
             code, detail, wait = outcome.code, outcome.detail, outcome.after_ms
             if why := self._too_long(effect, wait, wait):
                 code, detail, wait = EXHAUSTED, f"{code}: {detail}; {why}", 0
@@ -372,7 +378,7 @@ class EffectExecutor:
 
     # --- further attempts ---------------------------------------------------------------------------
     async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
-        if self._probe is not None:  # made for all that wait: it uses up no attempt of this effect's own
+        if self._probe is not None:  # a try for all waiting runs does not count as an attempt of this effect
             probed = moves.defer(
                 self.session.run, effect, code, detail, 0, happened=happened, counts=False, now=self.session.now
             )
@@ -380,7 +386,7 @@ class EffectExecutor:
             self._maybe_done = happened
             return Next.CALL
         retry = self.callee.retry
-        ended = effect.attempts - effect.interrupted  # this one has just come to its end
+        ended = effect.attempts - effect.interrupted  # including this one
         if ended >= retry.attempts:
             return self._exhausted(effect, code, detail, happened=happened)
         wait = wait_before(
@@ -402,7 +408,7 @@ class EffectExecutor:
         return Next.CALL
 
     def _too_long(self, effect: Effect, wait_ms: int, asked_ms: int) -> str:
-        """Why there is no time for this wait, as a sentence; '' where there is."""
+        """Return why there is no time for a wait, or '' if there is."""
         left = millis(self.callee.retry.total_wait) - effect.waited_ms
         if wait_ms <= left:
             return ""
@@ -417,13 +423,13 @@ class EffectExecutor:
         return self._refuse(effect, EXHAUSTED, detail)
 
     async def _wait_for_next(self, effect: Effect) -> None:
-        """Wait until a deferred effect may be attempted again: also in a walk that a message has woken earlier."""
+        """Wait until the next attempt is due, also if a message began this execution earlier."""
         what = f"attempt {effect.attempts + 1} of {self.callee.retry.attempts} of {self.callee.name}"
         waiting = WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
         await self._wait(moves.deferred_until(effect), "retry", waiting)
 
     async def _wait(self, until_real: int, verb: str, waiting: WaitingFor) -> None:
-        """Up to 5 s are waited here; a longer wait parks once siblings have settled (S-17)."""
+        """Wait up to 5 s here. A longer wait parks the run once the other calls have settled (S-17)."""
         left = until_real - self.session.now.real
         if left <= INLINE_WAIT_MAX:
             if left > 0:
@@ -437,7 +443,7 @@ class EffectExecutor:
 
     # --- settling what may have happened --------------------------------------------------------------
     def _window_open(self, effect: Effect) -> bool:
-        """May the call be repeated: would it land while the receiver still remembers the first? (S-17)"""
+        """Return True if a repeated call would arrive while the receiver remembers the first one (S-17)."""
         doubt = self.callee.if_uncertain
         if not isinstance(doubt, Resend):
             return False
@@ -450,9 +456,12 @@ class EffectExecutor:
         return lands_by < effect.first_at + millis(doubt.remembered_for)
 
     async def settle_open(self, effect: Effect) -> Any:
-        """An effect intended earlier: call again, its response, or Unresolved (S-17)."""
+        """Settle an effect that was intended earlier (S-17).
+
+        Returns the response, or Next.CALL if the call is to be made again. Raises Unresolved.
+        """
         await self._wait_for_next(effect)
-        if effect.settle_after == 0:  # the last attempt is known to have done nothing
+        if effect.settle_after == 0:  # the last attempt had no effect
             return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
@@ -471,8 +480,11 @@ class EffectExecutor:
         return self._exhausted(effect, error.code, error.detail, happened=False)
 
     async def _after_settling(self, effect: Effect) -> Any:
-        """Ask the receiver: "found" is proof at any time, "not found" only once a call in flight can no longer land."""
-        asked_at = self.session.now.real  # an answer speaks of the moment it was asked for
+        """Ask the receiver whether the call happened.
+
+        A yes is proof at any time, a no only after the settle time, when no call can arrive any more.
+        """
+        asked_at = self.session.now.real  # the answer holds for the time of the question
         answer = await self._ask_receiver(effect)
         if not isinstance(answer, Happened) and effect.settle_after > asked_at:
             what = f"the outcome of {self.callee.name} {effect.key}"
@@ -487,10 +499,10 @@ class EffectExecutor:
         return self._mark_uncertain(effect, "cannot_tell", answer.why)
 
     async def _did_not_happen(self, effect: Effect) -> Any:
-        """The receiver does not know it, and no call can land any more: it did not happen, and is called again."""
+        """Call again, because the receiver does not know the call and none can arrive any more."""
         self._maybe_done = False
         said = refusal_of(effect)
-        if said.code == EXHAUSTED:  # it asked for more time than there is
+        if said.code == EXHAUSTED:  # the receiver asked for more time than is left
             return self._refuse(effect, EXHAUSTED, f"the receiver does not know it; {said.detail}")
         if moves.tries(effect) >= self.callee.retry.attempts:
             return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
@@ -507,17 +519,17 @@ class EffectExecutor:
         codec = self.callee.response_codec
         try:
             response = codec.dump(found.response)
-        except BaseException as error:  # a serializer of an author may raise anything
+        except BaseException as error:  # because a serializer of an author may raise anything
             return self._mark_uncertain(effect, "response_not_storable", f"it was found, but {_why_not(error)}")
         self.session.submit(self._found(effect, response, found.external_id or effect.external_id))
         return codec.load(response)
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
-        """The receiver was asked and knows it."""
+        """Return the commit that records a response of the reconcile."""
         return moves.settle(self.session.run, effect, response, now=self.session.now, external_id=external_id)
 
 
 def _why_not(raised: BaseException) -> str:
-    """Why an answer cannot be stored: it does not fit, or a serializer of the author raised."""
+    """Return why an answer cannot be stored."""
     error = as_exception(raised)
     return f"{error.what}: {error.why}" if isinstance(error, NotStorable | LimitExceeded) else text_of(error)

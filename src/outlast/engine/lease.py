@@ -1,4 +1,7 @@
-"""A worker's lease: one row for all it holds, renewed from a thread while the event loop is alive (S-2, S-5)."""
+"""Lease of a worker: one row for all runs it holds, and the check before each call is sent (S-2, S-4, S-5).
+
+A thread renews the row while the event loop is alive.
+"""
 
 import asyncio
 import faulthandler
@@ -21,7 +24,7 @@ from outlast.telemetry.logs import Outage
 
 
 class ClockReading(NamedTuple):
-    """The three local clocks at one moment, in ms."""
+    """Readings of the three local clocks at one moment, in ms."""
 
     boot: int
     wall: int
@@ -29,12 +32,12 @@ class ClockReading(NamedTuple):
 
 
 def read(clock: Clock) -> ClockReading:
-    """All three at once."""
+    """Read the three local clocks."""
     return ClockReading(clock.boot(), clock.wall(), clock.mono())
 
 
 class Lease:
-    """What this process knows of its worker's lease: good until a moment of the boot clock."""
+    """This process's knowledge of its worker's lease: valid until an instant of the boot clock."""
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
@@ -42,24 +45,27 @@ class Lease:
         self.lost = False
 
     def renewed(self, submitted: ClockReading, lease_until: int, now_real: int) -> None:
-        """The store accepted a renewal that was submitted at `submitted`."""
+        """Record that the store accepted the renewal submitted at `submitted`."""
         self.good_until_boot = submitted.boot + (lease_until - now_real)
 
     def holds(self, clock: Clock) -> bool:
-        """May this worker still hold runs, as far as this process knows?"""
+        """Return True if this worker may still hold runs, as far as this process knows."""
         return not self.lost and clock.boot() < self.good_until_boot
 
 
 class Permit(NamedTuple):
-    """The right to send one attempt: from its intent to `not_after`, on this process's clocks."""
+    """The right to send one attempt, from its intent until `until_boot` on this process's clocks."""
 
     submitted: ClockReading
     until_boot: int
     lease: Lease
 
     def refusal(self, clock: Clock) -> str:
-        """Why the call must not be sent now; '' if it may. A frozen machine's monotonic clock stood still, so the
-        three clocks must have advanced alike since the intent was submitted."""
+        """Return why the call must not be sent now; '' if it may be sent.
+
+        The three clocks must have advanced alike since the intent: the monotonic clock stops while a machine is
+        suspended.
+        """
         now = read(clock)
         if now.boot >= self.until_boot:
             return "the intent's last moment to send has passed"
@@ -72,18 +78,18 @@ class Permit(NamedTuple):
 
 
 def permit(submitted: ClockReading, not_after: int, now_real: int, lease: Lease) -> Permit:
-    """The permit of an intent that the store accepted at `now_real` (its clock), to be sent before `not_after`."""
+    """Return the permit of an intent that the store accepted at `now_real`, valid until `not_after`."""
     return Permit(submitted, submitted.boot + (not_after - now_real), lease)
 
 
 log = logging.getLogger("outlast.engine")
-CLOSINGS = 3  # tries; one renewal at most is under way, and any other may close the row
+CLOSINGS = 3  # tries: one for a renewal that is in flight, one for a close by another worker
 
 
 def opened(
     worker: str, *, name: str, lanes: str, now_real: int, now_business: int, live: Liveness, health: str = ""
 ) -> Worker:
-    """A worker's first row."""
+    """Return the first row of a worker."""
     return Worker(
         tenant=STORE,
         id=worker,
@@ -99,9 +105,12 @@ def opened(
 
 
 def closed(row: Worker, died_holding: int = 0) -> Commit:
-    """Close a worker's row: by itself when it stops, by any other once its lease has expired. It never renews again.
+    """Return the commit that closes a worker's row.
 
-    `died_holding`: the runs that it still owns, unless it stopped as it was told; the claim of each counts the death.
+    A closed row is never renewed.
+
+    The worker closes it when it stops; any other worker may close it once the lease has expired. `died_holding`: number
+    of runs that a dead worker still owns; the next claim of each counts the crash.
     """
     status = lease_target("close_lease", row.status)
     after = row._replace(version=row.version + 1, status=status, died_holding=died_holding)
@@ -109,7 +118,7 @@ def closed(row: Worker, died_holding: int = 0) -> Commit:
 
 
 class Heartbeat:
-    """Renews one worker's row. `lost` is called once, from the loop, when another process has closed it."""
+    """Renewal of one worker's row. Calls `lost`, once and in the loop, if another process has closed it."""
 
     def __init__(
         self,
@@ -122,7 +131,10 @@ class Heartbeat:
         outage: Outage | None = None,
         health: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """`health`: what others are to see of this worker; asked in the heartbeat's own thread, so it only reads."""
+        """Create a heartbeat; `open` writes the row.
+
+        `health` returns facts for the list of workers. It is called in the heartbeat thread, so it must only read.
+        """
         self._store = store
         self._clock = clock
         self._live = live
@@ -131,7 +143,7 @@ class Heartbeat:
         self._outage = outage or Outage(f"worker {lease.worker}", clock)
         self._health = health
         self._row: Worker | None = None
-        self._heard = (0, 0)  # the store's real time in its last answer, and our boot clock then
+        self._heard = (0, 0)  # the store's real time in its last answer, and the boot clock at that moment
         self._loop_ticked = clock.mono()
         self._loop_late = 0
         self._stop = threading.Event()
@@ -139,11 +151,11 @@ class Heartbeat:
 
     @property
     def is_open(self) -> bool:
-        """Has the row been written?"""
+        """Return True if the row has been written."""
         return self._row is not None
 
     async def open(self, name: str, lanes: str) -> None:
-        """Write the row. Raises StoreError."""
+        """Write the worker's row. Raises StoreError."""
         submitted = read(self._clock)
         now = await self._store.now()
         row = opened(
@@ -160,24 +172,27 @@ class Heartbeat:
         self._accepted(submitted, row, done)
 
     def start_thread(self) -> None:
-        """Renew from a daemon thread of its own, so a busy loop does not cost the lease, and a dead one does."""
+        """Renew from a daemon thread: a busy loop does not lose the lease, a dead one does."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._beat, args=(loop,), name="outlast-heartbeat", daemon=True).start()
 
     def tick(self, asked: int) -> None:
-        """The event loop is alive; it was asked at this moment of the monotonic clock."""
+        """Note that the event loop is alive. `asked`: monotonic time of the request."""
         self._loop_ticked = self._clock.mono()
         self._loop_late = max(0, self._loop_ticked - asked)
         self._dumped = False
 
     def stop(self) -> None:
-        """No further renewal."""
+        """Stop renewing the lease."""
         self._stop.set()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop itself is asked, and not a chore that may be waiting for a store: that must not cost the lease."""
+        """Renew the lease while the loop answers.
+
+        The loop itself is asked, because a task may wait for the store without losing the lease.
+        """
         while not self._stop.wait(self._live.heartbeat_every / SECOND):
-            with suppress(RuntimeError):  # closed: it never ticks again
+            with suppress(RuntimeError):  # the loop is closed and never ticks again
                 loop.call_soon_threadsafe(self.tick, self._clock.mono())
             if self._clock.mono() - self._loop_ticked > self._live.loop_stall_max:
                 self._dump_stacks()
@@ -187,7 +202,7 @@ class Heartbeat:
                 return
 
     def renew(self) -> bool:
-        """Renew once; False when the row was closed by another process. A store that is away is tried again later."""
+        """Renew once; False if another process closed the row. If the store is away, the next renewal tries again."""
         row = self._row
         assert row is not None
         submitted = read(self._clock)
@@ -212,7 +227,6 @@ class Heartbeat:
         return True
 
     def _seen(self) -> str:
-        """The health of this worker, as others read it in its row."""
         ticked = max(0, self._clock.mono() - self._loop_ticked)
         return json.dumps({**self._health(), "loop_late_ms": self._loop_late, "loop_ticked_ms": ticked})
 
@@ -222,12 +236,15 @@ class Heartbeat:
         self._lease.renewed(submitted, row.lease_until, done.now.real)
 
     async def close(self, *, died: bool = False) -> None:
-        """Close the row, so that what this worker still held is taken at once: also where a renewal, whose answer never
-        came, made it lose count of its row's versions. `died`: the worker ends without having been told to."""
+        """Close the row, so that other workers claim its runs at once.
+
+        Also closes it after a renewal without an answer, when the row's version is unknown. `died`: the worker ends
+        without a request to stop.
+        """
         self.stop()
         if self._row is None:
             return
-        self._lease.lost = True  # first: nothing is sent any more once others may take what was ours
+        self._lease.lost = True  # first, because no call may be sent once others may claim its runs
         for _ in range(CLOSINGS):
             try:
                 current = await self._store.load(WORKER, (STORE, self._row.id))
@@ -236,9 +253,9 @@ class Heartbeat:
                     await self._store.commit(closed(current, left))
                 return
             except Stale:
-                pass  # a renewal was under way when it was stopped
+                pass  # a renewal was in flight when it was stopped
             except StoreError:
-                return  # it expires by itself
+                return  # the lease expires
 
     def _dump_stacks(self) -> None:
         if not self._dumped:
@@ -247,4 +264,4 @@ class Heartbeat:
             try:
                 faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
             except (OSError, ValueError, AttributeError):
-                pass  # no usable stderr: the log line has to do
+                pass  # no usable stderr: the log line must suffice
