@@ -51,7 +51,7 @@ def test_without_the_role_nothing_is_decided(outlast: Terminal) -> None:
     for verb in ("approve", "reject"):
         answer = outlast("--role", "sales", "--role", "lead", "approvals", verb, approval, "--reason", "x")
         assert answer.code == 6
-        assert f"may not decide {approval}" in answer.err and "it takes the role finance" in answer.err
+        assert f"may not decide {approval}" in answer.err and "requires the role finance" in answer.err
     shown = outlast("approvals", "show", approval, "--role", "sales")
     assert "may not)" in shown.out and "approve" not in shown.err, "nobody is advised to do what he may not"
     assert "--role" not in answer.err, "over a service there is none"

@@ -21,7 +21,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
-from outlast.runtime.operations import workflows_by_name
+from outlast.runtime.versions import workflows_by_name
 
 # What a run may wait for that does not come by itself: --wait ends there.
 FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "hold"})

@@ -19,9 +19,10 @@ from outlast.errors import InvalidInput
 from outlast.flow.people import EVERY_ROLE
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.operations import Operations, workflows_by_name
+from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import Use, is_there, open_store
+from outlast.runtime.versions import workflows_by_name
 from outlast.telemetry.traces import configure_traces
 
 P = ParamSpec("P")

@@ -14,10 +14,11 @@ from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.labels import shown_status
-from outlast.runtime.operations import Operations, workflows_by_name
+from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, WorkflowHandle, WorkflowState
 from outlast.runtime.serve import worker_of
 from outlast.runtime.stores import until
+from outlast.runtime.versions import workflows_by_name
 from outlast.runtime.views import ENDINGS
 from outlast.store.port import Store
 

@@ -1,4 +1,4 @@
-"""Everything people and programs do to runs, bound to one tenant and one actor."""
+"""Actions and queries on runs, bound to one tenant and one actor."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,6 @@ from outlast.core.rows import (
     Run,
     Slot,
     Worker,
-    is_over,
     key_of,
 )
 from outlast.engine import approvals, commands, pauses
@@ -60,7 +59,7 @@ from outlast.store.port import Store
 
 EVENTS_PER_READ = 1_000
 RESULTS_PER_READ = 1_000
-PAGES_PER_CALL = 100  # a filter that finds nothing looks no further at once
+PAGES_PER_CALL = 100  # bounds one call whose filter matches few rows
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
 ADMIN = "admin"  # the role that may reassign any approval
 
@@ -87,11 +86,15 @@ class Operations:
         correlation_id: str = "",
         trace_id: str = "",
     ) -> commands.StartedRun:
-        """Start a run, durably, before this returns. Raises NotFound, InvalidInput (every problem), Conflict."""
+        """Start a run and return once it is durable. Raises NotFound, InvalidInput (every problem), Conflict."""
         found = self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"
-            raise NotFound(f"no workflow {workflow}", f"loaded here: {known}", "name one of them, or load its module")
+            raise NotFound(
+                f"no workflow {workflow}",
+                f"loaded here: {known}",
+                "choose one of these, or load the module that declares it",
+            )
         return await commands.start(
             self.store,
             found,
@@ -105,16 +108,16 @@ class Operations:
         )
 
     def shown(self, run: str, version: int) -> Expect | None:
-        """The condition that a run is as somebody has seen it; None where nobody says so (0)."""
+        """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
         return Expect(RUN, (self.tenant, run), version) if version else None
 
     async def signal(
         self, run: str, name: str, payload: dict[str, Any], *, signal_id: str = "", version: int = 0
     ) -> bool:
-        """Leave a signal; False when this id was left before. Raises NotFound, Conflict (ended), NotStorable.
+        """Send a signal. Return False if a signal of this id was sent before.
 
-        `version`, here and below: of the run's row as it was shown; a change since then refuses the act, in the act's
-        own transaction (Conflict, `moved`).
+        `version`, here and below: of the run's row as it was shown. If the row has changed since, the transaction of
+        the action refuses it (Conflict, `moved`). Raises NotFound, Conflict (ended), NotStorable.
         """
         return await commands.signal(
             self.store,
@@ -128,12 +131,12 @@ class Operations:
         )
 
     async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
-        """Ask that the run end. Raises NotFound, Conflict (ended), InvalidInput (no reason)."""
+        """Request that the run end. Raises NotFound, Conflict (ended), InvalidInput (no reason)."""
         seen = self.shown(run, version)
         await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen)
 
     async def go_on(self, run: str, *, reason: str = "", version: int = 0) -> None:
-        """Answer a run's attention with "continue". Raises NotFound, Conflict."""
+        """Answer the run's attention with "continue". Raises NotFound, Conflict."""
         seen = self.shown(run, version)
         await commands.continue_run(
             self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen
@@ -148,21 +151,20 @@ class Operations:
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
     ) -> Approval:
-        """Approve the plan asked for, or one of the alternatives (1, 2, …); where it takes several people, vote for it.
+        """Approve the requested plan or an alternative (1, 2, …). If a quorum is required, vote for it.
 
-        `version`: of the approval as it was shown; a change since then refuses the decision (`moved`).
-
-        `changes`: arguments to approve with other values, where the approval lets people change them; checked against
-        the activity's types and the workflow's policy, whose code has to be loaded here. Raises NotFound, Forbidden,
-        Conflict (each with its `refusal`), InvalidInput.
+        `version`: of the approval as it was shown; if it has changed since, the decision is refused (`moved`).
+        `changes`: new values of arguments that the approval declares editable. They are checked against the activity's
+        types and the workflow's policy, so the code must be loaded. Raises NotFound, Forbidden, Conflict (each with its
+        `refusal`), InvalidInput.
         """
         row = await self._may_decide(approval)
         plans = json.loads(row.plans)
         if not 0 <= alternative < len(plans):
             raise NotFound(
                 f"approval {approval} has no alternative {alternative}",
-                f"it offers {len(plans) - 1} beside the plan asked for",
-                f"see them with: outlast approvals show {approval}",
+                f"it offers {len(plans) - 1} beside the requested plan",
+                f"list them with: outlast approvals show {approval}",
             )
         choice = approvals.ChosenPlan(plans[alternative]["digest"])
         if changes:
@@ -175,19 +177,22 @@ class Operations:
         if workflow is None or workflow.lane != run.lane:
             raise InvalidInput(
                 f"the code of {run.lane} is not loaded here",
-                "changed arguments are checked against the activity's types and the workflow's policy",
-                "name the module: outlast approvals approve … --module flows.py",
+                "changed arguments are checked with the activity's types and the workflow's policy",
+                "load the module: outlast approvals approve … --module flows.py",
             )
         return await approvals.changed_plan(self.store, workflow, run, row, alternative, changes, by=self.actor.name)
 
     async def claim_approval(self, approval: str, *, version: int = 0) -> Approval:
-        """Say "I look at it"; it binds nobody. `version` as for `approve`. Raises NotFound, Forbidden, Conflict."""
+        """Record that the actor is reviewing an approval; others may still decide. Raises as `approve`."""
         return await approvals.acknowledge(
             self.store, await self._may_decide(approval), by=self.actor.name, version=version
         )
 
     async def reassign(self, approval: str, who: Rule, *, reason: str, version: int = 0) -> Approval:
-        """Let others decide. Whoever may decide can hand it on, and the role `admin`. Raises NotFound, Forbidden."""
+        """Assign an approval to another rule of approvers. Raises NotFound, Forbidden.
+
+        Allowed for actors who may decide it and for the role `admin`.
+        """
         self.actor.check_person()
         row = await commands.find_approval(self.store, self.tenant, approval)
         if ADMIN not in self.actor.roles:
@@ -197,7 +202,7 @@ class Operations:
         )
 
     async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> Approval:
-        """Reject it; `again`: and go round once more, where that is offered. Raises NotFound, Forbidden, Conflict."""
+        """Reject; `again` requests another round if offered. Raises NotFound, Forbidden, Conflict."""
         row = await self._may_decide(approval)
         verb: approvals.DecisionVerb = "again" if again else "reject"
         return await self._decide(row, verb, approvals.ChosenPlan(""), reason=reason, version=version)
@@ -213,7 +218,7 @@ class Operations:
         by: timedelta | None = None,
         version: int = 0,
     ) -> None:
-        """Answer one reason of a run's attention; `by` goes with "extend". Raises NotFound, Conflict, Forbidden."""
+        """Answer one reason of a run's attention; `by` belongs to "extend". Raises NotFound, Conflict, Forbidden."""
         self.actor.check_person()
         await commands.resolve_attention(
             self.store,
@@ -229,14 +234,7 @@ class Operations:
         )
 
     async def answer_entry(
-        self,
-        run: Run,
-        entry: Attention,
-        choice: Choice,
-        *,
-        text: str,
-        by: timedelta | None = None,
-        version: int = 0,
+        self, run: Run, entry: Attention, choice: Choice, *, text: str, by: timedelta | None = None, version: int = 0
     ) -> None:
         """Answer one entry of a run's attention. Raises as `answer` and `resolve_effect` do.
 
@@ -251,18 +249,18 @@ class Operations:
         await self.resolve_effect(run.run, entry.key, attention.verb_of(choice), reason=text, run_version=version)
 
     async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
-        """Give a run that has passed its ceiling more time. Raises NotFound, Conflict."""
+        """Extend the ceiling of a run that has passed it. Raises NotFound, Conflict."""
         await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
 
     async def pause(self, what: pauses.What, name: str = "", *, reason: str) -> None:
         """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput, Conflict.
 
-        A circuit breaker that is up there becomes this actor's hold, which the engine does not take down.
+        An open circuit breaker of the same name becomes a pause of this actor, which the engine does not end.
         """
         await pauses.pause(self.store, self.tenant, pauses.pause_key(what, name), actor=self.actor.name, reason=reason)
 
     async def resume(self, what: pauses.What, name: str = "") -> int:
-        """Take a hold down and make due every run that waits for it; answers how many. Raises NotFound."""
+        """End a pause and make its waiting runs due; return their number. Raises NotFound."""
         return await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.actor.name)
 
     async def answer_all(
@@ -275,7 +273,10 @@ class Operations:
         by: timedelta | None = None,
         cursor: str = "",
     ) -> attention.AnsweredRuns:
-        """Answer every run flagged so in one page of runs, each once; what fails is listed. Go on with the cursor."""
+        """Answer each flagged run on one page of runs once; failures are listed.
+
+        Pass the returned cursor to continue.
+        """
 
         async def one(run: str, key: str) -> None:
             if reason is Reason.EFFECT_UNCERTAIN:
@@ -292,8 +293,8 @@ class Operations:
         if not self.may_decide(row):
             raise Forbidden(
                 f"{self.actor.name} may not decide {approval}",
-                f"it takes the role {row.who}",
-                "somebody who holds it has to decide",
+                f"this approval requires the role {row.who}",
+                "ask an approver who holds this role",
                 refusal="role",
             )
         return row
@@ -326,9 +327,10 @@ class Operations:
         version: int = 0,
         run_version: int = 0,
     ) -> None:
-        """A person's answer on an uncertain effect. Raises NotFound, Conflict (settled, too early), Forbidden.
+        """Record a person's answer about an uncertain effect. Raises NotFound, Conflict (settled, too early),
+        Forbidden.
 
-        `version`: of the effect as it was shown; `run_version`: of its run, where that was shown.
+        `version`: of the effect as it was shown; `run_version`: of its run, if that was shown.
         """
         self.actor.check_person()
         effect = await commands.find_effect(self.store, self.tenant, run, key)
@@ -342,23 +344,25 @@ class Operations:
         )  # fmt: skip
 
     def _response_of(self, effect: Effect, run: Run, response: Any) -> bytes:
-        """The response as the activity's type writes it, where its code is loaded; else the JSON as given."""
+        """Encode a response with the activity's type if its code is loaded, else as plain JSON."""
         workflow = self._workflows.get(run.workflow)
         if workflow is None:
             return json.dumps(response).encode()
         codec = workflow.activity(effect.activity).response_codec
-        return bytes(codec.dump(codec.admit(json.dumps(response))))  # as JSON: a string is a value, not a document
+        return bytes(
+            codec.dump(codec.admit(json.dumps(response)))
+        )  # from JSON, so that a string is a value and not a document
 
     async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
-        """At most `n` admitted runs of this tenant (everywhere: of all tenants), 1 to 10,000.
+        """Set the maximum of admitted runs of this tenant, or of all tenants together (1 to 10,000).
 
-        It can be raised, not lowered. Raises InvalidInput, Conflict.
+        The number can be raised, not lowered. Raises InvalidInput, Conflict.
         """
         await set_slots(self.store, STORE if everywhere else self.tenant, n)
 
     # --- runs -------------------------------------------------------------------------------------
     async def run(self, run: str) -> Run:
-        """The run's row. Raises NotFound."""
+        """Return the run's row. Raises NotFound."""
         return await commands.find_run(self.store, self.tenant, run)
 
     async def runs(
@@ -373,11 +377,11 @@ class Operations:
         cursor: str = "",
         limit: int = 50,
     ) -> tuple[tuple[Run, ...], str]:
-        """Runs, newest first, and the cursor of the next page ('' at the end).
+        """Return runs, newest first, and the cursor of the next page ('' at the end).
 
-        `attention`: only those that a person must look at; `waiting_for`: only those that wait for this kind of
-        thing; `q`: only those with this in run id or correlation id. These are looked for page by page, so an answer
-        may hold fewer runs than `limit` and still have a cursor. `since`: only those started no longer ago than this.
+        `attention`: only runs that need a person; `waiting_for`: only runs with a wait of this kind; `q`: only runs
+        whose id or correlation id contains this text; `since`: only runs started within this time. These filters are
+        applied page by page, so a page may hold fewer than `limit` runs and still have a cursor.
         """
         earliest = (await self.store.now()).business - int(since.total_seconds() * SECOND) if since else 0
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
@@ -387,8 +391,10 @@ class Operations:
             for row in page.rows:
                 assert isinstance(row, Run)
                 if row.created_at < earliest:
-                    return tuple(found), ""  # whatever follows is older still
-                if (attention and not row.attention) or (waiting_for and not _waits_for(row, waiting_for)):
+                    return tuple(found), ""  # pages are newest first
+                if (attention and not row.attention) or (
+                    waiting_for and all(w.kind != waiting_for for w in waiting_of(row))
+                ):
                     continue
                 if q and q not in row.run and q not in row.correlation_id:
                     continue
@@ -402,92 +408,88 @@ class Operations:
         return tuple(found), cursor
 
     async def input(self, run: str) -> Any:
-        """What the run was started with, as its workflow took it. Raises NotFound."""
+        """Return the run's input as its workflow validated it. Raises NotFound."""
         await self.run(run)
         first = await self.store.load(EVENT, (self.tenant, run, 1))
         if not isinstance(first, Event) or first.snapshot is None:
-            raise NotFound(f"the input of run {run} is not kept any more")
+            raise NotFound(f"the input of run {run} has been deleted")
         return json.loads((await joined(self.store, (self.tenant, run), first.snapshot)).state)
 
     async def counts(self) -> dict[str, dict[str, int]]:
-        """How many runs and how many approvals of the tenant there are of each status."""
+        """Count the tenant's runs and approvals by status."""
         return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
 
     async def explain(self, run: str) -> Explanation:
-        """Where a run stands and why, in one sentence with its facts. Raises NotFound."""
+        """Explain in one sentence, with facts, why a run is where it is. Raises NotFound."""
         return explain(await self.seen(run))
 
     async def seen(self, run: str) -> RunFacts:
-        """All rows that say where a run stands. Raises NotFound."""
+        """Read the rows that an explanation of a run uses. Raises NotFound."""
         return await attention.seen(self.store, self.tenant, run)
 
-    async def asked(self, run: Run) -> list[dict[str, Any]]:
-        """What was asked of a run and is not done: a cancel, or a `continue` of its attention."""
-        return [] if is_over(run) or not run.inbox_seq else pending_requests_of(run, await messages_of(self.store, run))
-
     async def pending_requests(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
-        """What was asked of each of these runs and may not have been read by a worker yet."""
+        """Return, by run, requests that a worker may not have read yet."""
         now = await self.store.now()
-        return {row.run: await self.asked(row) for row in runs if may_have_pending_requests(row, now)}
+        unread = [row for row in runs if may_have_pending_requests(row, now)]
+        return {row.run: pending_requests_of(row, await messages_of(self.store, row)) for row in unread}
 
-    # --- what a run left --------------------------------------------------------------------------
+    # --- history and results of a run --------------------------------------------------------------
     async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
-        """The run's events after a number. Raises NotFound."""
+        """Return events of a run after a sequence number. Raises NotFound."""
         await self.run(run)
         rows = await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
         return tuple(r for r in rows if isinstance(r, Event))
 
     async def full_history(self, run: str) -> tuple[Event, ...]:
-        """Every event of the run. Raises NotFound."""
+        """Return every event of a run. Raises NotFound."""
         found = list(await self.history(run))
         while len(found) % EVENTS_PER_READ == 0 and (page := await self.history(run, after=len(found))):
             found += page
         return tuple(found)
 
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
-        """Return results of a run in the order of their first emission, from after an ordinal; at most 1,000.
-
-        Raises NotFound.
-        """
+        """Return up to 1,000 results of a run in order of first emission, after an ordinal. Raises NotFound."""
         await self.run(run)
         at_most = max(0, min(limit, RESULTS_PER_READ))
         rows = await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
         return tuple(row for row in rows if isinstance(row, Result))
 
     async def count_results(self, run: str) -> int:
-        """Count the results of a run, from its rows at this moment (OUT-5). Raises NotFound."""
+        """Count the result rows of a run. Raises NotFound."""
         row = await self.run(run)
         return (await self.counts_of_results([row]))[run]
 
     async def counts_of_results(self, runs: Sequence[Run]) -> dict[str, int]:
-        """Count the results of each of these runs in one query."""
-        claimed = [row.run for row in runs if row.version > 1]  # a run that no worker has claimed has none
+        """Count the results of each run in one query."""
+        claimed = [row.run for row in runs if row.version > 1]  # an unclaimed run has no results
         counted = await self.store.count(RESULT, [(self.tenant, run) for run in claimed]) if claimed else ()
         return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
 
     async def not_undone(self, run: str) -> list[str]:
-        """What the run did and no undo can take back, each with the reason, latest first. Raises NotFound."""
+        """Name the effects of a run that no undo can revert, with reasons, latest first. Raises NotFound."""
         row, effects = await self.run(run), await self.effects(run)
         return compensation.names([e for e in compensation.not_undone(row, effects) if not compensation.can_undo(e)])
 
     async def to_undo(self, run: str) -> list[str]:
-        """What would be undone if it ended now, in the order of undoing. Raises NotFound."""
+        """Name the effects that ending the run now would undo, in undo order. Raises NotFound."""
         return compensation.names(compensation.owed(await self.run(run), await self.effects(run)))
 
     async def evidence(self, run: str) -> tuple[Evidence, ...]:
-        """Late answers of holders that had been replaced. Raises NotFound."""
+        """Return late answers that replaced holders received. Raises NotFound."""
         await self.run(run)
         rows = await self.store.rows(EVIDENCE, (self.tenant, run))
         return tuple(r for r in rows if isinstance(r, Evidence))
 
     # --- effects ----------------------------------------------------------------------------------
     async def effects(self, run: str) -> tuple[Effect, ...]:
-        """The ledger of a run, in the order of its intents, what it shares with others included: another run's
-        effect that it uses or waits for says whose it is in `by_run`, and comes last. Raises NotFound."""
+        """Return the effects of a run in the order of their intents. Raises NotFound.
+
+        Shared effects of other runs that this run uses or waits for come last, with their owner in `by_run`.
+        """
         return await self.effects_of(await self.run(run))
 
     async def effects_of(self, run: Run) -> tuple[Effect, ...]:
-        """The same of a run whose row is there already."""
+        """Return the effects of a run whose row is loaded, ordered as `effects` orders them."""
         rows = await self.store.rows(EFFECT, (self.tenant, run.run))
         own = [r for r in rows if isinstance(r, Effect)]
         for used in await self.store.rows(USAGE, (self.tenant, run.run)):
@@ -505,7 +507,7 @@ class Operations:
         cursor: str = "",
         limit: int = 50,
     ) -> tuple[tuple[Effect, ...], str]:
-        """The calls of all runs, newest first, and the cursor of the next page; `since`: no older than this."""
+        """Return effects of all runs, newest first, and the next cursor; `since` limits their age."""
         since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
         return await effect_queries.page(
             self.store,
@@ -519,96 +521,78 @@ class Operations:
         )
 
     async def held_runs(self, effects: Iterable[Effect]) -> frozenset[str]:
-        """Return the runs of open ones among these effects that a worker holds at this moment."""
+        """Return the runs of these effects that are open and held by a worker now."""
         runs = {e.by_run or e.run for e in effects if e.status is EffectStatus.INTENDED}
         rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
         return frozenset(row.run for row in rows if isinstance(row, Run) and is_held(row))
 
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> effect_queries.EffectEvidence:
-        """One effect with its evidence: the uncertain one of this key, else the latest, or that of a visit."""
+        """Return one effect and its evidence: of a visit, else the uncertain one, else the latest."""
         effect = await commands.find_effect(self.store, self.tenant, run, key, visit=visit)
         return effect_queries.EffectEvidence(effect, await effect_queries.evidence_of(self.store, effect))
 
     async def doubts(self, runs: Iterable[Run]) -> dict[effect_queries.EffectName, effect_queries.EffectEvidence]:
-        """The uncertain effects for which these runs call a person, with their evidence."""
+        """Return the uncertain effects for which these runs need a person, with evidence."""
         return await effect_queries.doubts_of(self.store, runs)
 
-    # --- people -----------------------------------------------------------------------------------
+    # --- approvals and attention -------------------------------------------------------------------
     async def approval(self, approval: str) -> Approval:
-        """One approval. Raises NotFound."""
+        """Return one approval. Raises NotFound."""
         return await commands.find_approval(self.store, self.tenant, approval)
 
     async def approvals(
         self, *, status: str = "", run: str = "", cursor: str = "", limit: int = 50
     ) -> tuple[tuple[Approval, ...], str]:
-        """Approvals, newest first, and the cursor of the next page."""
+        """Return approvals, newest first, and the cursor of the next page."""
         where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
         page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
         return tuple(r for r in page.rows if isinstance(r, Approval)), page.cursor
 
     async def approvals_of(self, run: str) -> list[Approval]:
-        """Every approval of one run."""
+        """Return every approval of one run."""
         return await commands.approvals_of(self.store, self.tenant, run)
 
     def may_decide(self, approval: Approval) -> bool:
-        """Does this actor hold what its rule asks for?"""
+        """Return True if this actor holds the roles that the approval's rule requires."""
         return Rule.parse(approval.who).allows(self.actor.roles)
 
     async def flagged(
         self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = attention.PAGE
     ) -> tuple[tuple[Run, ...], str]:
-        """Runs a person must look at, for this reason or any, of one page of runs; and the next page's cursor."""
+        """Return runs of one page that need a person, for one reason or any, and the next cursor."""
         return await attention.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
 
-    # --- what holds runs up -----------------------------------------------------------------------
+    # --- pauses and slots --------------------------------------------------------------------------
     async def pauses(self) -> tuple[Hold, ...]:
-        """The holds that are up."""
+        """Return pauses and open circuit breakers."""
         rows = await self.store.rows(HOLD, (self.tenant,))
         return tuple(r for r in rows if isinstance(r, Hold) and r.up)
 
     async def held_up(self) -> dict[str, int]:
-        """How many runs wait for the release of each hold, by its key."""
+        """Count waiting runs by the key of the pause they wait for."""
         return await attention.held_up(self.store, self.tenant)
 
     async def breakers(self) -> tuple[tuple[Hold, int], ...]:
-        """The circuit breakers that are up, each with how many runs wait for it."""
+        """Return the open circuit breakers, each with its number of waiting runs."""
         up = [hold for hold in await self.pauses() if hold.kind == pauses.BREAKER]
         waiting = await self.held_up() if up else {}
         return tuple((hold, waiting.get(hold.key, 0)) for hold in up)
 
     async def slots(self) -> tuple[Slot, ...]:
-        """The slot rows that bind this tenant, the global ones included."""
+        """Return the slot rows of this tenant and the global ones."""
         rows = [*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,))]
         return tuple(r for r in rows if isinstance(r, Slot))
 
     # --- workers ----------------------------------------------------------------------------------
     async def workers(self) -> tuple[Worker, ...]:
-        """The workers that serve this store, closed ones included."""
+        """Return the workers of this store, closed ones included."""
         return tuple(r for r in await self.store.rows(WORKER, (STORE,)) if isinstance(r, Worker))
 
     async def held(self, worker: str) -> int:
-        """How many runs a worker holds, whoever's they are."""
+        """Count the runs that a worker holds, of all tenants."""
         return len(await self.store.owned(worker))
 
     async def serving(self) -> frozenset[str]:
-        """The lanes that some worker serves whose lease still runs."""
+        """Return the lanes served by at least one worker with a valid lease."""
         now = await self.store.now()
         return lanes_served(await self.workers(), now)
-
-
-def _waits_for(run: Run, kind: str) -> bool:
-    return any(w.kind == kind for w in waiting_of(run))
-
-
-def workflows_by_name(workflows: "list[Workflow[Any]]") -> dict[str, Workflow[Any]]:
-    """The newest version of each workflow by name. Raises Conflict for two of the same name and version."""
-    found: dict[str, Workflow[Any]] = {}
-    for workflow in workflows:
-        other = found.get(workflow.name)
-        if other is not None and other.version == workflow.version and other is not workflow:
-            raise Conflict(
-                f"workflow {workflow.name} is declared twice", "same name, same version", "raise the version of one"
-            )
-        if other is None or other.version < workflow.version:
-            found[workflow.name] = workflow
-    return found

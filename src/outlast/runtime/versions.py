@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outlast.core.adoption import ask_for, lane_of, version_in
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
@@ -10,6 +10,7 @@ from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
+from outlast.flow.workflow import Workflow
 from outlast.runtime.labels import is_alive
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import first_line
@@ -171,3 +172,22 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
             f"{run.run} goes on in {run.lane}", "a live worker serves it", "stop the workers of that version first"
         )
     return Reason.STRANDED_VERSION
+
+
+def workflows_by_name(workflows: Sequence[Workflow[Any]]) -> dict[str, Workflow[Any]]:
+    """Return the newest version of each workflow by name.
+
+    Raises Conflict if two workflows share name and version.
+    """
+    found: dict[str, Workflow[Any]] = {}
+    for workflow in workflows:
+        other = found.get(workflow.name)
+        if other is not None and other.version == workflow.version and other is not workflow:
+            raise Conflict(
+                f"workflow {workflow.name} is declared twice",
+                "name and version are the same",
+                "increment the version of one",
+            )
+        if other is None or other.version < workflow.version:
+            found[workflow.name] = workflow
+    return found

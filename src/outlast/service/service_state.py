@@ -16,7 +16,8 @@ from outlast.flow.workflow import Workflow
 from outlast.outbox.address import PUBLIC, AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
-from outlast.runtime.operations import Operations, workflows_by_name
+from outlast.runtime.operations import Operations
+from outlast.runtime.versions import workflows_by_name
 from outlast.service.connections import Connections, room
 from outlast.service.cursors import Cursors
 from outlast.service.event_broadcaster import EventBroadcaster
