@@ -13,7 +13,7 @@ from tests.chaos.fleet import CALL_S
 from tests.chaos.in_flight import Flight, fly
 from tests.chaos.report import of_any, write
 from tests.chaos.round import Plan, play
-from tests.chaos.without import BY, NAMES
+from tests.chaos.without import FAULTS_OF, IDS
 
 
 @click.command()
@@ -24,7 +24,7 @@ from tests.chaos.without import BY, NAMES
 @click.option("--in-flight", type=click.IntRange(1, 20_000), help="So many runs in slow calls; half the workers die.")
 @click.option("--window", type=float, default=15.0, help="Of a heartbeat, in s; with --in-flight [15].")
 @click.option("--rate", type=float, default=4.0, help="Runs started in a second [4].")
-@click.option("--without", type=click.Choice(NAMES), default=None, help="Remove a safeguard: the round turns red.")
+@click.option("--without", type=click.Choice(IDS), default=None, help="Remove a safeguard: the round turns red.")
 @click.option("--report", type=click.Path(path_type=Path), help="JSON there, and Markdown beside it.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs, history and the world's record there.")
 def main(
@@ -49,7 +49,7 @@ def main(
         workers = workers or 4
         made, wrong = fly(Flight(store, in_flight, workers, workers // 2, window, say, keep))
     else:
-        only, longest_s = BY.get(without or "", ((), CALL_S))
+        only, longest_s = FAULTS_OF.get(without or "", ((), CALL_S))
         plan = Plan(store, seed, minutes * 60, workers or 8, rate, say, without or "", keep, only, longest_s)
         made, wrong = play(plan)
     click.echo(of_any(made))

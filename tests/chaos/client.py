@@ -171,7 +171,7 @@ async def main(store: str, world: str, history: Path, seed: int, rate: float) ->
 if __name__ == "__main__":
     STORE, WORLD, HISTORY, SEED, RATE, WITHOUT = sys.argv[1:]
     if WITHOUT:
-        from tests.chaos.without import remove
+        from tests.mutants import remove
 
         remove(WITHOUT)
     asyncio.run(main(STORE, WORLD, Path(HISTORY), int(SEED), float(RATE)))

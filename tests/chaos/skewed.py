@@ -18,7 +18,7 @@ def main() -> None:
     from outlast.cli import cli
 
     if without:
-        from tests.chaos.without import remove
+        from tests.mutants import remove
 
         remove(without)
     cli()

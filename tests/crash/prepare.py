@@ -3,7 +3,8 @@
 from typing import Any
 
 from outlast.testing.crash_points import CrashHook
-from tests.crash import mutants, world
+from tests import mutants
+from tests.crash import world
 from tests.crash.agency import open_agency
 from tests.crash.auction_client import watch_mail
 
@@ -14,4 +15,4 @@ def prepare(trace: CrashHook, ask: dict[str, Any]) -> None:
     watch_mail(trace)
     open_agency()
     if ask.get("mutant"):
-        mutants.MUTANTS[ask["mutant"]]()
+        mutants.remove(ask["mutant"])

@@ -131,10 +131,10 @@ CASES: list[tuple[str, Case, str]] = [
     ("no_ledger_hit", killed_before_the_advance, "reserve/o-7 was executed 2 times"),
     ("no_digest", killed_then_another_amount, "paid what nobody approved"),
     ("no_last_check", frozen_before_it_sends, "reserve/o-7 was executed 2 times"),
-    ("no_quiet_time", frozen_while_it_sends, "reserve/o-7 was executed 2 times"),
+    ("no_settle_time", frozen_while_it_sends, "reserve/o-7 was executed 2 times"),
     ("no_fence", frozen_before_its_intent, "a replaced holder wrote"),
-    ("no_mail_check", frozen_before_it_parks, "asleep with unread mail"),
-    ("no_decision_compare", two_decide, "decided twice"),
+    ("no_inbox_check", frozen_before_it_parks, "asleep with unread mail"),
+    ("decided_twice", two_decide, "decided twice"),
     ("no_validation", two_resolve, "book/o-7 was executed 2 times"),
 ]
 

@@ -7,8 +7,6 @@ import pytest
 
 from outlast.core.machine import RunStatus
 from outlast.core.rows import RUN
-from outlast.engine import compensation as engine
-from outlast.engine import run_executor
 from outlast.errors import Conflict
 from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, resend, role
 from outlast.flow.registry import ACTIVITIES
@@ -27,6 +25,7 @@ from tests.engine.world import (
     one_node,
     write,
 )
+from tests.mutants import remove
 
 
 def trip(*acts: Any, end: BaseException | None = None, waits: bool = False) -> Workflow[State]:
@@ -161,8 +160,7 @@ async def test_a_failure_that_was_decided_stands_when_its_holder_dies(world: Wor
 async def test_a_replaced_holder_intends_no_undo(world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     """Another takes the run in the very moment before the intent: it does not land, and nothing is called."""
     if not guarded:
-        kept = engine.core.intend_undo
-        monkeypatch.setattr(engine.core, "intend_undo", lambda *a, **k: kept(*a, **k)._replace(fence=None))
+        remove("unfenced_undo", monkeypatch)
     shop = Receiver(dedupes=True)
     flow = saga(shop)
     first = world.worker(flow)
@@ -399,8 +397,7 @@ async def test_without_the_order_a_hotel_goes_before_its_card(
     world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     if not guarded:
-        kept = engine.core.owed
-        monkeypatch.setattr(engine.core, "owed", lambda run, effects: kept(run, effects)[::-1])
+        remove("undo_forwards", monkeypatch)
     shop = Receiver()
     flow = saga(shop)
     world.worker(flow)
@@ -417,7 +414,7 @@ async def test_without_a_durable_decision_the_next_walk_goes_on_instead(
 ) -> None:
     """Half undone, and the forward work is called done by a walk that takes another way."""
     if not guarded:
-        monkeypatch.setattr(run_executor, "must_undo", lambda run, effects: False)
+        remove("no_undo_decision", monkeypatch)
     shop, walks = Receiver(), []
     order = write(shop, undo=True, undo_terms={"if_uncertain": resend(remembered_for=after(hours=1))})
 

@@ -1,20 +1,12 @@
 """Each safeguard removed once: what it keeps from happening then happens, so the tests that show it are not empty."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from outlast.core import ledger as moves
-from outlast.core import people
-from outlast.core.commit import Commit
-from outlast.engine import commands, lease, node_execution, permission, waits
-from outlast.engine import effect_executor as writes
-from outlast.engine.run_session import RunSession
+from outlast.engine import commands
 from outlast.flow import Context, Perhaps, resend, role
-from outlast.store import batch
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -30,18 +22,10 @@ from tests.engine.world import (
     ordering,
     write,
 )
+from tests.mutants import remove
 
 Ctx = Context[State]
 Patch = pytest.MonkeyPatch
-
-
-def changed(fn: Callable[..., Commit], **changes: Any) -> Callable[..., Commit]:
-    """`fn`, whose commit is changed so."""
-    return lambda *args, **kwargs: fn(*args, **kwargs)._replace(**changes)
-
-
-def no_check(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(lease.Permit, "refusal", lambda self, clock: "")
 
 
 @pytest.mark.req("EFF-3", "RUN-3", "FAIL-12")
@@ -51,7 +35,7 @@ async def test_without_the_last_instant_check_a_zombie_s_call_is_a_second_effect
 ) -> None:
     """Replaced between its intent and its call, it sends all the same."""
     if not guarded:
-        no_check(monkeypatch)
+        remove("no_last_check", monkeypatch)
     shop = Receiver()
     flow = ordering(write(shop, mode="reconcile"), "a")
     first = world.worker(flow)
@@ -74,10 +58,7 @@ async def test_without_the_quiet_time_a_call_in_flight_is_made_twice(
 ) -> None:
     """«Not found» while the first request is still on its way is taken as proof."""
     if not guarded:
-        plain = moves.intend
-        monkeypatch.setattr(
-            moves, "intend", lambda run, what, *a, **k: plain(run, what._replace(settle_margin_ms=-(10**9)), *a, **k)
-        )
+        remove("no_settle_time", monkeypatch)
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(write(shop, mode="reconcile"), "a")
@@ -98,8 +79,7 @@ async def test_without_the_fence_a_replaced_holder_writes_over_its_successor(
 ) -> None:
     """Its late record settles an effect that a person is being asked about."""
     if not guarded:
-        plain = batch.Batch._land
-        monkeypatch.setattr(batch.Batch, "_land", lambda self, commit: plain(self, commit._replace(fence=None)))
+        remove("unfenced_commits", monkeypatch)
     slow = Slow()
     shop = Receiver(slow)
     order = write(shop, mode="reconcile")
@@ -123,16 +103,7 @@ async def test_without_a_durable_intent_a_crash_forgets_the_call(
 ) -> None:
     """The successor knows of nothing and calls again."""
     if not guarded:
-
-        async def only_here(self: RunSession, commit: Commit) -> Any:
-            if " intend " not in commit.label:
-                return await land(self, commit)
-            self._apply(commit)
-            noise = people._note("t", "r1", "noise", "noise", "x")
-            return await land(self, commit._replace(writes=(noise,), label="x"))
-
-        land = RunSession.land
-        monkeypatch.setattr(RunSession, "land", only_here)
+        remove("call_first", monkeypatch)
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     flow = ordering(write(shop), "a")
@@ -153,8 +124,7 @@ async def test_without_the_mail_check_a_run_sleeps_with_unread_mail(
 ) -> None:
     """A note posted after the walk read its mailbox, before it parked, is never looked at."""
     if not guarded:
-        plain = batch.Batch._fence
-        monkeypatch.setattr(batch.Batch, "_fence", lambda self, fence: plain(self, fence._replace(inbox_seq=None)))
+        remove("no_inbox_check", monkeypatch)
 
     async def body(ctx: Ctx) -> None:
         await ctx.receive("go", Go)
@@ -174,9 +144,7 @@ async def test_without_the_digest_something_else_than_was_approved_runs(
 ) -> None:
     """A plan of another amount is taken for the one the person saw."""
     if not guarded:
-        monkeypatch.setattr(
-            permission, "usable_approvals", lambda at, plan: [a for a in at.session.approvals.values() if a.chosen]
-        )
+        remove("no_digest", monkeypatch)
     shop = Receiver()
     order = write(shop)
 
@@ -198,17 +166,7 @@ async def test_without_compare_and_set_two_decisions_are_both_accepted(
 ) -> None:
     """Read, then write: the second decider is told "accepted" as well."""
     if not guarded:
-        plain = batch.Batch._put
-
-        def unversioned(self: batch.Batch, write_: Any, mine: Any) -> None:
-            if write_.kind.name == "approval":
-                found, _ = self._found(write_.kind, write_.row[:3], mine)
-                if found is not None:
-                    row = write_.row._replace(version=found.version + 1)  # type: ignore[union-attr]
-                    write_ = write_._replace(row=row, replaces=found.version)  # type: ignore[union-attr]
-            plain(self, write_, mine)
-
-        monkeypatch.setattr(batch.Batch, "_put", unversioned)
+        remove("decided_twice", monkeypatch)
     order = write(Receiver())
 
     async def body(ctx: Ctx) -> None:
@@ -236,7 +194,7 @@ async def test_without_the_expiry_in_the_condition_a_late_decision_counts(
 ) -> None:
     """Nobody has swept yet: the row still says pending."""
     if not guarded:
-        monkeypatch.setattr(people, "decide", changed(people.decide, whens=()))
+        remove("no_expiry", monkeypatch)
     shop = Receiver()
     order = write(shop)
 
@@ -257,7 +215,7 @@ async def test_without_the_expiry_in_the_condition_a_late_decision_counts(
     assert len(shop.did) == (0 if guarded else 1)
 
 
-class _nothing:  # noqa: N801 - stands where pytest.raises stands
+class _nothing:  # noqa: N801 - used in place of pytest.raises
     def __enter__(self) -> None:
         return None
 
@@ -272,7 +230,7 @@ async def test_without_the_quiet_time_a_person_s_no_is_followed_by_two_effects(
 ) -> None:
     """He looked while the first call was still on its way."""
     if not guarded:
-        monkeypatch.setattr(people, "resolve_effect", changed(people.resolve_effect, whens=()))
+        remove("no_too_early", monkeypatch)
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(write(shop), "a")
@@ -296,14 +254,7 @@ async def test_without_the_verdict_from_the_context_a_swallowed_wait_is_walked_p
 ) -> None:
     """The body goes on after the cancellation, returns, and the node ends although nothing was received."""
     if not guarded:
-        plain = node_execution.NodeExecution._verdict
-
-        def from_the_body(self: node_execution.NodeExecution, task: Any) -> Any:
-            if task.done() and not task.cancelled() and task.exception() is None:
-                self._parked.clear()
-            return plain(self, task)
-
-        monkeypatch.setattr(node_execution.NodeExecution, "_verdict", from_the_body)
+        remove("swallowed_wait", monkeypatch)
 
     async def body(ctx: Ctx) -> None:
         try:
@@ -324,10 +275,7 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
 ) -> None:
     """The window is over; the receiver takes the same key for a new order."""
     if not guarded:
-        monkeypatch.setattr(writes.EffectExecutor, "_window_open", lambda self, effect: True)
-        monkeypatch.setattr(
-            writes.EffectExecutor, "_within_the_window", lambda self, previous, allowed, now_real: allowed
-        )
+        remove("no_window", monkeypatch)
     shop = Receiver(Acts(Perhaps("lost")), dedupes=False)  # forgotten at once
     flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(seconds=100))), "a")
     world.worker(flow)
@@ -343,14 +291,7 @@ async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
 ) -> None:
     """A freeze between reading the mailbox and binding "deadline": the note of that time is passed over."""
     if not guarded:
-        plain = waits.moves.bind
-
-        def blind(run: Any, wait: Any, notes: Any, *, inbox_seq: int, complete: bool) -> Commit:
-            commit = plain(run, wait, notes, inbox_seq=inbox_seq, complete=complete)
-            assert commit.fence is not None
-            return commit._replace(fence=commit.fence._replace(inbox_seq=None))
-
-        monkeypatch.setattr(waits.moves, "bind", blind)
+        remove("no_inbox_check_in_bind", monkeypatch)
 
     async def body(ctx: Ctx) -> None:
         await world.time.sleep(2 * MINUTE)
@@ -364,8 +305,3 @@ async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
     await world.signal("go", word="in time")  # the walk read its mailbox at its start
     await world.pass_(5 * MINUTE)
     assert world.outcome()["said"] == ["in time" if guarded else "deadline"]
-
-
-def test_the_verbs_removed_here_are_the_ones_the_engine_speaks() -> None:
-    """The mutants above change what they mean to change."""
-    assert writes.moves is moves and commands.people is people

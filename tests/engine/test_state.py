@@ -14,12 +14,12 @@ from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_
 from outlast.core.machine import Choice
 from outlast.core.rows import VALUE, Value
 from outlast.engine import commands
-from outlast.engine.run_session import RunSession
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
 from outlast.flow import Context, Workflow
 from outlast.runtime.fsck import violations
 from tests.engine.world import MINUTE, QUIET, Go, Receiver, Slow, World, write
+from tests.mutants import remove
 
 pytestmark = pytest.mark.req("CKP-3")
 
@@ -373,11 +373,7 @@ async def test_a_state_that_is_too_large_is_named(world: World, size: int, says:
 # --- the safeguards -------------------------------------------------------------------------------
 async def test_without_the_values_in_the_commit_it_would_be_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch of this file can fail: a move without its values is noticed, and the run is not walked on."""
-
-    async def without(self: RunSession, commit: Any, values: Any) -> Any:
-        return commit
-
-    monkeypatch.setattr(RunSession, "with_chunks", without)
+    remove("state_without_chunks", monkeypatch)
     flow = rounds(3, nothing, write(Receiver(), mode="reconcile"))
     first = world.worker(flow)
     first.wire.before("advance turn#2", first.kill)

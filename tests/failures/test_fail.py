@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
-from outlast.engine import permission
-from outlast.engine.alerts import Alerts
-from outlast.flow import Allow
 from tests.conftest import REQUIREMENT_IDS
 from tests.crash.__main__ import STORIES
 from tests.engine import test_clocks, test_policy
 from tests.engine.world import World
 from tests.failures.page import PAGE, kills, page, results
-from tests.failures.table import COMPLETE, FAILURES, HARNESSES, Failure, functions, is_complete, removed_in
+from tests.failures.table import COMPLETE, FAILURES, Failure, functions, is_complete
+from tests.mutants import BY_ID, SIMULATION, of, remove
 from tests.simulation.dice import FAULTS
-from tests.simulation.mutants import MUTANTS
 
 
 def fails(test: Callable[[World], Any]) -> None:
@@ -37,40 +34,26 @@ def test_it_has_a_test_of_its_name_and_a_safeguard_that_is_removed(failure: Fail
     path, _, name = failure.test.partition("::")
     marks = [ast.unparse(each) for each in functions(path)[name].decorator_list]
     assert any("req" in mark and f"'{failure.id}'" in mark for mark in marks), f"{failure.test} does not name it"
-    path, _, name = failure.removed.partition("::")
-    assert name in functions(path)
+    assert failure.mutant in BY_ID
 
 
 @pytest.mark.req("FAIL-1")
 def test_fail_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a verdict that nobody asks for, what is not allowed reaches the world."""
-    monkeypatch.setattr(permission, "ask", lambda *args, **kwargs: Allow())
+    remove("policy_not_asked", monkeypatch)
     fails(test_policy.test_fail_1_a_model_proposes_a_disallowed_tool)
 
 
 @pytest.mark.req("FAIL-9")
 def test_fail_9(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a channel that is waited for and may raise, one dead channel stops the run it was to tell of."""
-
-    def inline(self: Alerts, run: Any, reasons: Any) -> None:
-        raise ConnectionError("the channel is dead")
-
-    monkeypatch.setattr(Alerts, "send", inline)
+    remove("alerts_inline", monkeypatch)
     fails(lambda world: test_clocks.test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world, "raises"))
 
 
 def test_the_page_agrees_with_the_code() -> None:
     """RELIABILITY.md is what scripts/reliability makes of the tables and of the figures as they were measured."""
     assert PAGE.read_text(encoding="utf-8") == page(), "run scripts/reliability"
-
-
-@pytest.mark.parametrize("path", [path for path, _, _ in HARNESSES])
-def test_each_harness_removes_some(path: str) -> None:
-    assert removed_in(path)
-
-
-def test_twenty_safeguards_are_removed_one_by_one() -> None:
-    assert sum(len(removed_in(path)) for path, _, _ in HARNESSES) >= 20
 
 
 def measured() -> list[tuple[str, str, dict[str, Any]]]:
@@ -104,5 +87,5 @@ def test_a_place_that_was_left_is_not_called_complete() -> None:
 def test_the_figures_are_of_these_faults_and_mutants() -> None:
     seeds, mutants = results("seeds"), results("mutants")
     assert set(FAULTS) <= set(seeds["fired"]), "a fault that never fired"
-    assert set(mutants["mutants"]) == set(MUTANTS)
+    assert set(mutants["mutants"]) == {mutant.id for mutant in of(SIMULATION)}
     assert all(each["seed"] >= 0 for each in mutants["mutants"].values())

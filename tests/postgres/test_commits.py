@@ -14,6 +14,7 @@ from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.postgres import statements
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from tests.conformance import subject as make
+from tests.mutants import remove
 from tests.postgres import server
 from tests.postgres.proxy import Wire, wire
 
@@ -208,8 +209,7 @@ def test_what_is_only_expected_is_held_as_well(url: str) -> None:
 
 def test_a_plain_select_would_let_both_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The safeguard removed: without the lock on what is expected, both land on what the other has replaced."""
-    find = statements.find
-    monkeypatch.setattr(statements, "find", lambda kind, lock: find(kind, lock=False))
+    remove("expected_rows_not_locked", monkeypatch)
     both = [asyncio.run(_crossed(f"{url}{n}")) for n in range(12)]
     for n in range(12):
         asyncio.run(server.drop(f"{url.rpartition('=')[2]}{n}"))

@@ -13,9 +13,9 @@ from outlast.core.machine import LeaseStatus
 from outlast.core.rows import EFFECT, EVENT, META, RUN, STORE, UNPUBLISHED, WRITER, Effect, Run, Writer
 from outlast.errors import Stale, Unavailable
 from outlast.store.postgres import session as landing
-from outlast.store.postgres import statements
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from tests.conformance import subject as make
+from tests.mutants import remove
 from tests.postgres import server
 from tests.postgres.proxy import wire
 
@@ -208,28 +208,20 @@ async def an_event_is_noted_for_a_new_subscription(url: str) -> bool:
         return bool(await other.rows(UNPUBLISHED, (row.tenant, row.run)))
 
 
-GUARDS: dict[str, tuple[Callable[[str], Coroutine[Any, Any, bool]], str, str]] = {
-    "the mail": (a_note_is_kept, "AND t.inbox_seq = k.inbox_seq", ""),
-    "the version": (one_that_was_replaced_is_refused, "t.version = k.version AND t.inbox_seq", "t.inbox_seq"),
-    "the gate": (one_that_was_replaced_is_refused, "(SELECT all_ FROM ours)", "true"),
-    "the outlets": (
-        an_event_is_noted_for_a_new_subscription,
-        "IS NOT DISTINCT FROM $13::text",
-        "IS NULL OR $13::text IS NULL",
-    ),
+GUARDS: dict[str, Callable[[str], Coroutine[Any, Any, bool]]] = {
+    "statement_without_inbox": a_note_is_kept,
+    "statement_without_version": one_that_was_replaced_is_refused,
+    "statement_without_owner": one_that_was_replaced_is_refused,
+    "statement_without_subscriptions": an_event_is_noted_for_a_new_subscription,
 }
-"""What the one statement checks; what is wrong without it; and how it is taken out."""
+"""Conditions of the statement, by the id of their removal, each with the check that fails without it."""
 
 
 @pytest.mark.req("REC-1", "RT-5")
-@pytest.mark.parametrize("name", GUARDS)
-def test_what_the_statement_checks_holds_and_without_it_does_not(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holds, check, without = GUARDS[name]
+@pytest.mark.parametrize("mutant", GUARDS)
+def test_each_condition_of_the_statement_is_needed(url: str, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    holds = GUARDS[mutant]
     assert asyncio.run(holds(url))
     asyncio.run(server.drop(url.partition("schema=")[2]))
-    write = statements.write_alone
-    assert check in write((statements.WriteForm(EFFECT, True),))
-    monkeypatch.setattr(statements, "write_alone", lambda forms: write(forms).replace(check, without))
+    remove(mutant, monkeypatch)
     assert not asyncio.run(holds(url))

@@ -11,11 +11,10 @@ import pytest
 from outlast.core import points
 from outlast.core.commit import Commit, Mapping
 from outlast.core.rows import Run
-from outlast.store.postgres import statements
-from outlast.store.postgres import store as opened_store
 from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance import subject as make
+from tests.mutants import remove
 from tests.postgres import server
 from tests.postgres.test_fast_path import opened, taken
 
@@ -127,13 +126,13 @@ def test_without_the_lock_of_the_change_a_parked_run_keeps_its_old_due(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The safeguard removed."""
-    monkeypatch.setattr(opened_store, "BEGIN_MAPPING", "BEGIN")
+    remove("mapping_change_without_lock", monkeypatch)
     assert not asyncio.run(a_park_meets_it(url))
 
 
 def test_without_the_lock_of_the_batch_a_run_taken_keeps_its_old_due(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The safeguard removed."""
-    monkeypatch.setattr(statements, "BEGIN_MOVES", "BEGIN")
+    remove("batch_without_lock", monkeypatch)
     assert not asyncio.run(a_take_meets_it(url, monkeypatch))
 
 

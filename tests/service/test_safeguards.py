@@ -10,12 +10,10 @@ import pytest
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import Uncertain
 from outlast.runtime.operations import Operations
-from outlast.service import event_poller, event_stream, idempotency, problems, request_limits
-from outlast.service.cursors import Cursors
-from outlast.service.identity import Principal, listen, permissions
+from outlast.service import event_poller
+from outlast.service.identity import Principal
 from outlast.service.request_limits import Bounds
-from outlast.service.routes import approvals
-from outlast.service.service_state import ServiceState
+from tests.mutants import remove
 from tests.service.conftest import ALL, Running, Service
 
 Patch = pytest.MonkeyPatch
@@ -59,7 +57,7 @@ def test_without_if_match_something_is_approved_that_nobody_was_shown(
 ) -> None:
     """It was handed to others meanwhile, and is approved all the same."""
     if not guarded:
-        monkeypatch.setattr(approvals, "seen", lambda if_match, what: 0)
+        remove("no_if_match", monkeypatch)
     approval, tag = service.asked()
     service.post(f"/v1/approvals/{approval}/claim")
     assert (service.decide(approval, tag).status_code == 412) is guarded
@@ -72,8 +70,7 @@ def test_without_if_match_something_is_approved_that_nobody_was_shown(
 def test_without_people_only_a_program_decides(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """Whatever roles it claims; the second lock behind the table of permissions is removed with the first."""
     if not guarded:
-        monkeypatch.setattr(type(permissions()), "permit", lambda self, principal, operation: None)
-        monkeypatch.setattr("outlast.runtime.port.Actor.check_person", lambda self: None)
+        remove("programs_decide", monkeypatch)
     approval, tag = service.asked()
     answer = service.decide(approval, tag, **as_("acme/bot"))
     assert (answer.status_code == 403) is guarded, answer.text
@@ -86,11 +83,7 @@ def test_without_the_present_state_the_loser_does_not_see_who_won(
 ) -> None:
     """Told no, and not what is so now."""
     if not guarded:
-
-        async def bare(state: Any, ops: Any, row: Any, error: Any) -> problems.ProblemResponse:
-            return problems.ProblemResponse(error, more={}, headers={})
-
-        monkeypatch.setattr(approvals, "_with_state", bare)
+        remove("no_current_state", monkeypatch)
     approval, tag = service.asked()
     service.decide(approval, tag)
     second = service.decide(approval, tag, "reject").json()
@@ -105,10 +98,7 @@ def test_without_the_digest_another_request_is_answered_with_the_first(
 ) -> None:
     """The second was never done, and its caller is told that it was."""
     if not guarded:
-        plain = idempotency._stored
-        monkeypatch.setattr(
-            idempotency, "_stored", lambda before, stamp, now: plain(before._replace(digest=stamp), stamp, now)
-        )
+        remove("no_request_digest", monkeypatch)
     assert hold(service, f"first.{guarded}", f"d-{guarded}").status_code == STARTED
     second = hold(service, f"second.{guarded}", f"d-{guarded}")
     assert (second.status_code == 422) is guarded
@@ -121,8 +111,7 @@ def test_without_the_caller_in_the_key_one_gets_another_s_answer(
 ) -> None:
     """Ben asks for the same, and is told what Ana was told."""
     if not guarded:
-        plain = idempotency.digest
-        monkeypatch.setattr(idempotency, "digest", lambda *parts: plain(*(parts if len(parts) > 2 else parts[1:])))
+        remove("callers_share_keys", monkeypatch)
     assert hold(service, f"mine.{guarded}", f"c-{guarded}").status_code == STARTED
     other = hold(service, f"mine.{guarded}", f"c-{guarded}", "acme/ben")
     assert ("Idempotent-Replayed" not in other.headers) is guarded
@@ -136,30 +125,10 @@ def test_without_the_tenant_in_the_key_another_tenant_is_answered(
 ) -> None:
     """The same name and key in two tenants."""
     if not guarded:
-        plain = idempotency.Row
-        monkeypatch.setattr(idempotency, "Row", _RowOf(plain))
-        load = service.state.store.load
-
-        async def of_acme(kind: Any, key: Any) -> Any:
-            return await load(kind, ("acme", *key[1:]) if kind.name == "request" else key)
-
-        monkeypatch.setattr(service.state.store, "load", of_acme)
+        remove("tenants_share_keys", monkeypatch)
     assert hold(service, f"tenant.{guarded}", f"t-{guarded}").status_code == STARTED
     theirs = hold(service, f"tenant.{guarded}", f"t-{guarded}", "globex/ana")
     assert ("Idempotent-Replayed" not in theirs.headers) is guarded
-
-
-class _RowOf:
-    """The row of a request, always of acme."""
-
-    def __init__(self, plain: Any) -> None:
-        self._plain = plain
-
-    def __call__(self, tenant: str, *rest: Any) -> Any:
-        return self._plain("acme", *rest)
-
-    def __instancecheck__(self, each: object) -> bool:
-        return isinstance(each, self._plain)
 
 
 @both
@@ -169,7 +138,7 @@ def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
 ) -> None:
     """Two requests of one key at once: the first has not been answered yet."""
     if not guarded:
-        monkeypatch.setattr(idempotency, "IN_FLIGHT", -1_000)
+        remove("no_mark_in_flight", monkeypatch)
     done = []
     plain = Operations.hold
 
@@ -214,7 +183,7 @@ def test_without_patience_for_what_perhaps_landed_it_is_done_twice(
 
     monkeypatch.setattr(Operations, "pause", lost)
     if not guarded:
-        monkeypatch.setattr(Uncertain, "landed", False)
+        remove("uncertain_frees_the_key", monkeypatch)
     first = hold(service, f"lost.{guarded}", f"l-{guarded}")
     again = hold(service, f"lost.{guarded}", f"l-{guarded}")
     assert first.status_code == 503
@@ -231,12 +200,7 @@ def test_without_the_caller_s_tenant_everybody_sees_everything(
     """A run, its events, its stream, and the lists."""
     run = service.start("wish", text="secret")
     if not guarded:
-        plain = ServiceState.operations
-        monkeypatch.setattr(
-            ServiceState,
-            "operations",
-            lambda self, who: plain(self, Principal("acme", who.name, who.roles, (), person=True)),
-        )
+        remove("one_tenant_for_all", monkeypatch)
     for path in ("", "/events", "/effects", "/results", "/input", "/timeline", "/checkpoints", "/explain"):
         answer = service.get(f"/v1/runs/{run}{path}", headers=as_("globex/eve"))
         assert (answer.status_code == 404) is guarded, path
@@ -251,7 +215,7 @@ def test_without_the_seal_a_cursor_of_another_list_is_read(service: Service, mon
         service.start("wish", text=str(n))
     cursor = service.get("/v1/runs?limit=1").json()["next_cursor"]
     if not guarded:
-        monkeypatch.setattr(Cursors, "_seal", lambda self, request, tenant, place: bytes(16))
+        remove("unsealed_cursors", monkeypatch)
         cursor = service.get("/v1/runs?limit=1").json()["next_cursor"]
     for path, caller in (("/v1/runs?limit=1", "globex/eve"), ("/v1/runs?workflow=wish", "acme/ana")):
         answer = service.get(f"{path}&cursor={cursor}", headers=as_(caller))
@@ -267,7 +231,7 @@ def test_without_the_origin_another_site_s_page_starts_runs(
 ) -> None:
     """The browser of somebody who may, sent by a page of somebody else (S15)."""
     if not guarded:
-        monkeypatch.setattr(listen, "check_origin", lambda scope, *, local_only: None)
+        remove("any_origin", monkeypatch)
     answer = service.client.post(START, json={"input": {"rounds": 1}}, headers={"Origin": "https://evil.example"})
     assert (answer.status_code == 403) is guarded
 
@@ -279,7 +243,7 @@ def test_without_the_media_type_a_form_starts_runs(
 ) -> None:
     """What a page of any site may send without being asked (S15)."""
     if not guarded:
-        monkeypatch.setattr(request_limits, "_check_media_type", lambda value: None)
+        remove("any_media_type", monkeypatch)
     answer = service.client.post(START, content=b'{"input": {"rounds": 1}}', headers={"Content-Type": kind})
     assert (answer.status_code == 415) is guarded
 
@@ -288,15 +252,17 @@ def test_without_the_media_type_a_form_starts_runs(
 def test_without_the_look_before_a_deep_body_is_parsed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """And its depth is found by whoever reads it next (S17)."""
     if not guarded:
-        monkeypatch.setattr(request_limits, "check_shape", lambda given: None)
+        remove("any_depth", monkeypatch)
     answer = service.client.post(START, content=b"[" * 500 + b"]" * 500, headers={"Content-Type": "application/json"})
     assert (answer.json()["refusal"] == "too_deep") is guarded
 
 
 @both
-def test_without_the_limit_a_body_is_read_to_its_end(folder_url: str, guarded: bool) -> None:
+def test_without_the_limit_a_body_is_read_to_its_end(folder_url: str, monkeypatch: Patch, guarded: bool) -> None:
     """Said or not how long it is (S17)."""
-    bounds = Bounds(body_bytes=1_000 if guarded else 10**9)
+    if not guarded:
+        remove("any_body_size", monkeypatch)
+    bounds = Bounds(body_bytes=1_000)
     with Running(folder_url, ALL, worker=False, bounds=bounds) as small:
         for content in (b" " * 2_000 + b"{}", iter([b" " * 2_000, b"{}"])):
             answer = small.client.post(START, content=content, headers={"Content-Type": "application/json"})
@@ -309,7 +275,7 @@ def test_without_the_headers_of_safety_an_answer_may_be_framed(
 ) -> None:
     """Or its type guessed, or kept by a proxy (S13, S15)."""
     if not guarded:
-        monkeypatch.setattr(request_limits, "SAFE", ())
+        remove("no_security_headers", monkeypatch)
     headers = service.get("/v1/runs").headers
     for name in ("x-content-type-options", "content-security-policy", "referrer-policy", "cache-control"):
         assert (name in headers) is guarded, name
@@ -319,7 +285,7 @@ def test_without_the_headers_of_safety_an_answer_may_be_framed(
 def test_without_reticence_a_stranger_reads_of_the_store(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """The path of the database, in the body of a 503 (S31)."""
     if not guarded:
-        monkeypatch.setattr(problems, "_inert", lambda error, scope: error)
+        remove("errors_in_full", monkeypatch)
 
     async def away(self: Any, run: str) -> Any:
         raise Uncertain("disk I/O error at /var/lib/secret.db")
@@ -337,7 +303,7 @@ def test_without_the_bound_a_slow_listener_fills_the_memory(
 ) -> None:
     """Whoever does not read is not cut, and all that comes is kept for him."""
     if not guarded:
-        monkeypatch.setattr(event_stream, "BUFFER", 10**9)
+        remove("unbounded_stream", monkeypatch)
 
     async def flood() -> int:
         slow = await service.state.broadcaster.listen("acme", "nobody")
@@ -356,11 +322,7 @@ def test_without_the_first_look_what_was_there_before_is_told_as_news(
 ) -> None:
     """Who begins to listen to all runs hears of those that ended long ago."""
     if not guarded:
-
-        async def nothing(self: event_poller.EventPoller) -> None:
-            return None
-
-        monkeypatch.setattr(event_poller.EventPoller, "begin", nothing)
+        remove("no_first_poll", monkeypatch)
     with Running(folder_url, ALL) as own:
         own.ended(own.start("job", rounds=2))
 

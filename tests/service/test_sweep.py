@@ -14,7 +14,7 @@ from outlast.service import event_poller
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.event_poller import LATE_MS, EventPoller
 from outlast.store.database import OFF, Database
-from outlast.store.port import Page, Store
+from outlast.store.port import Page
 from outlast.store.sqlite import SqliteStore
 from tests.conformance.subject import (
     TENANT,
@@ -26,6 +26,7 @@ from tests.conformance.subject import (
     start,
     the_run,
 )
+from tests.mutants import remove
 from tests.service.conftest import PATIENCE_S, Running
 from tests.service.test_told import all_from_now, heard_until_over
 
@@ -100,10 +101,6 @@ async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tupl
         await two.mine.close()
 
 
-async def blind(self: Store, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-    return ()
-
-
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("guarded", [True, False])
 def test_an_old_run_that_another_process_moves_is_found_by_the_next_look(
@@ -111,7 +108,7 @@ def test_an_old_run_that_another_process_moves_is_found_by_the_next_look(
 ) -> None:
     """While it is owned, and once it has ended; without `moving` only when its page has its turn."""
     if not guarded:
-        monkeypatch.setattr(SqliteStore, "moving", blind)
+        remove("moves_not_indexed", monkeypatch)
 
     async def meet() -> None:
         async with many_wait(tmp_path / "s.db") as (two, looking):

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from tests.mutants import BY_ID, SIMULATION, of, remove
 from tests.simulation.dice import FAULTS
-from tests.simulation.mutants import MUTANTS
 from tests.simulation.sim import Played, played, prepare
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -114,7 +114,7 @@ def run_seeds(given: argparse.Namespace, seeds: list[int]) -> int:
 def first_death(name: str, most: int = MUTANT_SEEDS) -> tuple[str, int, str]:
     """The first seed at which something is found without this safeguard; -1: none."""
     prepare()
-    MUTANTS[name]()
+    remove(name)
     for seed in range(most):
         result = played(seed)
         if result.wrong:
@@ -125,10 +125,10 @@ def first_death(name: str, most: int = MUTANT_SEEDS) -> tuple[str, int, str]:
 def run_mutants(given: argparse.Namespace) -> int:
     """Remove each safeguard once; 1 when one is not missed."""
     deaths: dict[str, Any] = {}
-    names = given.only or list(MUTANTS)
+    names = given.only or [mutant.id for mutant in of(SIMULATION)]
     with multiprocessing.get_context("fork").Pool(given.jobs, maxtasksperchild=1) as pool:
         for name, seed, found in pool.imap_unordered(first_death, names):
-            deaths[name] = {"seed": seed, "found": found, "safeguard": MUTANTS[name].__doc__}
+            deaths[name] = {"seed": seed, "found": found, "safeguard": BY_ID[name].removed}
             say(f"{name:<22} {'SURVIVED' if seed < 0 else f'dies at seed {seed}'}: {found[:150]}")
     if given.json:
         write(given.json, "simulated mutants", {"most": MUTANT_SEEDS, "mutants": dict(sorted(deaths.items()))})

@@ -14,7 +14,6 @@ from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.rows import EVENT, RUN, STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
 from outlast.store.database import OFF, Database
-from outlast.store.session import SqliteSession
 from tests.conformance.subject import (
     event_row,
     message_row,
@@ -25,6 +24,7 @@ from tests.conformance.subject import (
     start,
     the_run,
 )
+from tests.mutants import remove
 from tests.store.helpers import opened
 
 BIG = b"x" * 8_000
@@ -40,7 +40,7 @@ def failure(name: str) -> sqlite3.OperationalError:
 class Scripted(sqlite3.Connection):
     """A connection whose COMMITs and pragmas fail as the script of the test says."""
 
-    script: list[Callable[["Scripted", str], sqlite3.Cursor | None]] = []  # noqa: RUF012  # each test sets its own
+    script: list[Callable[["Scripted", str], sqlite3.Cursor | None]] = []  # each test sets its own
 
     def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
         if self.script and sql == "COMMIT":
@@ -167,21 +167,19 @@ def test_nobody_is_told_what_is_not_so(fault: Callable[[Scripted, str], None], t
 
 
 @pytest.mark.parametrize(
-    ("fault", "verdict"),
-    [(lost_after, Unavailable("no")), (lost_before, None), (landed_without_a_row, Unavailable("no"))],
+    ("fault", "mutant"),
+    [
+        (lost_after, "unanswered_commit_assumed_lost"),
+        (lost_before, "unanswered_commit_assumed_landed"),
+        (landed_without_a_row, "unanswered_commit_assumed_lost"),
+    ],
     ids=["sent again without asking", "believed without asking", "a missing row reads as no"],
 )
 def test_without_the_receipt_somebody_is(
-    fault: Callable[[Scripted, str], None], verdict: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[Scripted, str], None], mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken variants of the model S-9, in the real store: each tells a lie."""
-
-    def resolve(self: SqliteSession, number: int, error: sqlite3.Error) -> None:
-        self.drop()
-        if verdict is not None:
-            raise verdict
-
-    monkeypatch.setattr(SqliteSession, "_resolve", resolve)
+    remove(mutant, monkeypatch)
     assert not told_the_truth(tmp_path / "s.db", fault)
 
 

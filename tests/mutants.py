@@ -1,0 +1,224 @@
+"""The table of removed safeguards: an id, what is removed, the function that removes it, the suites that must fail.
+
+A suite that finds nothing proves nothing. Each harness applies the rows that name it, and fails unless it notices
+every one of them. `tests/test_mutants.py` compares the harnesses with the table; RELIABILITY.md prints it.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.removals import Patch, Permanent, engine, postgres, service, store
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+class Suite(NamedTuple):
+    """A harness that must fail when a safeguard is missing, and the command that shows it."""
+
+    path: str
+    title: str
+    command: str
+
+
+def _tests(path: str, title: str) -> Suite:
+    return Suite(path, title, f"scripts/test {path}")
+
+
+SIMULATION: Final = Suite("tests/simulation", "simulated schedules", "scripts/simulate --mutants")
+CRASH: Final = _tests("tests/crash/test_mutants.py", "killed and frozen processes")
+ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
+UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
+STATE: Final = _tests("tests/engine/test_state.py", "large states")
+SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
+STREAMS: Final = _tests("tests/service/test_sweep.py", "event streams")
+STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
+DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
+COMMITS: Final = _tests("tests/postgres/test_commits.py", "PostgreSQL: commits")
+MAPPING: Final = _tests("tests/postgres/test_mapping.py", "PostgreSQL: changes of the clock mapping")
+FAST_PATH: Final = _tests("tests/postgres/test_fast_path.py", "PostgreSQL: batches in one statement")
+CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
+FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
+MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
+SUITES: Final = (
+    *(SIMULATION, CRASH, ENGINE, UNDO, STATE, SERVICE, STREAMS, STORES, DISK),
+    *(COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
+)
+
+
+class Mutant(NamedTuple):
+    """One removed safeguard."""
+
+    id: str
+    removed: str
+    """The safeguard, as the sentence that no longer holds."""
+    apply: Callable[[Patch], None] | None
+    """None for a variant of a model: the search builds the model without the rule."""
+    suites: tuple[Suite, ...]
+
+
+def _row(apply: Callable[[Patch], None], removed: str, *suites: Suite) -> Mutant:
+    return Mutant(apply.__name__, removed, apply, suites)
+
+
+OF_THE_ENGINE: Final = (
+    # the fence and the lease
+    _row(engine.no_fence, "The store refuses commits of a replaced holder.", SIMULATION, CRASH),
+    _row(engine.unfenced_commits, "Every commit of a holder carries its fence.", ENGINE),
+    _row(engine.unfenced_undo, "The intent of an undo carries the holder's fence.", UNDO),
+    _row(engine.same_epoch, "A claim raises the epoch.", SIMULATION),
+    _row(engine.early_takeover, "A run changes hands only after its worker's lease has expired.", SIMULATION),
+    _row(
+        engine.no_last_check,
+        "A process checks its clocks at the last instant before a call.",
+        SIMULATION,
+        CRASH,
+        ENGINE,
+    ),
+    _row(engine.clock_set_back, "A late answer does not set the holder's clock back.", SIMULATION),
+    # rows and their versions
+    _row(engine.no_validation, "A row is replaced only in the version that was read.", CRASH),
+    _row(engine.decided_twice, "An approval is decided once.", SIMULATION, CRASH, ENGINE),
+    _row(engine.state_without_chunks, "A checkpoint carries the chunks of its state.", STATE),
+    # the inbox and waits
+    _row(engine.no_inbox_check, "A run does not park with an unread message.", SIMULATION, CRASH, ENGINE, STORES),
+    _row(engine.no_inbox_check_in_bind, "A deadline loses to a message that arrived before it.", ENGINE),
+    _row(engine.no_deadline, "A wait ends by its deadline only once the store's clock has reached it.", SIMULATION),
+    _row(engine.signal_twice, "A signal lands once under its id.", SIMULATION),
+    _row(
+        engine.swallowed_wait, "The context decides how a node ends, not a body that swallows the cancellation.", ENGINE
+    ),
+    # effects
+    _row(engine.call_first, "The intent is durable before the call.", CRASH, ENGINE),
+    _row(engine.intent_never_stored, "The intent reaches the store.", SIMULATION),
+    _row(engine.no_ledger_hit, "A recorded effect is answered from the ledger.", SIMULATION, CRASH),
+    _row(
+        engine.no_settle_time,
+        "An answer «did not happen» counts only after the settle time.",
+        SIMULATION,
+        CRASH,
+        ENGINE,
+    ),
+    _row(
+        engine.no_too_early, "A person's «did not happen» is accepted only after the settle time.", SIMULATION, ENGINE
+    ),
+    _row(engine.no_window, "A call is sent again only while the receiver remembers its key.", SIMULATION, ENGINE),
+    _row(
+        engine.blind_retry, "An open effect of a predecessor is settled as declared, not sent again.", SIMULATION, CHAOS
+    ),
+    _row(engine.cancel_ignored, "A cancel that precedes the intent prevents the call.", SIMULATION),
+    _row(
+        engine.earlier_attempt_forgotten,
+        "An attempt that was not sent proves nothing about an earlier one.",
+        SIMULATION,
+    ),
+    # undo
+    _row(engine.undo_forwards, "Effects are undone in reverse order.", SIMULATION, UNDO),
+    _row(engine.no_undo_decision, "The decision to undo is durable.", UNDO),
+    # approvals and policy
+    _row(engine.no_digest, "An approval covers exactly the call that was approved.", SIMULATION, CRASH, ENGINE),
+    _row(engine.used_twice, "An approval is used by one effect.", SIMULATION),
+    _row(engine.no_expiry, "A decision after the expiry is refused by the store's clock.", SIMULATION, ENGINE),
+    _row(engine.policy_not_asked, "Policy decides before every intent.", FAILURES),
+    _row(engine.alerts_inline, "An alert that cannot be delivered does not stop the run.", FAILURES),
+)
+OF_THE_STORES: Final = (
+    # S-1: the inbox
+    _row(store.append_spends_version, "Appending a message spends no version of the run.", STORES),
+    _row(store.append_wakes_owned_run, "A message does not make an owned run due.", STORES),
+    _row(store.append_keeps_due_at, "A message makes a parked run due.", STORES),
+    _row(store.ended_run_accepts_messages, "A run that has ended accepts no message.", STORES),
+    _row(store.holder_overwrites_inbox_seq, "A holder's commit keeps the inbox number of the store.", STORES),
+    # S-2, S-8: fences, versions, expectations
+    _row(store.fence_without_epoch, "The fence compares the epoch.", STORES),
+    _row(store.fence_without_visit, "The fence compares the visit.", STORES),
+    _row(store.versions_not_compared, "The older version of a row loses.", STORES),
+    _row(store.expectations_not_judged, "Expected rows are compared.", STORES),
+    _row(store.time_conditions_not_judged, "Conditions on time are judged by the store's clock.", STORES),
+    # S-4: time
+    _row(store.wall_clock_time, "The store's time never goes back.", STORES),
+    _row(store.mapping_not_shared, "Every process sees a change of the clock mapping.", STORES),
+    # S-7: batches and chains
+    _row(store.chains_ignored, "A chain ends at its first refused commit.", STORES),
+    _row(store.chain_heals_in_next_batch, "A broken chain stays broken in later batches.", STORES),
+    _row(store.refused_commit_half_lands, "A refused commit writes nothing.", STORES),
+    _row(store.batch_reads_stored_rows, "A commit sees the earlier commits of its batch.", STORES),
+    _row(store.versions_not_checked_in_sql, "The SQL statements compare versions.", STORES),
+    _row(store.row_cache_never_cleared, "The row cache is cleared when another process has written.", STORES),
+    # S-5, S-9: the writer
+    _row(store.closed_writer_commits, "A closed writer commits nothing.", STORES),
+    _row(store.subscribers_not_woken, "Subscribers are woken when work lands.", STORES),
+    _row(store.queue_dropped_on_close, "Commits that were submitted before the close land.", STORES),
+    _row(store.bounds_not_checked, "Rows beyond the limits are rejected.", STORES),
+    _row(store.purge_takes_running_runs, "Only runs that have ended are purged.", STORES),
+    _row(store.tenants_not_separated, "A query answers rows of its tenant only.", STORES),
+    _row(store.unanswered_commit_assumed_lost, "A COMMIT whose answer was lost is looked up, not repeated.", DISK),
+    _row(store.unanswered_commit_assumed_landed, "A COMMIT whose answer was lost is looked up, not believed.", DISK),
+    # PostgreSQL
+    _row(postgres.unanswered_commit_repeated, "A COMMIT whose answer was lost is looked up.", CHAOS),
+    _row(postgres.commits_not_durable, "An acknowledged commit is on the disk.", CHAOS),
+    _row(
+        postgres.expected_rows_not_locked,
+        "Expected rows are locked, so that of two crossed commits one loses.",
+        COMMITS,
+    ),
+    _row(postgres.mapping_change_without_lock, "A change of the mapping waits for batches that move runs.", MAPPING),
+    _row(postgres.batch_without_lock, "A batch that moves runs waits for a change of the mapping.", MAPPING),
+    _row(postgres.statement_without_inbox, "The statement compares the inbox number.", FAST_PATH),
+    _row(postgres.statement_without_version, "The statement compares versions.", FAST_PATH),
+    _row(postgres.statement_without_owner, "The statement writes only if every run is still owned.", FAST_PATH),
+    _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
+)
+OF_THE_SERVICE: Final = (
+    _row(service.no_if_match, "A decision names the version that the approver saw (If-Match).", SERVICE),
+    _row(service.programs_decide, "Only people decide approvals.", SERVICE),
+    _row(service.no_current_state, "A refused decision shows the current state.", SERVICE),
+    _row(service.no_request_digest, "An idempotency key is bound to the body of its request.", SERVICE),
+    _row(service.callers_share_keys, "An idempotency key belongs to one caller.", SERVICE),
+    _row(service.tenants_share_keys, "An idempotency key belongs to one tenant.", SERVICE),
+    _row(service.no_mark_in_flight, "A request in progress is not carried out a second time.", SERVICE),
+    _row(service.uncertain_frees_the_key, "A request with an unknown outcome keeps its key.", SERVICE),
+    _row(service.one_tenant_for_all, "A caller sees its own tenant only.", SERVICE),
+    _row(service.unsealed_cursors, "A cursor is valid for the list and tenant that it was made for.", SERVICE),
+    _row(service.any_origin, "Requests of other web sites are refused (S15).", SERVICE),
+    _row(service.any_media_type, "Bodies that an HTML form can send are refused (S15).", SERVICE),
+    _row(service.any_depth, "Deeply nested bodies are refused before they are parsed (S17).", SERVICE),
+    _row(service.any_body_size, "Bodies beyond the limit are refused (S17).", SERVICE),
+    _row(service.no_security_headers, "Answers carry the security headers (S13, S15).", SERVICE),
+    _row(service.errors_in_full, "Answers do not contain internal errors (S31).", SERVICE),
+    _row(service.unbounded_stream, "A slow listener is disconnected at a limit.", SERVICE),
+    _row(service.no_first_poll, "A stream of all runs begins with new events.", SERVICE),
+    _row(service.moves_not_indexed, "A stream finds old runs that another process moved.", STREAMS),
+)
+
+
+def _of_the_models() -> tuple[Mutant, ...]:
+    """Return the broken variants of the models, each with the violation that the search must find."""
+    found = []
+    for path in sorted((ROOT / MODELS.path).glob("s[0-9]*.py")):
+        for variant in import_module(f"tests.models.{path.stem}").VARIANTS:
+            if variant.breaks:
+                title = f"S-{int(path.stem[1:3])}: {variant.name}"
+                found.append(Mutant(title, f"found: {variant.breaks}", None, (MODELS,)))
+    return tuple(found)
+
+
+BY_ID: Final = {mutant.id: mutant for mutant in (*OF_THE_ENGINE, *OF_THE_STORES, *OF_THE_SERVICE)}
+
+
+def table() -> tuple[Mutant, ...]:
+    """Return every row, those of the models included."""
+    return (*BY_ID.values(), *_of_the_models())
+
+
+def of(suite: Suite) -> tuple[Mutant, ...]:
+    """Return the rows whose removal a suite must notice."""
+    return tuple(mutant for mutant in (table() if suite is MODELS else BY_ID.values()) if suite in mutant.suites)
+
+
+def remove(mutant_id: str, patch: Patch | None = None) -> None:
+    """Remove a safeguard; without a patch for the rest of the process. Raises KeyError for an unknown id."""
+    apply = BY_ID[mutant_id].apply
+    assert apply is not None
+    apply(patch or Permanent())

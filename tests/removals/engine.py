@@ -1,0 +1,317 @@
+"""Safeguards of the engine and of the verbs that it speaks."""
+
+from typing import Any
+
+from outlast.core import compensation, ledger, moves, people, verbs
+from outlast.core.commit import Commit, Done, Fence
+from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
+from outlast.engine import activity_calls, capacity, effect_executor, lease, node_execution, permission, waits
+from outlast.engine.alerts import Alerts
+from outlast.engine.effect_executor import EffectExecutor
+from outlast.engine.run_session import RunSession
+from outlast.errors import Ended, Stale
+from outlast.flow import Allow
+from outlast.store.batch import Batch
+from outlast.store.memory import MemoryStore
+from tests.removals import Patch, replace
+
+
+# --- the fence and the lease -----------------------------------------------------------------
+def no_fence(patch: Patch) -> None:
+    kept = Batch._fence
+
+    def passed(self: Batch, claim: Fence) -> Any:
+        try:
+            return kept(self, claim)
+        except (Stale, Ended):
+            return self.row(RUN, (claim.tenant, claim.run))
+
+    replace(patch, kept, passed)
+
+
+def unfenced_commits(patch: Patch) -> None:
+    kept = Batch._land
+    replace(patch, kept, lambda self, commit: kept(self, commit._replace(fence=None)))
+
+
+def unfenced_undo(patch: Patch) -> None:
+    kept = compensation.intend_undo
+    replace(patch, kept, lambda *args, **options: kept(*args, **options)._replace(fence=None))
+
+
+def same_epoch(patch: Patch) -> None:
+    kept = moves.move
+
+    def move(run: Run, verb: str, *rest: Any, **changes: Any) -> Any:
+        if verb == "claim":
+            changes["epoch"] = run.epoch
+        return kept(run, verb, *rest, **changes)
+
+    replace(patch, kept, move)
+
+
+def early_takeover(patch: Patch) -> None:
+    kept = capacity.Taking._due
+
+    def due(self: Any, run: Run, now: Any) -> Any:
+        if not run.owner:
+            return kept(self, run, now)
+        taker = self._taker
+        return verbs.claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed={run.owner: 0})
+
+    replace(patch, kept, due)
+    candidates = MemoryStore._candidates
+
+    def more(self: Any, *args: Any) -> Any:
+        found = candidates(self, *args)
+        rest = [r for r in self._core.shelf.under(RUN, ()) if isinstance(r, Run) and r.owner.startswith("wk-")]
+        return found + [r for r in rest if r not in found]
+
+    replace(patch, candidates, more)
+
+
+def no_last_check(patch: Patch) -> None:
+    replace(patch, lease.Permit.refusal, lambda self, clock: "")
+
+
+def clock_set_back(patch: Patch) -> None:
+    def hear(self: Any, now: Any) -> None:
+        self._ahead_ms = now.real - self._clock.boot()
+
+    replace(patch, RunSession._hear, hear)
+
+
+# --- rows and their versions -----------------------------------------------------------------
+def no_validation(patch: Patch) -> None:
+    _without_versions(patch, None)
+
+
+def decided_twice(patch: Patch) -> None:
+    _without_versions(patch, APPROVAL)
+
+
+def _without_versions(patch: Patch, only: Kind | None) -> None:
+    """Accept every version of a row, of one kind or of all."""
+    kept = Batch._put
+
+    def put(self: Batch, write: Any, mine: Any) -> None:
+        if only is None or write.kind is only:
+            found = self.row(write.kind, write.row[: write.kind.key])
+            if found is not None:
+                version = version_of(write.kind, found)
+                write = write._replace(replaces=version, row=_numbered(write.row, version + 1, write.kind))
+        kept(self, write, mine)
+
+    replace(patch, kept, put)
+
+
+def _numbered(row: Row, version: int, kind: Kind) -> Row:
+    return row._replace(version=version) if kind.versioned else row  # type: ignore[call-arg]
+
+
+def state_without_chunks(patch: Patch) -> None:
+    async def without(self: RunSession, commit: Any, values: Any) -> Any:
+        return commit
+
+    replace(patch, RunSession.with_chunks, without)
+
+
+# --- the inbox and waits ----------------------------------------------------------------------
+def no_inbox_check(patch: Patch) -> None:
+    kept = Batch._fence
+    replace(patch, kept, lambda self, claim: kept(self, claim._replace(inbox_seq=None)))
+
+
+def no_inbox_check_in_bind(patch: Patch) -> None:
+    kept = waits.moves.bind
+
+    def bind(run: Any, wait: Any, notes: Any, *, inbox_seq: int, complete: bool) -> Commit:
+        commit = kept(run, wait, notes, inbox_seq=inbox_seq, complete=complete)
+        assert commit.fence is not None
+        return commit._replace(fence=commit.fence._replace(inbox_seq=None))
+
+    replace(patch, kept, bind)
+
+
+def no_deadline(patch: Patch) -> None:
+    _without_condition(patch, "early")
+    kept = waits.NamedWait._bind
+
+    async def bind(self: Any, wait: Any) -> Any:
+        if wait.deadline and self.kind == "sleep":
+            return await self._land(wait, None, complete=False)
+        return await kept(self, wait)
+
+    replace(patch, kept, bind)
+
+
+def signal_twice(patch: Patch) -> None:
+    kept = people.append_message
+
+    def append(**given: Any) -> Any:
+        commit = kept(**given)
+        return commit._replace(writes=commit.writes[:1])
+
+    replace(patch, kept, append)
+
+
+def swallowed_wait(patch: Patch) -> None:
+    kept = node_execution.NodeExecution._verdict
+
+    def from_the_body(self: Any, task: Any) -> Any:
+        if task.done() and not task.cancelled() and task.exception() is None:
+            self._parked.clear()
+        return kept(self, task)
+
+    replace(patch, kept, from_the_body)
+
+
+# --- effects ------------------------------------------------------------------------------------
+def call_first(patch: Patch) -> None:
+    land, submit = RunSession.land, RunSession.submit
+    late: dict[int, Commit] = {}
+
+    async def landed(self: RunSession, commit: Commit) -> Done:
+        if " intend " not in commit.label:
+            return await land(self, commit)
+        late[id(self)] = commit
+        self._apply(commit)
+        return Done(self.inbox_known, self.now)
+
+    def submitted(self: RunSession, commit: Commit) -> None:
+        if id(self) in late:
+            submit(self, late.pop(id(self)))
+        submit(self, commit)
+
+    replace(patch, land, landed)
+    replace(patch, submit, submitted)
+
+
+def intent_never_stored(patch: Patch) -> None:
+    kept = RunSession.land
+
+    async def landed(self: RunSession, commit: Commit) -> Done:
+        if " intend " not in commit.label:
+            return await kept(self, commit)
+        self._apply(commit)
+        return Done(self.inbox_known, self.now)
+
+    replace(patch, kept, landed)
+
+
+def no_ledger_hit(patch: Patch) -> None:
+    kept = activity_calls.perform
+
+    async def perform(execution: Any, activity: Any, call: Any) -> Any:
+        visit = execution.session.run.visit if activity.once_per == "visit" else 0
+        effect = execution.session.effects.get((visit, call.key))
+        if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
+            attempt = effect_executor.attempt_of(execution, activity, call.args, call.kwargs, effect)
+            answered: Any = await execution.deduplicate(
+                (visit, call.key), lambda: execution.services.caller.attempt(attempt)
+            )
+            return answered.value
+        return await kept(execution, activity, call)
+
+    replace(patch, kept, perform)
+
+
+def no_settle_time(patch: Patch) -> None:
+    kept = ledger.intend
+    replace(patch, kept, lambda run, what, *a, **k: kept(run, what._replace(settle_margin_ms=-(10**9)), *a, **k))
+
+
+def no_too_early(patch: Patch) -> None:
+    _without_condition(patch, "settle")
+
+
+def no_window(patch: Patch) -> None:
+    replace(patch, EffectExecutor._window_open, lambda self, effect: True)
+    replace(patch, EffectExecutor._within_the_window, lambda self, previous, allowed, now: allowed)
+
+
+def blind_retry(patch: Patch) -> None:
+    async def settle_open(self: Any, effect: Any) -> Any:
+        return effect_executor.Next.CALL
+
+    replace(patch, EffectExecutor.settle_open, settle_open)
+
+
+def cancel_ignored(patch: Patch) -> None:
+    async def heed(self: Any, effect: Any) -> None:
+        return
+
+    replace(patch, EffectExecutor._check_cancel, heed)
+
+
+def earlier_attempt_forgotten(patch: Patch) -> None:
+    try_again, after = EffectExecutor._try_again, EffectExecutor._after
+
+    async def forgetful_again(self: Any, *rest: Any, happened: bool) -> Any:
+        self._maybe_done = False
+        return await try_again(self, *rest, happened=happened)
+
+    async def forgetful_after(self: Any, effect: Any, outcome: Any) -> Any:
+        self._maybe_done = False
+        return await after(self, effect, outcome)
+
+    replace(patch, try_again, forgetful_again)
+    replace(patch, after, forgetful_after)
+
+
+# --- undo -----------------------------------------------------------------------------------------
+def undo_forwards(patch: Patch) -> None:
+    kept = compensation.owed
+    replace(patch, kept, lambda run, rows: list(reversed(kept(run, rows))))
+
+
+def no_undo_decision(patch: Patch) -> None:
+    replace(patch, compensation.must_undo, lambda run, effects: False)
+
+
+# --- approvals and policy ---------------------------------------------------------------------------
+def no_digest(patch: Patch) -> None:
+    def any_of_them(execution: Any, plan: Any) -> list[Any]:
+        now = execution.session.now.business
+        found = [a for a in execution.session.approvals.values() if a.status is ApprovalStatus.APPROVED]
+        return [a for a in found if not a.consumed_by and now < a.valid_until]
+
+    replace(patch, permission.usable_approvals, any_of_them)
+
+
+def used_twice(patch: Patch) -> None:
+    def used_or_not(execution: Any, plan: Any) -> list[Any]:
+        digest = plan.approval_digest(execution.session.run.tenant, execution.session.run.run)
+        return [a for a in execution.session.approvals.values() if a.chosen == digest]
+
+    replace(patch, permission.usable_approvals, used_or_not)
+    kept = ledger.intend
+
+    def intend(*rest: Any, **more: Any) -> Any:
+        if more.get("approval") is not None:
+            more["approval"] = more["approval"]._replace(consumed_by="")
+        return kept(*rest, **more)
+
+    replace(patch, kept, intend)
+
+
+def no_expiry(patch: Patch) -> None:
+    _without_condition(patch, "expired")
+
+
+def policy_not_asked(patch: Patch) -> None:
+    patch.setattr(permission, "ask", lambda *args, **options: Allow())
+
+
+def alerts_inline(patch: Patch) -> None:
+    def inline(self: Alerts, run: Any, reasons: Any) -> None:
+        raise ConnectionError("the channel is dead")
+
+    replace(patch, Alerts.send, inline)
+
+
+def _without_condition(patch: Patch, why: str) -> None:
+    """Do not judge the conditions on time that give this reason."""
+    kept = Batch._when
+    replace(patch, kept, lambda self, when: None if when.why == why else kept(self, when))

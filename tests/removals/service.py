@@ -1,0 +1,166 @@
+"""Safeguards of the HTTP service.
+
+Modules are imported in the functions, so that a process that removes another safeguard does not load HTTP.
+"""
+
+from dataclasses import replace as changed
+from typing import Any
+
+from tests.removals import Patch, replace
+
+
+def no_if_match(patch: Patch) -> None:
+    from outlast.service import conditional
+    from outlast.service.routes import approvals
+
+    assert approvals.seen is conditional.seen
+    replace(patch, conditional.seen, lambda if_match, what: 0)
+
+
+def programs_decide(patch: Patch) -> None:
+    from outlast.runtime.port import Actor
+    from outlast.service.identity.permissions import permissions
+
+    replace(patch, type(permissions()).permit, lambda self, principal, operation: None)
+    replace(patch, Actor.check_person, lambda self: None)
+
+
+def no_current_state(patch: Patch) -> None:
+    from outlast.service import problems
+    from outlast.service.routes import approvals
+
+    async def bare(state: Any, ops: Any, row: Any, error: Any) -> problems.ProblemResponse:
+        return problems.ProblemResponse(error, more={}, headers={})
+
+    replace(patch, approvals._with_state, bare)
+
+
+def no_request_digest(patch: Patch) -> None:
+    from outlast.service import idempotency
+
+    kept = idempotency._stored
+    replace(patch, kept, lambda before, stamp, now: kept(before._replace(digest=stamp), stamp, now))
+
+
+def callers_share_keys(patch: Patch) -> None:
+    from outlast.service import idempotency
+
+    kept = idempotency.digest
+    patch.setattr(idempotency, "digest", lambda *parts: kept(*(parts if len(parts) > 2 else parts[1:])))
+
+
+def tenants_share_keys(patch: Patch) -> None:
+    from outlast.service import idempotency
+    from outlast.store.sqlite import SqliteStore
+
+    load = SqliteStore.load
+
+    async def of_acme(self: Any, kind: Any, key: Any) -> Any:
+        return await load(self, kind, ("acme", *key[1:]) if kind.name == "request" else key)
+
+    patch.setattr(idempotency, "Row", _RowOfAcme(idempotency.Row))
+    replace(patch, load, of_acme)
+
+
+class _RowOfAcme:
+    """The row class of a request; every row it makes belongs to tenant acme."""
+
+    def __init__(self, kept: Any) -> None:
+        self._kept = kept
+
+    def __call__(self, tenant: str, *rest: Any) -> Any:
+        return self._kept("acme", *rest)
+
+    def __instancecheck__(self, each: object) -> bool:
+        return isinstance(each, self._kept)
+
+
+def no_mark_in_flight(patch: Patch) -> None:
+    from outlast.service import idempotency
+
+    patch.setattr(idempotency, "IN_FLIGHT", -1_000)
+
+
+def uncertain_frees_the_key(patch: Patch) -> None:
+    from outlast.errors import Uncertain
+
+    patch.setattr(Uncertain, "landed", False)
+
+
+def one_tenant_for_all(patch: Patch) -> None:
+    from outlast.service.identity import Principal
+    from outlast.service.service_state import ServiceState
+
+    kept = ServiceState.operations
+
+    def of_acme(self: Any, who: Any) -> Any:
+        return kept(self, Principal("acme", who.name, who.roles, (), person=True))
+
+    replace(patch, kept, of_acme)
+
+
+def unsealed_cursors(patch: Patch) -> None:
+    from outlast.service.cursors import Cursors
+
+    replace(patch, Cursors._seal, lambda self, request, tenant, place: bytes(16))
+
+
+def any_origin(patch: Patch) -> None:
+    from outlast.service.identity import listen
+
+    replace(patch, listen.check_origin, lambda scope, *, local_only: None)
+
+
+def any_media_type(patch: Patch) -> None:
+    from outlast.service import request_limits
+
+    replace(patch, request_limits._check_media_type, lambda value: None)
+
+
+def any_depth(patch: Patch) -> None:
+    from outlast.service import strict_json
+
+    replace(patch, strict_json.check_shape, lambda given: None)
+
+
+def any_body_size(patch: Patch) -> None:
+    from outlast.service import request_limits
+
+    kept = request_limits.read_body
+    replace(patch, kept, lambda request, bounds: kept(request, changed(bounds, body_bytes=10**9)))
+
+
+def no_security_headers(patch: Patch) -> None:
+    from outlast.service import request_limits
+
+    patch.setattr(request_limits, "SAFE", ())
+
+
+def errors_in_full(patch: Patch) -> None:
+    from outlast.service import problems
+
+    replace(patch, problems._inert, lambda error, scope: error)
+
+
+def unbounded_stream(patch: Patch) -> None:
+    from outlast.service import event_stream
+
+    patch.setattr(event_stream, "BUFFER", 10**9)
+
+
+def no_first_poll(patch: Patch) -> None:
+    from outlast.service.event_poller import EventPoller
+
+    async def nothing(self: EventPoller) -> None:
+        return None
+
+    replace(patch, EventPoller.begin, nothing)
+
+
+def moves_not_indexed(patch: Patch) -> None:
+    from outlast.store.sqlite import SqliteStore
+
+    async def none(self: Any, tenant: str, since: int, limit: int) -> tuple[Any, ...]:
+        return ()
+
+    replace(patch, SqliteStore.moving, none)
