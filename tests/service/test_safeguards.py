@@ -140,7 +140,7 @@ def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
     if not guarded:
         remove("no_mark_in_flight", monkeypatch)
     done = []
-    plain = Operations.hold
+    plain = Operations.pause
 
     async def slow(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
         done.append(name)
@@ -173,7 +173,7 @@ def test_without_patience_for_what_perhaps_landed_it_is_done_twice(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """The store's answer was lost; the key is free again, and the retry does it a second time."""
-    plain, done = Operations.hold, []
+    plain, done = Operations.pause, []
 
     async def lost(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
         done.append(name)

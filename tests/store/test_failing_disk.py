@@ -40,7 +40,7 @@ def failure(name: str) -> sqlite3.OperationalError:
 class Scripted(sqlite3.Connection):
     """A connection whose COMMITs and pragmas fail as the script of the test says."""
 
-    script: list[Callable[["Scripted", str], sqlite3.Cursor | None]] = []  # each test sets its own
+    script: list[Callable[["Scripted", str], sqlite3.Cursor | None]] = []  # noqa: RUF012  # each test sets its own
 
     def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
         if self.script and sql == "COMMIT":
