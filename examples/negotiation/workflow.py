@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from outlast import ActivityFailed, Cancel, Context, Fail, Plan, Refusal, role
+from outlast import Cancel, Context, Fail, Plan, Refusal, Refused, role
 
 from . import advice, judging, routing, scoring
 from .course import UNREACHABLE, mailbox, negotiation
@@ -112,10 +112,10 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
         return falls_out(s, "UNFIT", "; ".join(why))
     try:
         order = await ctx.do(order_plan(s, winner))
-    except ActivityFailed as refused:
-        if refused.refusal.code == UNREACHABLE:
+    except Refused as refused:
+        if refused.code == UNREACHABLE:
             raise  # not a no: a person retries, gives up or cancels
-        return falls_out(s, "WITHDRAWN", f"does not accept the order: {refused.refusal.detail}")
+        return falls_out(s, "WITHDRAWN", f"does not accept the order: {refused.detail}")
     s.order_id = order.order_id
     if s.quadrant == "BOTTLENECK":
         s.advice = advice.safety_stock(s.purchase, winner)

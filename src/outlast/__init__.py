@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlast.flow import (
-        ActivityFailed,
         Allow,
         Cancel,
         Context,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from outlast.service.app import asgi
 
 __all__ = [
-    "ActivityFailed",
     "Allow",
     "Cancel",
     "Context",

@@ -31,10 +31,9 @@
     ├─ Fault              OUT-900   HTTP: Outlast itself failed; the log has the rest under the request's id
     └─ IllegalMove        OUT-901   a verb the table of core/machine.py does not allow: our own bug
 
-Not in this tree, since authors raise and catch them in `outlast.flow`: `ActivityFailed(refusal)` (an activity
-said no for certain), `Failed(reason)` and `Stopped(reason)` (end the run), and what an activity may declare of
-its own call: `Refused`, `RetryLater`, `NotSent`, `Perhaps`. The `DidNotHappen` of the front door is what a reconcile
-function answers; the one here is raised.
+Authors raise and catch other exceptions, which `outlast.flow` defines: `Refused` (the receiver refused a call),
+`Fail(reason)` and `Cancel(reason)` (end the run), and `RetryLater`, `NotSent` and `Perhaps`, by which an activity
+states how its own call ended.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,6 @@ from outlast.core.commit import Mapping
 from outlast.core.overlay import rearmed
 from outlast.errors import Conflict
 from outlast.flow import (
-    ActivityFailed,
     Allow,
     Context,
     Deny,
@@ -20,6 +19,7 @@ from outlast.flow import (
     Perhaps,
     Policy,
     PolicyRequest,
+    Refused,
     RetryLater,
     role,
 )
@@ -384,8 +384,8 @@ async def test_policy_may_ask_a_person(world: World, approve: bool) -> None:
     async def body(ctx: Ctx) -> None:
         try:
             ctx.state.said = [await ctx.do(order, "a")]
-        except ActivityFailed as failed:
-            ctx.state.said = [failed.refusal.code]
+        except Refused as failed:
+            ctx.state.said = [failed.code]
         await ctx.receive("go", Go)
 
     flow = one_node(body, policy=lambda request: NeedsApproval("big", BOSS, "Really?"))

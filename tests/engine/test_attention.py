@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from outlast.errors import Conflict
-from outlast.flow import ActivityFailed, Cancel, Context, Fail, NotSent, Perhaps, Workflow, resend
+from outlast.flow import Cancel, Context, Fail, NotSent, Perhaps, Refused, Workflow, resend
 from tests.engine.world import MINUTE, QUIET, Acts, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -151,8 +151,8 @@ async def test_a_person_resolves_an_uncertain_effect_once(world: World, verb: st
     async def body(ctx: Ctx) -> None:
         try:
             ctx.state.said = [await ctx.do(order, "a")]
-        except ActivityFailed as failed:
-            ctx.state.said = [failed.refusal.code]
+        except Refused as failed:
+            ctx.state.said = [failed.code]
 
     flow = one_node(body)
     world.worker(flow)

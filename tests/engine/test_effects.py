@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from outlast.core import points
-from outlast.flow import ActivityFailed, Context, NotSent, Perhaps, Refused, RetryLater, resend
+from outlast.flow import Context, NotSent, Perhaps, Refused, RetryLater, resend
 from tests.engine.world import (
     MINUTE,
     QUIET,
@@ -72,8 +72,8 @@ async def test_a_refusal_is_an_answer_replayed_on_every_walk(world: World) -> No
     async def body(ctx: Context[State]) -> None:
         try:
             await ctx.do(order, "a")
-        except ActivityFailed as failed:
-            seen.append((failed.refusal.code, failed.refusal.detail))
+        except Refused as failed:
+            seen.append((failed.code, failed.detail))
         await ctx.receive("go", Go)
 
     flow = one_node(body)

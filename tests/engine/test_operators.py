@@ -9,7 +9,7 @@ import pytest
 from outlast.engine import pauses
 from outlast.engine.pauses import pause_key
 from outlast.errors import Conflict, InvalidInput, NotFound
-from outlast.flow import ActivityFailed, Context, NotSent, Retry, Workflow
+from outlast.flow import Context, NotSent, Refused, Retry, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -176,8 +176,8 @@ async def test_an_answer_names_its_effect_and_is_given_once(world: World) -> Non
         async def handled(what: str) -> None:
             try:
                 ctx.state.said.append(await ctx.do(order, what))
-            except ActivityFailed as failed:
-                if failed.refusal.code != "given_up":
+            except Refused as failed:
+                if failed.code != "given_up":
                     raise
                 ctx.state.said.append(f"without {what}")
 

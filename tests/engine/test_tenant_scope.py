@@ -13,7 +13,7 @@ from outlast.core.moves import fence
 from outlast.core.rows import EFFECT, RUN, TAKEN_BACK, USAGE, USED, Effect
 from outlast.engine import commands
 from outlast.errors import Stale
-from outlast.flow import ActivityFailed, Context, Refused, Retry, Workflow, activity, resend
+from outlast.flow import Context, Refused, Retry, Workflow, activity, resend
 from tests.engine.world import MINUTE, QUIET, SECOND, Acts, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -182,8 +182,8 @@ async def test_a_no_is_everybodys_no(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         try:
             await ctx.do(act, "a")
-        except ActivityFailed as no:
-            ctx.state.said.append(f"{no.refusal.code} {no.refusal.detail}")
+        except Refused as no:
+            ctx.state.said.append(f"{no.code} {no.detail}")
 
     flow = one_node(body)
     world.worker(flow)

@@ -14,7 +14,7 @@ from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
 from examples.negotiation.summary import told
 from examples.negotiation.workflow import negotiation
-from outlast import ActivityFailed, Cancel, Context, Decision, Fail, Plan, Refusal, Refused
+from outlast import Cancel, Context, Decision, Fail, Plan, Refusal, Refused
 from outlast.flow.calls import Call, current_call
 from tests.examples.helpers import Inbox, Market, inbox, market, when
 
@@ -39,17 +39,14 @@ class Walk(Context[Negotiation]):
         )
         activity = negotiation.activity(plan.activity)
         args, kwargs = activity.load_args(plan.arguments)
-        try:
-            return await activity(*args, **kwargs)
-        except Refused as no:
-            raise ActivityFailed(Refusal(no.code, no.detail)) from no
+        return await activity(*args, **kwargs)
 
     async def do_all(self, plans: Any, /, *, at_most: int = 0, refused: str = "raise") -> Any:
         async def one(plan: Plan[Any]) -> Any:
             try:
                 return await self.do(plan)
-            except ActivityFailed as no:
-                return no.refusal
+            except Refused as no:
+                return Refusal(no.code, no.detail)
 
         tasks = [asyncio.create_task(one(plan)) for plan in plans.values()]
         return dict(zip(plans, await asyncio.gather(*tasks), strict=True))

@@ -145,7 +145,7 @@ def test_only_an_approved_decision_has_a_plan() -> None:
 
 
 # --- the front door ------------------------------------------------------------------------
-FRONT_DOOR = """ActivityFailed Allow Cancel Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
+FRONT_DOOR = """Allow Cancel Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
     Refusal Refused Retry RetryLater Unknown Workflow activity lookup resend role this_call"""
 
 

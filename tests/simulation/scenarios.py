@@ -13,12 +13,12 @@ from pydantic import BaseModel
 from outlast.core.machine import Reason
 from outlast.flow import (
     Activity,
-    ActivityFailed,
     Cancel,
     Context,
     DidNotHappen,
     Fail,
     Happened,
+    Refused,
     Unknown,
     Workflow,
     activity,
@@ -160,10 +160,10 @@ async def attempt(ctx: Ctx, call: Activity[Any, str], *args: Any) -> None:
     """Do it; a definite no is an answer like others, attempts used up are not."""
     try:
         ctx.state.said.append(await ctx.do(call, *args))
-    except ActivityFailed as error:
-        if error.refusal.code == Reason.RETRIES_EXHAUSTED.value:
+    except Refused as error:
+        if error.code == Reason.RETRIES_EXHAUSTED.value:
             raise
-        ctx.state.said.append(error.refusal.code)
+        ctx.state.said.append(error.code)
 
 
 def second(n: float) -> timedelta:

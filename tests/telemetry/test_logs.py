@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from outlast.cli.text import inert
 from outlast.core.rows import KINDS
-from outlast.flow import ActivityFailed, Context, Refused, Workflow, activity, lookup, role
+from outlast.flow import Context, Refused, Workflow, activity, lookup, role
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import RunLog, SentenceFormatter, configure_logs, json_formatter
 from outlast.telemetry.redact import GONE, redact, redacted
@@ -227,7 +227,7 @@ def test_a_lookup_that_is_refused_keeps_no_secret() -> None:
 
     async def body(world: World) -> None:
         async def asks(ctx: Context[Any]) -> None:
-            with contextlib.suppress(ActivityFailed):
+            with contextlib.suppress(Refused):
                 await ctx.do(ask, "ana")
 
         flow = one_node(asks, name="asks")

@@ -7,17 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from examples import refund as example
-from outlast import (
-    ActivityFailed,
-    Cancel,
-    Context,
-    Fail,
-    Refused,
-    Workflow,
-    activity,
-    lookup,
-    role,
-)
+from outlast import Cancel, Context, Fail, Refused, Workflow, activity, lookup, role
 from outlast.errors import Conflict, InvalidInput, Misplaced, NotFound
 from outlast.testing import PendingQuestion, approve, approve_all, node, reject
 from outlast.testing.app import AppFactory
@@ -108,7 +98,7 @@ def test_a_rejection_and_a_silence() -> None:
 
 
 def test_what_an_activity_raises_is_raised_to_the_node() -> None:
-    with pytest.raises(ActivityFailed, match="closed: for good"):
+    with pytest.raises(Refused, match="closed: for good"):
         node(settle, claim(), answers={"pay/o-1": Refused("closed", "for good")}, decide=approve_all)
 
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 import outlast.http
 from outlast import (
-    ActivityFailed,
     Allow,
     Cancel,
     Context,
@@ -195,8 +194,8 @@ async def ordering(ctx: Context[Purchase]) -> None:
     offer = ctx.state.offers[0]
     try:
         order = await ctx.do(place, offer.supplier_id, offer.offer_id, cents=offer.cents)
-    except ActivityFailed as error:
-        raise Fail(assert_type(error.refusal.code, str)) from error
+    except Refused as error:
+        raise Fail(assert_type(error.code, str)) from error
     ctx.state.order_id = assert_type(order, Order).order_id
     assert_type(await ctx.do(archive, "x"), int)
 

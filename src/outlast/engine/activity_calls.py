@@ -40,7 +40,7 @@ from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, Stor
 from outlast.engine.user_code import as_exception
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.outcomes import ActivityFailed, Declared, Refusal, Refused
+from outlast.flow.outcomes import Declared, Refused
 from outlast.flow.workflow import Workflow
 from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import EndedByItself, Store, Transaction, Transactions
@@ -72,7 +72,7 @@ async def shared_answer(
 ) -> Any:
     """Return the answer of a shared effect: recorded by another run, or made now by `make`.
 
-    Raises ActivityFailed for a recorded refusal, Unresolved if this execution gives no answer.
+    Raises Refused for a recorded refusal, Unresolved if this execution gives no answer.
     """
     session = execution.session
     effect = session.others.get(call.key)
@@ -256,7 +256,7 @@ class _SharedTransactional(TransactionalExecutor, SharedExecutor):
 async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """Return the answer of an activity call: recorded, or made now.
 
-    Raises ActivityFailed for a recorded refusal.
+    Raises Refused for a recorded refusal.
     """
     execution.note_progress()
     if execution.closing:
@@ -311,7 +311,7 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
 def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
     if memo.error:
         error = json.loads(memo.error)
-        raise ActivityFailed(Refusal(error["code"], error["detail"]))
+        raise Refused(error["code"], error["detail"])
     return activity.response_codec.load(memo.response or b"null")
 
 

@@ -29,7 +29,7 @@ from outlast.engine.waits import NamedWait
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.context import SLEEP, Context
-from outlast.flow.outcomes import ActivityFailed
+from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.people import Decision, Rule
 from outlast.flow.plan import Plan
 from outlast.flow.policy import Verdict
@@ -167,15 +167,15 @@ class NodeContext(Context[Any]):
         await asyncio.gather(*(take_turns() for _ in range(min(at_most or len(each), len(each)))))
         if refused == "raise":
             for answer in answers:
-                if isinstance(answer, ActivityFailed):
+                if isinstance(answer, Refused):
                     raise answer
-        plain = [a.refusal if isinstance(a, ActivityFailed) else a for a in answers]
+        plain = [Refusal(a.code, a.detail) if isinstance(a, Refused) else a for a in answers]
         return dict(zip(plans, plain, strict=True)) if isinstance(plans, Mapping) else plain
 
     async def _settled(self, plan: Plan[Any]) -> Any:
         try:
             return await self._do_plan(plan)
-        except ActivityFailed as failed:
+        except Refused as failed:
             return failed
 
     async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:

@@ -73,7 +73,7 @@ class EffectExecutor:
     async def drive(self) -> Any:
         """Return the response of the effect, making the call if needed.
 
-        Raises ActivityFailed for a refusal, Unresolved if this execution gives no answer.
+        Raises Refused for a refusal, Unresolved if this execution gives no answer.
         """
         effect = self.session.effects.get(self.ident)
         if self._may_be_lost(effect):

@@ -26,7 +26,7 @@ from outlast.engine.user_code import text_of
 from outlast.errors import Misplaced, OutlastError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.callee import Callee
-from outlast.flow.outcomes import ActivityFailed, Cancel, Fail, Refusal
+from outlast.flow.outcomes import Cancel, Fail, Refusal, Refused
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact, secrets_in
 
@@ -84,11 +84,11 @@ class Returned(NamedTuple):
 Verdict: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
 
 
-class EffectRefused(ActivityFailed):
+class EffectRefused(Refused):
     """Refusal of one effect, with the key of the effect."""
 
     def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
-        super().__init__(refusal)
+        super().__init__(refusal.code, refusal.detail)
         self.ident = ident
 
 
@@ -209,5 +209,5 @@ def exhausted_in(error: BaseException) -> list[EffectRefused]:
     leaves = [error]
     while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
         leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
-    found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.refusal.code == EXHAUSTED}
+    found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.code == EXHAUSTED}
     return list(found.values()) if all(isinstance(e, EffectRefused) for e in leaves) else []

@@ -12,7 +12,7 @@ from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.outcomes import ActivityFailed, Refusal
+from outlast.flow.outcomes import Refused
 from outlast.flow.people import Rule
 from outlast.flow.plan import Plan
 from outlast.flow.policy import Deny, NeedsApproval, Verdict
@@ -41,7 +41,7 @@ async def permission(
 ) -> Permission | None:
     """The permission to intend this call; None when the walk has parked or closed instead.
 
-    Policy is asked once, with the approval that would be used up where there is one. Raises ActivityFailed where
+    Policy is asked once, with the approval that would be used up where there is one. Raises Refused where
     policy asked a person and the answer was no.
     """
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
@@ -146,7 +146,7 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
     if approval is None:
         return None
     if approval.status is not ApprovalStatus.APPROVED:
-        raise ActivityFailed(Refusal("approval_rejected", f"{approval.decided_by}: {approval.reason}"))
+        raise Refused("approval_rejected", f"{approval.decided_by}: {approval.reason}")
     if not satisfies(approval, verdict):  # it was reassigned to people whom this policy does not trust
         _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} wants it")
         return None

@@ -438,7 +438,7 @@ class RunExecutor:
         if exhausted:
             return await self._flag(
                 tuple(
-                    attention(self.session, Reason.RETRIES_EXHAUSTED, e.refusal.detail)._replace(
+                    attention(self.session, Reason.RETRIES_EXHAUSTED, e.detail)._replace(
                         visit=e.ident[0], key=e.ident[1]
                     )
                     for e in exhausted

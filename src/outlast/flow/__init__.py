@@ -9,7 +9,6 @@ from outlast.flow.context import Context
 from outlast.flow.declared import RateLimit, Resend, Retry, resend
 from outlast.flow.node import Node
 from outlast.flow.outcomes import (
-    ActivityFailed,
     Cancel,
     DidNotHappen,
     Fail,
@@ -30,7 +29,6 @@ from outlast.flow.workflow import Workflow, workflows_of
 
 __all__ = [
     "Activity",
-    "ActivityFailed",
     "Allow",
     "Approved",
     "BoundCall",

@@ -53,7 +53,7 @@ class Context(Generic[S]):
         """Make a call and return its response; if it was made before, return the recorded response.
 
         `call` is an activity, followed by its arguments, or a plan that was made before or chosen by a person.
-        Raises ActivityFailed if the receiver refused the call (the same on every re-run), Conflict if the ledger has
+        Raises Refused if the receiver refused the call (the same on every re-run), Conflict if the ledger has
         the key with other arguments, InvalidInput if the arguments do not fit.
         """
         raise NotImplementedError
@@ -74,7 +74,7 @@ class Context(Generic[S]):
         """Make several calls concurrently and return their responses: a dict for a dict, a list for a list.
 
         `at_most` limits the number of calls under way at a time (0: no limit). With `refused="return"`, a refused
-        call yields a Refusal in its place. Otherwise raises ActivityFailed for the first refused call in the order
+        call yields a Refusal in its place. Otherwise raises Refused for the first refused call in the order
         of `plans`, after all calls have settled. Raises InvalidInput if an option has an impossible value.
         """
         raise NotImplementedError

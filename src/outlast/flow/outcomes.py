@@ -41,17 +41,6 @@ class Refusal:
     detail: str = ""
 
 
-class ActivityFailed(Exception):
-    """Raised by `ctx.do` for a refused call. Uncaught, the run goes to attention."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(f"{refusal.code}: {refusal.detail}" if refusal.detail else refusal.code)
-        self.refusal = refusal
-
-    def __reduce__(self) -> tuple[type["ActivityFailed"], tuple[Refusal]]:
-        return (type(self), (self.refusal,))
-
-
 # --- how a node ends its run ---------------------------------------------------------------
 class Fail(Exception):
     """Raise it in a node to end the run as failed; what was done is undone in reverse order."""

@@ -236,7 +236,7 @@ class App:
     def answer_with(self, caller: ActivityCaller) -> None:
         """From here on, calls are made by this caller."""
         worker = self.runtime._worker
-        worker._services = worker._around._replace(caller=caller)
+        worker._services = worker._services._replace(caller=caller)
 
     def rows(self, run_id: str) -> RunRows:
         """Every row of a run."""
