@@ -40,8 +40,8 @@ def refund_story() -> CrashScenario:
         slots=1,
         decide=approve_all,
         signals=_comment,
-        env=lambda state: {world.FILE: str(state.world)},
-        executed=lambda state: dict(world.executed(state.world)),
+        env=lambda state: {world.FILE: str(state.receivers)},
+        executed=lambda state: dict(world.executed(state.receivers)),
         answer=_refund_answer,
         may_doubt=lambda key: key.startswith(MUTE),
     )
@@ -54,7 +54,7 @@ def _comment(seen: RunSnapshot, state: ScenarioState) -> list[tuple[str, dict[st
 
 def _refund_answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
     visit = effect["visit"]
-    said = world.answer_of(state.world, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
+    said = world.answer_of(state.receivers, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
     return (said,) if said else None
 
 
@@ -66,7 +66,7 @@ def trip_story(ends: str = "failed") -> CrashScenario:
         """An undo in doubt: what the hotel's record says of it."""
         if (asked.kind, asked.name) != ("attention", "undo_failed"):
             return None
-        done = any(key.endswith("undo/hotel/ana") for key in world.executed(here[-1].world))
+        done = any(key.endswith("undo/hotel/ana") for key in world.executed(here[-1].receivers))
         return choose("done_by_hand" if done else "retry")
 
     return CrashScenario(
@@ -74,8 +74,8 @@ def trip_story(ends: str = "failed") -> CrashScenario:
         input={"traveller": "ana", "ends": ends},
         decide=decide,
         enter=here.append,
-        env=lambda state: {world.FILE: str(state.world)},
-        executed=lambda state: dict(world.executed(state.world)),
+        env=lambda state: {world.FILE: str(state.receivers)},
+        executed=lambda state: dict(world.executed(state.receivers)),
         answer=_refund_answer,
         may_doubt=lambda key: "hotel/" in key or "mail/" in key,
     )

@@ -1,4 +1,4 @@
-"""A workflow under test whose one receiver is a world."""
+"""A workflow under test whose one receiver is a receivers."""
 
 from datetime import timedelta
 

@@ -68,7 +68,7 @@ def claim(**more: Any) -> Claim:
 
 def test_where_it_leads_and_what_it_leaves() -> None:
     walked = node(check, claim(), answers={price: 700})
-    assert (walked.next, walked.state.cents, walked.told) == ("settle", 700, ("it cost 700",))
+    assert (walked.next, walked.state.cents, walked.log) == ("settle", 700, ("it cost 700",))
     assert node(check, claim(), answers={price: 0}).next == "check"
     failed = node(check, claim(), answers={"price": 2_000_000})
     assert (failed.next, failed.status, failed.reason) == (None, "failed", "nobody pays that")

@@ -102,7 +102,7 @@ def test_real_time_passes_for_retries(outlast_app: AppFactory) -> None:
     assert run.outcome == "busy-1"
 
 
-calls = Workflow("calls-the-world", state=Order)
+calls = Workflow("calls-the-receivers", state=Order)
 
 
 @activity(key="call/{supplier}", no_undo="said is said")
@@ -117,10 +117,10 @@ async def only(ctx: Context[Order]) -> None:
     ctx.state.number = await ctx.do(call, ctx.state.supplier)
 
 
-def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: AppFactory, world: FakeReceivers) -> None:
+def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: AppFactory, receivers: FakeReceivers) -> None:
     run = outlast_app(calls).start(calls, {"supplier": "acme"})
     assert run.state["number"] == run.outcome["number"] != ""
-    assert world.executed("call/acme") == 1
+    assert receivers.executed("call/acme") == 1
 
 
 def test_durations_as_people_write_them() -> None:

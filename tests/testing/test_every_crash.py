@@ -48,10 +48,10 @@ async def pay(ctx: Context[Order]) -> None:
     ctx.state.charge = await ctx.do(charge, ctx.state.order)
 
 
-@every_crash(orders, {"order": "o-1"}, world=bank)
+@every_crash(orders, {"order": "o-1"}, receivers=bank)
 def test_order(end):
     assert end.outcome["charge"]
-    end.world.assert_effects_once()
+    end.receivers.assert_effects_once()
 """
 KEYED = "this_call().idempotency_key, order=order"
 
@@ -126,7 +126,7 @@ def test_a_planted_bug_is_named(pytester: pytest.Pytester, planted: tuple[str, s
     """At the cell that shows it; whether the others hold is asked above."""
     text = ORDER.replace(*planted)
     assert text != ORDER
-    said = run(pytester, text, f"--crash-cell=r1 call {call} call:inside")
+    said = run(pytester, text, f"--crash-case=r1 call {call} call:inside")
     assert "1 failed" in said and sentence in said and summary(said)["killed"] == 1, said
 
 
@@ -169,7 +169,7 @@ def test_a_client_made_at_import_reaches_the_world_which_is_asked_by_its_own_ids
     pytester.makepyfile(bank_client=CLIENT)
     text = OWN_IDS.replace("ASKED", BY_ID).replace('FakeReceivers(env="BANK_URL")\n', STARTED)
     text = text.replace("await http.post(", "client.post(")
-    said = run(pytester, text, "--crash-cell=r1 call charge/o-1 call:inside")
+    said = run(pytester, text, "--crash-case=r1 call charge/o-1 call:inside")
     told = summary(said)
     assert "1 passed" in said and (told["killed"], told["equal"], told["uncertain"]) == (1, 1, 0), said
 
@@ -177,21 +177,23 @@ def test_a_client_made_at_import_reaches_the_world_which_is_asked_by_its_own_ids
 @pytest.mark.req("TEST-1")
 def test_a_client_of_another_address_is_named(pytester: pytest.Pytester) -> None:
     said = run(pytester, ORDER.replace("base_url=bank.url", 'base_url="http://127.0.0.1:9"'))
-    assert "no request has reached the world, which listens at http://127.0.0.1:" in said, said
+    assert "no request has reached the receivers, which listens at http://127.0.0.1:" in said, said
     assert "BANK_URL says so" in said and "from their first import on" in said
 
 
 @pytest.mark.req("TEST-1", "EFF-3")
 def test_a_reconcile_that_breaks_is_blamed_and_not_the_workflow(pytester: pytest.Pytester) -> None:
     text = OWN_IDS.replace("ASKED", BY_ID).replace('Happened(answer.json()["id"])', 'Happened(answer.json()["number"])')
-    said = run(pytester, text, "--crash-cell=r1 call charge/o-1 call:inside")
-    assert "1 failed" in said and "charge/o-1 is uncertain, although its receiver can be asked and the world's" in said
+    said = run(pytester, text, "--crash-case=r1 call charge/o-1 call:inside")
+    assert (
+        "1 failed" in said and "charge/o-1 is uncertain, although its receiver can be asked and the receivers'" in said
+    )
     assert "correct charge.reconcile (reconcile of charge failed: KeyError: 'number'" in said, said
 
 
 @pytest.mark.req("TEST-1")
 def test_a_cell_that_is_not_there_is_said_so(pytester: pytest.Pytester) -> None:
-    said = run(pytester, ORDER, "--crash-cell=r1 record charge/o-2 store.batch:inside")
+    said = run(pytester, ORDER, "--crash-case=r1 record charge/o-2 store.batch:inside")
     assert "no cell r1 record charge/o-2 store.batch:inside" in said and "Traceback" not in said
 
 
@@ -200,15 +202,15 @@ def test_what_the_author_asserts_is_asserted_of_every_end(pytester: pytest.Pytes
     text = ORDER.replace(
         '    assert end.outcome["charge"]', '    assert end.cell != "r1 record charge/o-1 store.batch:inside"'
     )
-    said = run(pytester, text, "--crash-cell=r1 record charge/o-1 store.batch:inside")
+    said = run(pytester, text, "--crash-case=r1 record charge/o-1 store.batch:inside")
     assert "1 of " in said and "✗ r1 record charge/o-1 store.batch:inside" in said, said
-    said = run(pytester, text, "--crash-cell=r1 record charge/o-1 store.batch:after")
+    said = run(pytester, text, "--crash-case=r1 record charge/o-1 store.batch:after")
     assert "1 passed" in said and summary(said)["equal"] == 1, said
 
 
 @pytest.mark.req("TEST-1", "FAIL-11")
 def test_a_second_death_in_the_recovery(pytester: pytest.Pytester) -> None:
-    first = "--crash-cell=r1 call charge/o-1 call:inside then r1 call charge/o-1 call:inside"
+    first = "--crash-case=r1 call charge/o-1 call:inside then r1 call charge/o-1 call:inside"
     said = run(pytester, ORDER, first)
     assert "1 passed" in said and summary(said)["killed"] == 1, said
 
@@ -235,7 +237,7 @@ def answers(asked):
 
 @pytest.mark.req("TEST-1", "TEST-2")
 def test_days_signals_and_people_pass_at_once(pytester: pytest.Pytester) -> None:
-    text = WAITING.replace("\n@every_crash", SCRIPT).replace("world=bank", "world=bank, decide=answers")
+    text = WAITING.replace("\n@every_crash", SCRIPT).replace("receivers=bank", "receivers=bank, decide=answers")
     said = run(pytester, text)
     assert "1 passed" in said, said
     assert summary(said)["equal"] > 50

@@ -15,7 +15,7 @@ from tests.testing.flows import orders, shop
 
 
 def campaign(folder: Path, prepare: str = "") -> _Campaign:
-    asked = CrashOptions(orders, {"order": "o-1"}, world=shop)
+    asked = CrashOptions(orders, {"order": "o-1"}, receivers=shop)
     code = replace(code_of(orders, "tests.testing.flows"), prepare=prepare)
     return _Campaign(asked, code, lambda end: None, folder)
 

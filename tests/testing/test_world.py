@@ -1,4 +1,4 @@
-"""Each way a receiver of the world can be hostile, over real HTTP, and what its record says of it."""
+"""Each way a receiver of the receivers can be hostile, over real HTTP, and what its record says of it."""
 
 import hashlib
 import os
@@ -14,8 +14,8 @@ from outlast.testing import FakeReceivers, garbage, huge, ok, resets, slow, stat
 
 
 @pytest.fixture
-def http(world: FakeReceivers) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=world.url, timeout=20) as one:
+def http(receivers: FakeReceivers) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=receivers.url, timeout=20) as one:
         yield one
 
 
@@ -23,22 +23,22 @@ def post(http: httpx2.Client, path: str, key: str = "k-1", body: bytes = b"{}") 
     return http.post(path, content=body, headers={"Idempotency-Key": key} if key else {})
 
 
-def test_it_dedupes_can_be_asked_and_writes_before_it_answers(world: FakeReceivers, http: httpx2.Client) -> None:
+def test_it_dedupes_can_be_asked_and_writes_before_it_answers(receivers: FakeReceivers, http: httpx2.Client) -> None:
     first, again = post(http, "/charges"), post(http, "/charges")
-    assert first.json() == again.json() and (world.executed("k-1"), world.attempts("k-1")) == (1, 2)
+    assert first.json() == again.json() and (receivers.executed("k-1"), receivers.attempts("k-1")) == (1, 2)
     assert http.get("/charges/k-1").json() == first.json() == http.get("/charges", params={"key": "k-1"}).json()
     assert http.get("/charges/k-2").status_code == 404
     slashed = post(http, "/charges", key="t:r:1:charge/o-1")
     assert http.get(f"/charges/{quote('t:r:1:charge/o-1', safe='')}").json() == slashed.json()
-    attempt, executed = world.entries[:2]
+    attempt, executed = receivers.entries[:2]
     assert (attempt.kind, executed.kind, executed.answer) == ("attempt", "executed", first.json())
     assert executed.sha256 == hashlib.sha256(b"{}").hexdigest() and executed.at >= attempt.at > 0
-    assert len(world.record.path.read_text().splitlines()) == len(world.entries)
-    world.assert_effects_once()
+    assert len(receivers.record.path.read_text().splitlines()) == len(receivers.entries)
+    receivers.assert_effects_once()
 
 
-def test_it_is_asked_by_ids_of_its_own(world: FakeReceivers, http: httpx2.Client) -> None:
-    world.route(
+def test_it_is_asked_by_ids_of_its_own(receivers: FakeReceivers, http: httpx2.Client) -> None:
+    receivers.route(
         "/charges",
         reply=lambda request: {"id": f"ch_{request.key}"},
         asked=lambda request, answers: next((a for a in answers if request.path.endswith(a["id"])), None),
@@ -47,19 +47,19 @@ def test_it_is_asked_by_ids_of_its_own(world: FakeReceivers, http: httpx2.Client
     post(http, "/other", key="k-9")
     assert http.get("/charges/ch_k-1").json() == {"id": "ch_k-1"}
     assert http.get("/charges/k-1").status_code == 404, "no longer by the key, which this receiver does not keep"
-    assert [e.status for e in world.record.of("asked")] == [200, 404]
+    assert [e.status for e in receivers.record.of("asked")] == [200, 404]
 
 
-def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(world: FakeReceivers, http: httpx2.Client) -> None:
+def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(receivers: FakeReceivers, http: httpx2.Client) -> None:
     """The kit blamed resend(), which the activity does not declare."""
-    world.route("/", duplicates="act")
+    receivers.route("/", duplicates="act")
     for path, key in (("/charges", "t:r:1:charge/o-1"), ("/mails", "t:r:1:mail/o-1"), ("/slips", "t:r:1:slip/o-1")):
         post(http, path, key)
         if path == "/charges":
             http.get("/charges/ch-1")
         http.get(path, params={"key": key})
         post(http, path, key)
-    by_id, unasked, mute = world.record.repeated(asks={"mail/o-1": "send", "charge/o-1": "charge"})
+    by_id, unasked, mute = receivers.record.repeated(asks={"mail/o-1": "send", "charge/o-1": "charge"})
     assert "GET /charges/ch-1 asked for it and was answered 404" in by_id and 'route("/charges", asked=…)' in by_id
     assert "send.reconcile said that it did not happen, although the receiver" in unasked
     assert "so resend() is not true of it" in mute, "no reconcile is declared"
@@ -91,12 +91,12 @@ def test_a_process_under_test_keeps_the_world_that_judges_it(monkeypatch: pytest
         assert FakeReceivers(env="SHOP_AT").start().url == judge.url
         other = FakeReceivers(env="OTHER_AT")
         with other.start():
-            assert other.url != judge.url, "another world of the same module is its own"
+            assert other.url != judge.url, "another receivers of the same module is its own"
 
 
-def test_a_key_with_another_body_is_refused(world: FakeReceivers, http: httpx2.Client) -> None:
+def test_a_key_with_another_body_is_refused(receivers: FakeReceivers, http: httpx2.Client) -> None:
     post(http, "/charges")
-    assert post(http, "/charges", body=b"[]").status_code == 422 and world.executed() == 1
+    assert post(http, "/charges", body=b"[]").status_code == 422 and receivers.executed() == 1
 
 
 @pytest.mark.parametrize(
@@ -110,53 +110,55 @@ def test_a_key_with_another_body_is_refused(world: FakeReceivers, http: httpx2.C
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_it_acts_and_the_caller_does_not_hear_of_it(
-    world: FakeReceivers, http: httpx2.Client, behaviour: object, error: type[Exception], acted: int
+    receivers: FakeReceivers, http: httpx2.Client, behaviour: object, error: type[Exception], acted: int
 ) -> None:
-    world.route("/charges", behaviour, ok)  # type: ignore[arg-type]
+    receivers.route("/charges", behaviour, ok)  # type: ignore[arg-type]
     http.timeout = httpx2.Timeout(20, read=1)
     with pytest.raises((error, httpx2.RemoteProtocolError)):
         post(http, "/charges")
     http.timeout = httpx2.Timeout(20)
-    assert world.executed("k-1") == acted
-    assert post(http, "/charges").status_code == 200 and world.executed("k-1") == 1
+    assert receivers.executed("k-1") == acted
+    assert post(http, "/charges").status_code == 200 and receivers.executed("k-1") == 1
 
 
-def test_statuses(world: FakeReceivers, http: httpx2.Client) -> None:
-    world.route("/busy", too_many(timedelta(seconds=7)), status(503), status(500, acts=True))
+def test_statuses(receivers: FakeReceivers, http: httpx2.Client) -> None:
+    receivers.route("/busy", too_many(timedelta(seconds=7)), status(503), status(500, acts=True))
     first, second, third, fourth = (post(http, "/busy") for _ in range(4))
     assert (first.status_code, first.headers["Retry-After"], second.status_code) == (429, "7", 503)
-    assert (third.status_code, fourth.status_code, world.executed("k-1")) == (500, 200, 1)
+    assert (third.status_code, fourth.status_code, receivers.executed("k-1")) == (500, 200, 1)
 
 
-def test_answers_that_nobody_wants(world: FakeReceivers, http: httpx2.Client) -> None:
-    world.route("/garbage", garbage()).route("/huge", huge(2))
+def test_answers_that_nobody_wants(receivers: FakeReceivers, http: httpx2.Client) -> None:
+    receivers.route("/garbage", garbage()).route("/huge", huge(2))
     with pytest.raises(ValueError, match=r"decode|Expecting"):
         post(http, "/garbage", "a").json()
     assert len(post(http, "/huge", "b").content) > 2_000_000
-    assert world.executed() == 2
+    assert receivers.executed() == 2
 
 
-def test_receivers_that_do_not_dedupe_forget_or_conflict(world: FakeReceivers, http: httpx2.Client) -> None:
-    world.route("/act", duplicates="act").route("/conflict", duplicates="conflict", askable=False)
-    world.route("/forgets", remembers=timedelta(0))
+def test_receivers_that_do_not_dedupe_forget_or_conflict(receivers: FakeReceivers, http: httpx2.Client) -> None:
+    receivers.route("/act", duplicates="act").route("/conflict", duplicates="conflict", askable=False)
+    receivers.route("/forgets", remembers=timedelta(0))
     for path in ("/act", "/act", "/forgets", "/forgets", "/conflict"):
         assert post(http, path).status_code == 200
     assert post(http, "/conflict").status_code == 409 and http.get("/conflict/k-1").status_code == 405
-    assert [world.executed(route=r) for r in ("/act", "/conflict", "/forgets")] == [2, 1, 2]
+    assert [receivers.executed(route=r) for r in ("/act", "/conflict", "/forgets")] == [2, 1, 2]
     with pytest.raises(AssertionError, match="POST /act k-1 was executed 2 times"):
-        world.assert_effects_once()
+        receivers.assert_effects_once()
 
 
-def test_calls_without_a_key_are_told_apart_by_their_bytes(world: FakeReceivers, http: httpx2.Client) -> None:
+def test_calls_without_a_key_are_told_apart_by_their_bytes(receivers: FakeReceivers, http: httpx2.Client) -> None:
     post(http, "/mail", "", b"a"), post(http, "/mail", "", b"b")
-    world.assert_effects_once()
+    receivers.assert_effects_once()
     post(http, "/mail", "", b"a")
     with pytest.raises(AssertionError, match="no Idempotency-Key"):
-        world.assert_effects_once()
+        receivers.assert_effects_once()
 
 
-def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(world: FakeReceivers, http: httpx2.Client) -> None:
-    world.route("/n", reply=lambda request: {"said": request.body.decode()}).route("/n", status(400), key="bad")
+def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(
+    receivers: FakeReceivers, http: httpx2.Client
+) -> None:
+    receivers.route("/n", reply=lambda request: {"said": request.body.decode()}).route("/n", status(400), key="bad")
     assert post(http, "/n", body=b"7").json() == {"said": "7"}
     assert post(http, "/n", "is-bad").status_code == 400
 

@@ -1,4 +1,4 @@
-"""For people who test with Outlast: every crash, a hostile world, skipped time, nodes alone, the exam of stores.
+"""For people who test with Outlast: every crash, a hostile receivers, skipped time, nodes alone, the exam of stores.
 
 Each name loads what it needs when it is first used. `every_crash` needs the extra: `pip install 'outlast[testing]'`.
 """

@@ -58,8 +58,8 @@ class RunEnd:
     """Key → status of each effect; of the last visit where several visits did the same."""
     resolved: tuple[str, ...]
     """Keys of the effects that were uncertain, and answered from the receiver's record."""
-    world: Record
-    """What the world saw in this story; empty where no world was given."""
+    receivers: Record
+    """What the receivers saw in this story; empty where no receivers was given."""
 
 
 Body = Callable[[RunEnd], None]
@@ -72,7 +72,7 @@ class CrashOptions:
     workflow: Workflow[Any]
     given: dict[str, Any]
     decide: Decide = no_answer
-    world: FakeReceivers | None = None
+    receivers: FakeReceivers | None = None
     pairs: Pairs = 0
     seed: int = 0
     jobs: int = 2
@@ -150,7 +150,7 @@ def _doubts(cut: CrashResult) -> str:
 
 
 class _Campaign:
-    """One run of all cells: a reference, then threads, each with a forker and a world of its own."""
+    """One run of all cells: a reference, then threads, each with a forker and a receivers of its own."""
 
     def __init__(self, asked: CrashOptions, code: CodeUnderTest, body: Body, folder: Path) -> None:
         self.asked = asked
@@ -191,11 +191,11 @@ class _Campaign:
         try:
             return run_reference(teller, self.folder / "told")
         except CheckFailed as broken:
-            world = teller.story.watch
-            if not isinstance(world, FakeReceivers) or world.entries:
+            receivers = teller.story.watch
+            if not isinstance(receivers, FakeReceivers) or receivers.entries:
                 raise
             raise CheckFailed(
-                f"{broken}\nno request has reached the world, which listens at {world.url}; {world.env} says so in the "
+                f"{broken}\nno request has reached the receivers, which listens at {receivers.url}; {receivers.env} says so in the "
                 "processes under test, from their first import on: make the client of that address"
             ) from None
 
@@ -247,7 +247,7 @@ class _Campaign:
     def _judge(self, state: ScenarioState, left: RunSnapshot, cell: str, resolved: list[str]) -> None:
         """The author's own assertions on this end; one at a time."""
         end = left.end()
-        record = Record(state.world)
+        record = Record(state.receivers)
         effects = {e["key"]: e["status"] for e in left.effects}
         with self._lock:
             self._body(
@@ -260,50 +260,54 @@ class _Campaign:
     # --- the story ----------------------------------------------------------------------------------
     def _teller(self, stack: ExitStack) -> Driver:
         asked = self.asked
-        world = asked.world.twin() if asked.world is not None else None
-        if world is not None:
-            world.listen(self.folder / f"world-{id(world)}")
-            stack.callback(world.stop)
-        forking = stack.enter_context(fork_server(self.code, world.told() if world is not None else {}))
+        receivers = asked.receivers.twin() if asked.receivers is not None else None
+        if receivers is not None:
+            receivers.listen(self.folder / f"receivers-{id(receivers)}")
+            stack.callback(receivers.stop)
+        forking = stack.enter_context(fork_server(self.code, receivers.told() if receivers is not None else {}))
         modes = {name: activity.mode for name, activity in asked.workflow.activities.items()}
         of: dict[str, tuple[str, str]] = {}  # the activity of each uncertain effect, and why it is uncertain
 
         def answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
             why = json.loads(effect["error"])["detail"] if effect["error"] else ""
             of[effect["key"]] = effect["activity"], why
-            return _settle(teller, world, state, effect)
+            return _settle(teller, receivers, state, effect)
 
         def may_doubt(key: str) -> bool:
             mode = modes.get(of.get(key, ("", ""))[0], "ask_person")
             return mode == "ask_person" or (
-                mode == "reconcile" and world is not None and _cannot_be_asked(world.record)
+                mode == "reconcile" and receivers is not None and _cannot_be_asked(receivers.record)
             )
 
         def blame(key: str) -> str:
             name, why = of[key]
             if modes.get(name) != "reconcile":
                 return "its receiver dedupes by key"
-            has = " and the world's record has the act" if world is not None and world.record.executed(key) else ""
+            has = (
+                " and the receivers' record has the act"
+                if receivers is not None and receivers.record.executed(key)
+                else ""
+            )
             return f"its receiver can be asked{has}: correct {name}.reconcile ({why})"
 
         def wrong(state: ScenarioState, told: Mapping[str, int]) -> list[str]:
             asks = {
                 e["key"]: e["activity"] for e in read_run(state.db).effects if modes.get(e["activity"]) == "reconcile"
             }
-            return Record(state.world).against(Counter(told), asks)
+            return Record(state.receivers).against(Counter(told), asks)
 
         story = CrashScenario(
             name=asked.workflow.name,
             input=asked.given,
-            executed=lambda state: Record(state.world).counts(),
+            executed=lambda state: Record(state.receivers).counts(),
             wrong=wrong,
             answer=answer,
             may_doubt=may_doubt,
             blame=blame,
             decide=asked.decide,
-            env=lambda state: {world.env: world.url} if world is not None else {},
-            enter=lambda state: world.enter(state.world) if world is not None else None,
-            watch=world,
+            env=lambda state: {receivers.env: receivers.url} if receivers is not None else {},
+            enter=lambda state: receivers.enter(state.receivers) if receivers is not None else None,
+            watch=receivers,
             slots=asked.slots,
             live={"attempt_timeout": asked.attempt_timeout_ms},
         )
@@ -325,21 +329,21 @@ def _cannot_be_asked(record: Record) -> bool:
     return any(e.status not in (200, 404) for e in record.of("asked"))
 
 
-def _settle(teller: Driver, world: FakeReceivers | None, state: ScenarioState, effect: dict[str, Any]) -> Any:
+def _settle(teller: Driver, receivers: FakeReceivers | None, state: ScenarioState, effect: dict[str, Any]) -> Any:
     """What is true of an uncertain effect: (its response,), or None when it did not happen. The script is asked first,
-    then the world's record."""
+    then the receivers' record."""
     said = answer_of(teller.story.decide, effect_asked(read_run(state.db), effect))
     if said is not None:
         return answered(said)
-    if world is None:
+    if receivers is None:
         raise CheckFailed(
-            f"{effect['key']} is uncertain, and nobody knows whether it happened: give every_crash a world, or let "
+            f"{effect['key']} is uncertain, and nobody knows whether it happened: give every_crash a receivers, or let "
             'decide answer kind "effect" with happened(…) or did_not_happen()'
         )
     key = idempotency_key(effect["tenant"], effect["run"], effect["visit"], effect["key"])
-    if not world.record.executed(key) and not any(e.key == "" for e in world.record.of("executed")):
+    if not receivers.record.executed(key) and not any(e.key == "" for e in receivers.record.of("executed")):
         return None
-    world.recall(True)
+    receivers.recall(True)
     try:
         call = {
             "activity": effect["activity"], "arguments": effect["args"].decode(), "key": effect["key"],
@@ -347,5 +351,5 @@ def _settle(teller: Driver, world: FakeReceivers | None, state: ScenarioState, e
         }  # fmt: skip
         found = teller.live(state, Action("recall", call)).answer
     finally:
-        world.recall(False)
+        receivers.recall(False)
     return (json.loads(found["response"]),) if "response" in found else None

@@ -76,9 +76,9 @@ class ScenarioState:
         return self.folder / "s.db"
 
     @property
-    def world(self) -> Path:
-        """What the world outside keeps of this story."""
-        return self.folder / "world"
+    def receivers(self) -> Path:
+        """What the receivers outside keeps of this story."""
+        return self.folder / "receivers"
 
     @property
     def said(self) -> Path:

@@ -39,7 +39,7 @@ class Reference:
 
     places: list[CrashCase]
     end: dict[str, Any]
-    world: dict[str, int]
+    receivers: dict[str, int]
     doubts: list[str]
     last: ScenarioState
 
@@ -133,14 +133,14 @@ def _walked(
 
 
 def _against(teller: Driver, state: ScenarioState, told: dict[str, int] | None) -> list[str]:
-    """What the world's record says against this end."""
+    """What the receivers' record says against this end."""
     story = teller.story
     done = story.executed(state)
     if story.wrong is not None:
         return story.wrong(state, done if told is None else told)
     found = [f"{key} was executed {n} times" for key, n in done.items() if n > 1]
     if told is not None and dict(done) != told:
-        found.append(f"the world did {dict(done)}")
+        found.append(f"the receivers did {dict(done)}")
     return found
 
 
@@ -164,7 +164,7 @@ def recover(
         teller.live(state, Action("work"))  # the file opens, and nobody moves a run that has ended
     left = teller.finish(state, each)
     end = left.end()
-    wrong = left.wrong() + _against(teller, state, told.world)
+    wrong = left.wrong() + _against(teller, state, told.receivers)
     wrong += [f"{part}: {end[part]} instead of {told.end[part]}" for part in end if end[part] != told.end[part]]
     if wrong:
         raise CheckFailed("\n".join(wrong))

@@ -25,7 +25,7 @@ def every_crash(
     given: BaseModel | dict[str, Any],
     *,
     decide: Decide = no_answer,
-    world: FakeReceivers | None = None,
+    receivers: FakeReceivers | None = None,
     pairs: Pairs = 0,
     seed: int = 0,
     workers: int = 2,
@@ -38,17 +38,17 @@ def every_crash(
     The run is told once without a crash. Then, for each of its durable commits (before, inside and after its
     transaction) and each of its calls (before it is sent, in the air, acted upon, answered), a real process is killed
     there by SIGKILL, a fresh one takes over, and the end has to be the same: status, outcome, nodes, effects,
-    approvals, and what the world did. The decorated function is called with each `RunEnd`, the uncrashed one first; its
+    approvals, and what the receivers did. The decorated function is called with each `RunEnd`, the uncrashed one first; its
     other parameters are fixtures.
 
-    `decide_approval` answers what the run waits for; waits pass at once. `world` is the HTTP world its activities call, and
+    `decide_approval` answers what the run waits for; waits pass at once. `receivers` is the HTTP receivers its activities call, and
     the judge of what happened. `pairs`: also die a second time during each recovery, at one place drawn by `seed`
     ("sampled") or at every one ("all"). `workers`: so many cells at once. `batched`: commits share transactions, as
     in production, which makes fewer and larger places. `slots`: an admission limit. `attempt_timeout` bounds calls
     whose activity says nothing else.
     """
     asked = CrashOptions(
-        workflow, to_json(given), decide, world, pairs, seed, workers, batched, slots,
+        workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,
         int(attempt_timeout / timedelta(milliseconds=1)),
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def _test(
 ) -> None:
     __tracebackhide__ = True
     node, config = request.node, request.config
-    jobs, only = int(option(config, "crash_jobs") or asked.jobs), str(option(config, "crash_cell") or "")
+    jobs, only = int(option(config, "crash_jobs") or asked.jobs), str(option(config, "crash_case") or "")
 
     def body(end: RunEnd) -> None:
         said = fn(end, **fixtures)
@@ -86,7 +86,7 @@ def _test(
             asyncio.run(said)
 
     def replay(name: str) -> str:
-        return f"pytest {shlex.quote(node.nodeid)} --crash-cell={shlex.quote(name)}"
+        return f"pytest {shlex.quote(node.nodeid)} --crash-case={shlex.quote(name)}"
 
     mine = CrashOptions(**{**vars(asked), "jobs": jobs, "pairs": option(config, "crash_pairs") or asked.pairs})
     wrong = ""

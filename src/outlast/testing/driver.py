@@ -41,7 +41,7 @@ class CallMonitor(Protocol):
 
 @dataclass
 class CrashScenario:
-    """A workflow under test: how its story goes on, and what the world did."""
+    """A workflow under test: how its story goes on, and what the receivers did."""
 
     name: str
     input: dict[str, Any]
@@ -59,7 +59,7 @@ class CrashScenario:
     enter: Callable[[ScenarioState], None] = lambda state: None
     """Called when a story is taken up in a folder."""
     wrong: Callable[[ScenarioState, Mapping[str, int]], list[str]] | None = None
-    """What the world's record says against this end, given what it did in the uncrashed run; None: counts compared."""
+    """What the receivers' record says against this end, given what it did in the uncrashed run; None: counts compared."""
     watch: CallMonitor | None = None
     slots: int = 0
     live: dict[str, int] = field(default_factory=dict)

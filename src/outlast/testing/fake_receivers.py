@@ -1,4 +1,4 @@
-"""A hostile world for tests: real HTTP receivers on the loopback address that act, forget, fail, and write it all down.
+"""A hostile receivers for tests: real HTTP receivers on the loopback address that act, forget, fail, and write it all down.
 
 It lives outside the processes under test (in a thread of the test's own), so it outlives every one of their deaths.
 """
@@ -80,7 +80,9 @@ def garbage() -> Behaviour:
 
 
 WAIT_S: Final = 20
-JUDGED: Final = "OUTLAST_WORLD_JUDGED"  # in the environment of a process under test: the variable of its world
+JUDGED: Final = (
+    "OUTLAST_RECEIVERS_VARIABLE"  # in the environment of a process under test: the variable of its receivers
+)
 Duplicates = Literal["answer", "act", "conflict"]
 CLOCK: Final = SystemClock()
 
@@ -106,10 +108,10 @@ class FakeReceivers:
 
     Without a word about them, receivers act, answer `{"id": …}`, dedupe by `Idempotency-Key` for ever, and can be
     asked: GET with that key as header, as `?key=` or as the last part of the path answers what was answered, or 404.
-    `env` names the environment variable that tells the code under test where the world is.
+    `env` names the environment variable that tells the code under test where the receivers is.
     """
 
-    def __init__(self, *, env: str = "OUTLAST_WORLD") -> None:
+    def __init__(self, *, env: str = "OUTLAST_RECEIVERS") -> None:
         self.env: Final = env
         self.record = Record(Path(os.devnull))
         self._routes: list[Route] = []
@@ -162,9 +164,9 @@ class FakeReceivers:
         here = self._receiver.url if self._receiver is not None else os.environ.get(self.env, "")
         if not here:
             raise InvalidInput(
-                "this world does not run",
+                "this receivers does not run",
                 f"{self.env} is not set",
-                f'with FakeReceivers() as world: …, or FakeReceivers(env="{self.env}").start() before a module makes its client',
+                f'with FakeReceivers() as receivers: …, or FakeReceivers(env="{self.env}").start() before a module makes its client',
             )
         return here
 
@@ -172,7 +174,7 @@ class FakeReceivers:
         return self if self._kept else self._open()
 
     def _open(self) -> Self:
-        handle, path = tempfile.mkstemp(prefix="outlast-world-")
+        handle, path = tempfile.mkstemp(prefix="outlast-receivers-")
         os.close(handle)
         self.listen(Path(path))
         self._before = os.environ.get(self.env)
@@ -196,7 +198,7 @@ class FakeReceivers:
     def start(self) -> Self:
         """Listen until this process ends, with the address in the environment from now on.
 
-        In a process that `every_crash` made, the variable holds the address of the world that judges it already.
+        In a process that `every_crash` made, the variable holds the address of the receivers that judges it already.
         """
         if os.environ.get(JUDGED) != self.env and not self._kept:
             self._open()
@@ -206,10 +208,10 @@ class FakeReceivers:
 
     def listen(self, record: Path) -> None:
         """Listen, on this record."""
-        assert self._thread is None, "a world listens once"
+        assert self._thread is None, "a receivers listens once"
         self.record = Record(record)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-world", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-receivers", daemon=True)
         self._thread.start()
         receiver = HttpReceiver(self._handle)
         self._do(receiver.open())
@@ -229,7 +231,7 @@ class FakeReceivers:
         return {self.env: self.url, JUDGED: self.env}
 
     def twin(self) -> "FakeReceivers":
-        """Another world of the same kind, with a record of its own."""
+        """Another receivers of the same kind, with a record of its own."""
         other = FakeReceivers(env=self.env)
         other._routes = list(self._routes)
         return other

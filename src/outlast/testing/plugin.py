@@ -19,7 +19,7 @@ class CrashReports:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of `every_crash`."""
     group = parser.getgroup("outlast", "every crash of a workflow")
-    group.addoption("--crash-cell", default="", metavar="NAME", help="replay this cell alone (a failure names it)")
+    group.addoption("--crash-case", default="", metavar="NAME", help="replay this cell alone (a failure names it)")
     group.addoption("--crash-jobs", default=0, type=int, metavar="N", help="so many cells at once [as the test says]")
     group.addoption("--crash-pairs", default="", choices=["sampled", "all"], help="a second death in each recovery")
     group.addoption("--crash-report", default="", metavar="FILE", help="write a line for each cell to this file")
@@ -48,8 +48,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture
-def world() -> "Iterator[FakeReceivers]":
-    """A hostile world that runs for this test: `outlast.testing.FakeReceivers`."""
+def receivers() -> "Iterator[FakeReceivers]":
+    """A hostile receivers that runs for this test: `outlast.testing.FakeReceivers`."""
     from outlast.testing.fake_receivers import FakeReceivers
 
     with FakeReceivers() as one:

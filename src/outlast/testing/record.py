@@ -1,6 +1,6 @@
-"""The world's record: one line for each request that arrived and each act, written before the caller hears of it.
+"""The receivers' record: one line for each request that arrived and each act, written before the caller hears of it.
 
-Everything the world knows is read from here, so a world opened on a copy of the record goes on as the first would.
+Everything the receivers knows is read from here, so a receivers opened on a copy of the record goes on as the first would.
 """
 
 import json
@@ -81,7 +81,7 @@ class Record:
         return Counter(e.identity for e in self.entries if e.kind == "executed")
 
     def executed(self, key: str = "", *, route: str = "") -> int:
-        """How often the world acted: under this key (an activity's, or a whole Idempotency-Key), at this path."""
+        """How often the receivers acted: under this key (an activity's, or a whole Idempotency-Key), at this path."""
         return len(self.of("executed", key, route))
 
     def assert_effects_once(self) -> None:
@@ -119,7 +119,7 @@ class Record:
         return f"{name}.reconcile said that it did not happen, although the receiver has it: correct it" if name else ""
 
     def against(self, told: Mapping[str, int], asks: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-        """What this record says, given what the world did when nobody was killed: a sentence each."""
+        """What this record says, given what the receivers did when nobody was killed: a sentence each."""
         found = self.repeated(told, asks)
         ours, theirs = by_route(self.counts()), by_route(told)
         for route in sorted({*ours, *theirs}):

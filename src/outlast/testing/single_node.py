@@ -56,7 +56,7 @@ class NodeResult(Generic[S]):
     """Of `Fail` and `Cancel`."""
     called: tuple[ActivityCall, ...]
     """The calls made, in order; what the ledger answered a second time stands once."""
-    told: tuple[str, ...]
+    log: tuple[str, ...]
     """The texts of `ctx.log`."""
     asked: tuple[PendingQuestion, ...]
     """What only the outside can answer, as the script was asked, each once."""
@@ -259,7 +259,7 @@ def _walked(
         status=now.status,
         reason=now.reason or "",
         called=tuple(ActivityCall(name, key, arguments.get(key, {})) for name, key in caller.called),
-        told=tuple(told),
+        log=tuple(told),
         asked=asked,
         waiting_for=() if gone or is_over(rows.run) else tuple(run.waiting_for),
         attention=tuple(run.attention),
