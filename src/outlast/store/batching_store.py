@@ -15,7 +15,7 @@ from outlast.core.commit import AppendMessage, Chain, Commit, Done, Put
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
-from outlast.store.fair_queueing import NONE_HELD, Held
+from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.port import Moved, Step, Store, Telling
 from outlast.store.tickets import Take, Task, Ticket
 
@@ -123,7 +123,7 @@ class BatchingStore(Store, Telling, ABC):
 
     @override
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
         taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners, held))
         if self._ears:

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from outlast.core.rows import Run
 
-Held = Mapping[str, int]
+HeldCounts = Mapping[str, int]
 """How many runs of each tenant a taker holds already."""
-NONE_HELD: Final[Held] = MappingProxyType({})
+NONE_HELD: Final[HeldCounts] = MappingProxyType({})
 PAGES: Final = 5  # of a lane in one take beyond the first, each of tenants that the ones before did not show
 SLACK: Final = 1_000  # ms: so long after the time that it wrote as due_at a commit may land
 TRUSTED: Final = 10_000  # ms a mark is believed: what came to a lane late, or from another one, is found after it
@@ -62,13 +62,13 @@ class FairQueue:
     def __init__(self) -> None:
         self._marks: dict[str, list[Mark]] = {}
 
-    def looks(self, lanes: Sequence[str], most: int, real: int, held: Held = NONE_HELD) -> DueQueries:
+    def looks(self, lanes: Sequence[str], most: int, real: int, held: HeldCounts = NONE_HELD) -> DueQueries:
         """Look for `most` runs, and as many of each tenant that has to be passed over to find others."""
         found: list[Run] = []
         return DueQueries(self._asks(lanes, most, real, held, found), found)
 
     def _asks(
-        self, lanes: Sequence[str], most: int, real: int, held: Held, found: list[Run]
+        self, lanes: Sequence[str], most: int, real: int, held: HeldCounts, found: list[Run]
     ) -> Generator[DueQuery, Sequence[Run], None]:
         for lane in lanes:
             page = yield DueQuery(lane, most)
@@ -77,7 +77,7 @@ class FairQueue:
                 yield from self._others(lane, most, real, held, found)
 
     def _others(
-        self, lane: str, most: int, real: int, held: Held, found: list[Run]
+        self, lane: str, most: int, real: int, held: HeldCounts, found: list[Run]
     ) -> Generator[DueQuery, Sequence[Run], None]:
         """Adds to `found`: a lane's runs of tenants that are not in it; at last of those who hold nothing either, so
         that no number of tenants whose runs wait keeps one from its first."""
@@ -112,7 +112,7 @@ class FairQueue:
         self._marks[ask.lane] = [*others, *kept, new][-MARKS_MAX:]
 
 
-def chosen(runs: Iterable[Run], n: int, held: Held = NONE_HELD) -> list[Run]:
+def chosen(runs: Iterable[Run], n: int, held: HeldCounts = NONE_HELD) -> list[Run]:
     """At most `n` of these due runs, oldest due first. Where there are more, they are those of a round in which each
     is of the tenant that holds the fewest by then, and of several the one that has been due for longest."""
     ordered = sorted(runs, key=_age)

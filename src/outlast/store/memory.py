@@ -46,7 +46,7 @@ from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
-from outlast.store.fair_queueing import NONE_HELD, FairQueue, Held, chosen
+from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
 from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, Store, gather_rows
 from outlast.store.rows_in_memory import RowsInMemory
@@ -126,7 +126,7 @@ class MemoryStore(Store):
 
     @override
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
         taken: list[Run] = []
         with self._core.lock:
@@ -146,7 +146,9 @@ class MemoryStore(Store):
                 taken.append(left)
         return tuple(taken)
 
-    def _candidates(self, lanes: Sequence[str], n: int, owners: Sequence[str], held: Held, real: int) -> list[Run]:
+    def _candidates(
+        self, lanes: Sequence[str], n: int, owners: Sequence[str], held: HeldCounts, real: int
+    ) -> list[Run]:
         shelf = self._core.shelf
         if owners:
             return [run for owner in owners for run in shelf.owned(owner)][:n]

@@ -34,7 +34,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.errors import Corrupt, StoreReplaced
-from outlast.store.fair_queueing import NONE_HELD, Held
+from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 
 R = TypeVar("R", bound=Row)
 Step = Callable[[Run, Instant, Mapping], Commit | None]
@@ -92,7 +92,7 @@ class Store(Protocol):
         """The same for a thread without a loop, the heartbeat's for instance: returns when it has landed."""
 
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
         """Move at most `n` runs of these lanes by `step`: the due ones, or, where `owners` are named, the runs they
         own. No run is taken twice, whoever else is taking. Answers the rows as left.

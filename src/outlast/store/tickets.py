@@ -12,7 +12,7 @@ from outlast.core.rows import RUN, Run
 from outlast.errors import Corrupt, Rejected, Stale, StoreError
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
-from outlast.store.fair_queueing import NONE_HELD, Held, chosen
+from outlast.store.fair_queueing import NONE_HELD, HeldCounts, chosen
 from outlast.store.port import Step
 
 AnyFuture = asyncio.Future[Any] | Future[Any]
@@ -27,7 +27,7 @@ class Take(NamedTuple):
     n: int
     step: Step
     owners: Sequence[str]
-    held: Held = NONE_HELD
+    held: HeldCounts = NONE_HELD
     label: str = "take"
 
 

@@ -12,7 +12,7 @@ from outlast.core.outgoing import Cursor
 from outlast.core.rows import Key, Kind, Row, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
-from outlast.store.fair_queueing import NONE_HELD, Held
+from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.port import Page, RunRows, Step, Store
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class FaultyStore(Store):
 
     @override
     async def take(
-        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: Held = NONE_HELD
+        self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
         return await self._call("take", None, lambda: self._inner.take(lanes, n, step, owners=owners, held=held))
 
