@@ -284,7 +284,7 @@ def test_a_body_that_commits_by_itself_is_a_doubt_for_a_person(url: str, ends: A
             await here.start()
             await here.until(lambda row: attention_of(row))
             (effect,) = await here.effects()
-            assert effect.status is EffectStatus.UNCERTAIN and "ended the transaction itself" in effect.error
+            assert effect.status is EffectStatus.UNCERTAIN and "the activity ended the transaction" in effect.error
             assert await the_bank() == (10, 1)
 
     asyncio.run(live())

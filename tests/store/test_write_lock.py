@@ -133,6 +133,6 @@ def test_who_has_the_turn_is_named_where_the_system_tells(
         fcntl.flock(file, fcntl.LOCK_UN)
         over(thread)
         looks.look(last=True)
-        assert f": {named} has not ended its turn" in caplog.messages[0]
+        assert f": {named} has held the lock" in caplog.messages[0]
     os.close(file)
     mine.close()

@@ -1,1 +1,1 @@
-"""Where rows are kept. A store knows keys, versions and order; it knows no status and no verb."""
+"""Stores keep rows. A store knows keys, versions and order, but no status and no verb."""

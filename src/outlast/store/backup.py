@@ -1,4 +1,4 @@
-"""A copy of a SQLite file as of one instant, made while others write to it, and whole or not there at all."""
+"""Online copy of a SQLite file as of one instant. It appears under its name only when complete."""
 
 import os
 import sqlite3
@@ -19,14 +19,14 @@ BESIDE: Final = ("", "-wal", "-shm", "-journal", ".lock")
 
 
 def part_of(target: Path) -> Path:
-    """Where a backup grows until it has been looked at."""
+    """Return the path at which a backup is written until it has been checked."""
     return target.with_name(target.name + PART)
 
 
 def copy(source: Path, target: Path, at: int) -> Path:
-    """Copy a store's file by SQLite's online backup, in one read transaction; writers are not kept waiting.
+    """Copy a store's file by SQLite's online backup, in one read transaction. Writers do not wait.
 
-    Answers the copy, which stands beside `target` until `write_to_file`. Raises StoreUnusable.
+    Return the path of the copy, which is beside `target` until `keep` renames it. Raises StoreUnusable.
     """
     part = part_of(target)
     drop(part)
@@ -36,7 +36,7 @@ def copy(source: Path, target: Path, at: int) -> Path:
         write = sqlite3.connect(part)
         try:
             read.execute("PRAGMA query_only = ON")
-            read.backup(write)  # all pages in one step: one snapshot, however much is written meanwhile
+            read.backup(write)  # all pages in one step, so that the copy is one snapshot
             check(write, part)
             mark(write, part, at)
         finally:
@@ -47,24 +47,27 @@ def copy(source: Path, target: Path, at: int) -> Path:
         raise unusable(source, error) from error
     except OSError as error:
         raise StoreUnusable(
-            f"no backup can be written to {target}",
+            f"cannot write a backup to {target}",
             error.strerror or str(error),
-            "name a file in a folder that is there",
+            "name a file in an existing folder",
         ) from error
     return part
 
 
 def check(db: sqlite3.Connection, path: Path) -> None:
-    """Is every page of the file sound? Raises StoreUnusable."""
+    """Verify every page of a file.
+
+    Raises StoreUnusable if one is damaged.
+    """
     said = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
     if said != [SOUND]:
         raise StoreUnusable(f"the copy {path} is damaged", "\n".join(said), "check the disk, and back up again")
 
 
 def mark(db: sqlite3.Connection, part: Path, at: int) -> None:
-    """Name the copy a backup taken at this wall time, which nothing executes until it is recovered.
+    """Mark the copy as a backup taken at this wall time. No worker executes it until it is recovered.
 
-    Raises StoreUnusable, sqlite3.Error.
+    Raises StoreUnusable and sqlite3.Error.
     """
     found = db.execute(SQL[META.name].select, FILE).fetchone()
     row = None if found is None else DECODE[META.name](found)
@@ -82,7 +85,7 @@ def mark(db: sqlite3.Connection, part: Path, at: int) -> None:
 
 
 def keep(part: Path, target: Path) -> int:
-    """Give the copy its name, durably; answers its bytes."""
+    """Rename the copy to its target, durably, and return its size in bytes."""
     handle = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -99,6 +102,6 @@ def keep(part: Path, target: Path) -> int:
 
 
 def drop(part: Path) -> None:
-    """Remove a copy, and what was opened beside it."""
+    """Delete a copy and the files beside it."""
     for end in BESIDE:
         Path(f"{part}{end}").unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Judges commits in order, each against rows as the earlier ones of its batch leave them (S-7).
+"""Judges the commits of a batch in order, each against the rows as earlier commits left them (S-7).
 
-Every store shares this. It reads through one function, writes nothing, and ends with `changes`: for each row
-the last state and the version found in the store, which is all that a store then has to apply.
+All stores share this module. It reads rows through one function and writes nothing. The result is `changes`: the final
+state of each row and the version that it replaces in the store.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from outlast.errors import Ended, Stale
 
 Read = Callable[[Kind, Key], Row | None]
 
-# Reasons of a Stale, as store/port.py names them.
+# Reasons of Stale, see `Store.submit`.
 VERSION: Final = "version"
 EPOCH: Final = "epoch"
 INBOX_SEQ: Final = "inbox_seq"
@@ -40,7 +40,7 @@ OVER: Final = "the run has ended"
 
 
 class _Left(NamedTuple):
-    """A row as a commit leaves it, and the version of the row in the store that it replaces (0: none)."""
+    """A row as a commit leaves it, and the version of the stored row that it replaces (0 if none)."""
 
     kind: Kind
     row: Row
@@ -51,12 +51,13 @@ Mine = dict[tuple[str, Key], _Left]
 
 
 class Batch:
-    """The commits of one transaction, judged one after the other at one instant of the store's clock.
+    """The commits of one transaction, judged at one instant of the store's clock.
 
-    `optimistic`: a Put of a kind that is not `read_first` is believed to find the version it names; the store
-    that applies `changes` must check it and, where it is not so, judge everything again without optimism.
-    `outlets`: the tenants whose events are noted as untold, since some subscription wants them (OUT-2). A store
-    deletes the untold events of `told`.
+    If `optimistic`, a Put of a kind that is not `read_first` is assumed to find the version it names. The store that
+    applies `changes` must verify this, and otherwise judge the batch again without optimism.
+
+    A store deletes the unpublished events in `told`, and notes as unpublished each event of a tenant in `outlets`
+    (OUT-2).
     """
 
     __slots__ = ("_optimistic", "_read", "_subscribed_tenants", "broken", "changes", "now", "published")
@@ -66,19 +67,22 @@ class Batch:
     ) -> None:
         self.now = now
         self.changes: dict[str, dict[Key, _Left]] = {kind.name: {} for kind in KINDS}
-        self.broken: set[Chain] = set()  # the store breaks them once the batch has landed
+        self.broken: set[Chain] = set()  # broken by the store when the batch has landed
         self._read = read
         self._optimistic = optimistic
         self._subscribed_tenants = subscribed_tenants
         self.published: list[Key] = []
 
     def row(self, kind: Kind, key: Key) -> Row | None:
-        """A row as the commits landed so far leave it."""
+        """Return a row as the commits judged so far leave it."""
         left = self.changes[kind.name].get(key)
         return self._read(kind, key) if left is None else left.row
 
     def land(self, commit: Commit, chain: Chain | None = None) -> Done:
-        """Add a commit to the batch, whole or not at all. Raises Stale or Ended, and then breaks its chain."""
+        """Add a commit to the batch, whole or not at all.
+
+        Raises Stale or Ended. Stale breaks the chain.
+        """
         if chain is not None and (chain.broken or chain in self.broken):
             raise Stale(CHAIN)
         try:
@@ -146,7 +150,7 @@ class Batch:
             raise Stale(when.why)
 
     def _found(self, kind: Kind, key: Key, mine: Mine) -> tuple[Row | None, int]:
-        """A row as this commit leaves it so far, and the version that stands in the store (0: none)."""
+        """Return a row as this commit leaves it so far, and the stored version (0 if none)."""
         left = mine.get((kind.name, key)) or self.changes[kind.name].get(key)
         if left is not None:
             return left.row, left.replaces
@@ -166,7 +170,7 @@ class Batch:
         found, stored = self._found(kind, key, mine)
         if (0 if found is None else version_of(kind, found)) != replaces:
             raise Stale(VERSION)
-        if kind is WRITER and found is not None:  # the receipt belongs to the store
+        if kind is WRITER and found is not None:  # the store alone changes the receipt
             assert isinstance(row, Writer) and isinstance(found, Writer)
             row = row._replace(batch=found.batch)
         mine[kind.name, key] = _Left(kind, row, stored)
@@ -184,7 +188,7 @@ class Batch:
             inbox_seq = found.inbox_seq
         if (0 if found is None else found.version) != write.replaces:
             raise Stale(VERSION)
-        # `inbox_seq` belongs to the store: what a holder had read never overwrites it (S-1).
+        # The store alone changes `inbox_seq`, so a holder's old value never overwrites it (S-1).
         mine[RUN.name, key] = _Left(
             RUN, row if row.inbox_seq == inbox_seq else row._replace(inbox_seq=inbox_seq), stored
         )
@@ -213,7 +217,7 @@ class Batch:
         return run, stored
 
     def _due_by_now(self, run: Run) -> int | None:
-        """When a run that something has come for falls due: now if nobody owns it, else as before (S-1)."""
+        """Return the due_at of a run that got a message: now if no worker owns it, else unchanged (S-1)."""
         if run.owner == "" and (run.due_at is None or run.due_at > self.now.real):
             return self.now.real
         return run.due_at

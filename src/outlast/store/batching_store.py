@@ -1,4 +1,4 @@
-"""Where the callers of a durable store hand in their work and wait for its answer; each store adds its writer."""
+"""Base of stores whose batches are landed by another thread than the callers'."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from outlast.store.port import Moved, Step, Store, Telling
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
-_process = os.getpid()  # asked once: every read and every commit compares it
+_process = os.getpid()  # cached, because every read and every commit compares it
 
 
 def _forked() -> None:
@@ -28,35 +28,35 @@ def _forked() -> None:
     _process = os.getpid()
 
 
-if hasattr(os, "register_at_fork"):  # not where nothing forks
+if hasattr(os, "register_at_fork"):  # absent on platforms without fork
     os.register_at_fork(after_in_child=_forked)
 
 
 class BatchingStore(Store, Telling, ABC):
-    """The writing half of store/port.py for a store whose batches are landed by another thread than its callers'."""
+    """The writing half of a durable store. Queues work of all event loops for one writer."""
 
-    not_inherited: ClassVar[str]  # why a forked child cannot go on with the store
+    not_inherited: ClassVar[str]  # reason why a forked child cannot use the store
 
     def __init__(self) -> None:
         self._closed = False
         self._process = _process
         self._lock = threading.Lock()
-        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # what each loop has submitted in this turn
-        self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops of which somebody awaits what lingers
-        self._ears: tuple[tuple[asyncio.AbstractEventLoop, Moved], ...] = ()  # who hears what is moved here
+        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # submitted by each loop in its present turn
+        self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops that have asked to hasten
+        self._ears: tuple[tuple[asyncio.AbstractEventLoop, Moved], ...] = ()  # callbacks of on_moved
 
-    # --- what a store adds ---------------------------------------------------------------
+    # --- hooks of the stores -----------------------------------------------------------------
     @abstractmethod
     def _send(self, tickets: list[Ticket]) -> None:
-        """To the end of the writer's queue. Every ticket is answered, also by a writer that has ended."""
+        """Append tickets to the writer's queue. Every ticket is answered, even after the writer ended."""
 
     @abstractmethod
     def _send_first(self, ticket: Ticket) -> None:
-        """To the writer, by itself, before its next batch."""
+        """Have the writer land a ticket in its own transaction before its next batch."""
 
     @abstractmethod
     def _hasten(self) -> None:
-        """Tell the writer that somebody awaits what lingers."""
+        """Stop the writer from waiting for further commits."""
 
     # --- the port ------------------------------------------------------------------------
     @override
@@ -74,7 +74,7 @@ class BatchingStore(Store, Telling, ABC):
             if chain is not None:
                 chain.broken = True
             future.set_exception(error)
-            future.exception()  # read: a refused commit that nobody awaits is no mistake
+            future.exception()  # marks it as retrieved: the caller need not await it
         else:
             self._queue(ticket, loop)
             if self._ears:
@@ -88,12 +88,12 @@ class BatchingStore(Store, Telling, ABC):
     @override
     def hasten(self) -> None:
         loop = asyncio.get_running_loop()
-        if loop not in self._hurried:  # a hundred runs may say so in one turn: the writer hears it once
+        if loop not in self._hurried:  # hundreds of runs may call this in one turn of the loop
             self._hurried.add(loop)
             loop.call_soon(self._hasten_once, loop)
 
     def _hasten_once(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop in self._turns:  # submitted since: that is handed over next, and hastened after it
+        if loop in self._turns:  # the loop submitted more since: hasten after that is handed over
             loop.call_soon(self._hasten_once, loop)
         else:
             self._hurried.discard(loop)
@@ -162,7 +162,7 @@ class BatchingStore(Store, Telling, ABC):
 
     # --- for the stores ------------------------------------------------------------------
     async def _alone(self, run: Callable[[Any], Any], label: str) -> Any:
-        """Have the writer give its session to `run`, in order with the commits; the answer is the task's."""
+        """Run `run` with the writer's session, in order with the commits, and return its result."""
         return await self._in_turn(Task(run, label))
 
     async def _in_turn(self, work: Take | Task) -> Any:
@@ -180,10 +180,10 @@ class BatchingStore(Store, Telling, ABC):
                               self.not_inherited, "open the store after the fork")  # fmt: skip
 
     def _queue(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> None:
-        """To the writer, together with all that this loop submits in this turn.
+        """Collect a ticket with the others that its loop submits in this turn.
 
-        A thread that was woken by the first would take the interpreter from the loop again and again, for a commit or
-        two each time: a quarter of all CPU (bench/journal.md).
+        If the first ticket woke the writer's thread at once, that thread would take the interpreter from the loop again
+        and again, for a commit or two each time. That cost a quarter of all CPU (bench/journal.md).
         """
         with self._lock:
             turn = self._turns.setdefault(loop, [])

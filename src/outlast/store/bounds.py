@@ -1,4 +1,4 @@
-"""The bounds of a commit, the same for every store, so that what lands on one lands on all."""
+"""Limits of a commit, checked by every store so that all stores accept the same commits."""
 
 from collections.abc import Callable
 from operator import itemgetter
@@ -24,21 +24,21 @@ from outlast.core.rows import (
 )
 from outlast.errors import Corrupt, Rejected
 
-ANCHOR_KEY: Final = "anchor"  # the meta row that ties the store's time to a boot of a machine
-MAPPING_KEY: Final = "clock"  # the meta row of the clock mapping: written by `set_mapping` only
+ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor
+MAPPING_KEY: Final = "clock"  # meta row of the clock mapping, written by `set_mapping` only
 INT_MAX: Final = 2**63 - 1
 
 
 class ColumnTypes(NamedTuple):
-    """Where the columns of one kind of row are, by type."""
+    """Positions of the columns of one kind of row, by type."""
 
     kind: Kind
     texts: Callable[[Row], tuple[str, ...]]
-    text_gaps: int  # how many separators join the texts
+    text_gaps: int  # separators between the joined texts
     numbers: Callable[[Row], tuple[int, ...]]
     blobs: tuple[int, ...]
-    nullable: tuple[int, ...]  # numbers that may be None
-    status: int  # position of the status, -1 if the kind has none
+    nullable: tuple[int, ...]  # integers that may be None
+    status: int  # position of the status column, or -1
 
 
 def _several(places: list[int]) -> Callable[[Row], tuple[Any, ...]]:
@@ -54,7 +54,7 @@ def _shape(kind: Kind) -> ColumnTypes:
     nullable = [i for i, t in enumerate(hints) if t == int | None]
     assert len(texts) + len(numbers) + len(blobs) + len(nullable) == len(hints), kind.name
     names = kind.row._fields
-    # A single number is read twice rather than asked for by another path.
+    # A single number is read twice, so that all kinds take the same path.
     counted = numbers if len(numbers) > 1 else numbers * 2
     return ColumnTypes(
         kind, _several(texts), len(texts) - 1, _several(counted), tuple(blobs), tuple(nullable),
@@ -66,7 +66,10 @@ SHAPES: Final[dict[str, ColumnTypes]] = {kind.name: _shape(kind) for kind in KIN
 
 
 def check(commit: Commit) -> None:
-    """Raise Rejected unless every store could land this commit: number of rows, sizes, encoding, versions."""
+    """Raise Rejected unless every store can land this commit.
+
+    Checks the number of rows, sizes, text encoding, integer ranges and versions.
+    """
     writes = commit.writes
     if not 0 < len(writes) <= WRITES_MAX:
         raise Rejected(f"{len(writes)} writes in one commit; the bound is 1 to {WRITES_MAX}")
@@ -106,7 +109,10 @@ def _check_put(put: Put) -> int:
 
 
 def _size(shape: ColumnTypes, row: Row) -> int:
-    """The bytes of text and blobs in a row. Raises Rejected for what some store could not hold."""
+    """Return the bytes of text and blobs in a row.
+
+    Raises Rejected for a value that some store cannot hold.
+    """
     try:
         numbers = shape.numbers(row)
         text = "\0".join(shape.texts(row))

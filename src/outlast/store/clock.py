@@ -1,4 +1,4 @@
-"""The store's time: a machine's boot-time clock from an anchor, never backwards, and the mapping of business time."""
+"""The store's time: a boot-time clock that never goes backwards, and the mapping of business time."""
 
 import json
 from threading import Lock
@@ -15,9 +15,9 @@ ANCHOR_ROW: Final = (STORE, ANCHOR_KEY)
 
 
 class Anchor(NamedTuple):
-    """Where real time is tied to a machine's boot-time clock, so that no step of the wall clock moves it.
+    """Link between real time and a machine's boot-time clock. Steps of the wall clock do not move it.
 
-    `ahead`: how far the wall clock is ahead of real time, as business time follows it. It only grows.
+    `ahead` is how far business time has followed the wall clock ahead of real time. It only grows.
     """
 
     boot_id: str
@@ -27,9 +27,10 @@ class Anchor(NamedTuple):
 
 
 def anchored(last: Anchor | None, boot_id: str, boot: int, wall: int, seen: int) -> Anchor:
-    """Return the anchor of this boot. After another boot real time goes on by the wall clock, but never backwards.
+    """Return the anchor of this boot.
 
-    `seen`: the latest real instant that the store's rows are known to hold.
+    After another boot, real time continues by the wall clock but never goes backwards. `seen` is the latest real
+    instant that rows of the store are known to hold.
     """
     if last is None:
         return Anchor(boot_id, boot, max(wall, seen))
@@ -39,7 +40,10 @@ def anchored(last: Anchor | None, boot_id: str, boot: int, wall: int, seen: int)
 
 
 def anchor_of(row: Row | None) -> Anchor | None:
-    """Return the anchor that a meta row holds; None if there is none. Raises Corrupt."""
+    """Return the anchor in a meta row, or None without a row.
+
+    Raises Corrupt.
+    """
     if row is None:
         return None
     assert isinstance(row, Meta)
@@ -50,18 +54,19 @@ def anchor_of(row: Row | None) -> Anchor | None:
 
 
 def anchor_row(anchor: Anchor, version: int) -> Meta:
-    """Return the meta row that holds an anchor."""
+    """Return the meta row of an anchor."""
     return Meta(*ANCHOR_ROW, version, json.dumps(anchor._asdict()))
 
 
 class StoreClock:
-    """Real store time in milliseconds, never earlier than any answer before.
+    """Real time of the store in milliseconds, which never goes backwards.
 
-    Anchored, it goes on by the boot-time clock. Else it follows the wall clock, and stops while that is behind.
+    With an anchor it follows the boot-time clock. Without one it follows the wall clock, and pauses while that is
+    behind.
     """
 
     def __init__(self, clock: Clock | None) -> None:
-        """`clock`: the machine's, or the one of a simulation; None where a server tells the time with every answer."""
+        """`clock` is the machine's or a simulation's, or None if a server tells the time with every answer."""
         self.boot_id = clock.boot_id() if isinstance(clock, BootClock) else ""
         self._clock = clock
         self._anchor: Anchor | None = None
@@ -69,7 +74,10 @@ class StoreClock:
         self._lock = Lock()
 
     def anchor(self, last: Anchor | None, seen: int) -> Anchor | None:
-        """Go on by the boot-time clock. Return the anchor of this boot; None if this machine cannot name its boot."""
+        """Follow the boot-time clock and return the anchor of this boot.
+
+        Return None if the machine cannot identify its boot.
+        """
         if not self.boot_id or self._clock is None:
             return None
         found = anchored(last, self.boot_id, self._clock.boot(), self._clock.wall(), seen)
@@ -78,17 +86,17 @@ class StoreClock:
         return found
 
     def step(self, anchor: Anchor | None) -> int:
-        """Return how far the wall clock is ahead of the time that business time follows; negative: behind it."""
+        """Return how far the wall clock is ahead of the time that business time follows, or negative."""
         if anchor is None or self._anchor is None or self._clock is None:
             return 0
         return self._clock.wall() - anchor.ahead - self.real()
 
     def real(self) -> int:
-        """Now, never earlier than any answer before."""
+        """Return the present time, never earlier than any time returned before."""
         return self.heard(0)
 
     def heard(self, server_ms: int) -> int:
-        """Now, where a server has just told its time; never earlier than any answer before."""
+        """Return the present time after a server told its time, never earlier than before."""
         with self._lock:
             self._last = max(self._last, self._now(server_ms))
             return self._last
@@ -102,7 +110,10 @@ class StoreClock:
 
 
 def mapping_of(row: Row | None) -> Mapping:
-    """The mapping a meta row holds; 1:1 where none was ever set."""
+    """Return the clock mapping in a meta row, or the identity without a row.
+
+    Raises Corrupt.
+    """
     if row is None:
         return IDENTITY
     assert isinstance(row, Meta)
@@ -114,13 +125,16 @@ def mapping_of(row: Row | None) -> Mapping:
 
 
 def mapping_row(mapping: Mapping) -> Meta:
-    """The meta row that holds a mapping."""
+    """Return the meta row of a clock mapping."""
     value = {"base_real": mapping.base_real, "base_business": mapping.base_business, "rate": mapping.rate}
     return Meta(*MAPPING_ROW, mapping.version, json.dumps(value))
 
 
 def successor(old: Mapping, wanted: Mapping, real: int) -> Mapping:
-    """The mapping to store after `old`. Raises Rejected when business time would run backwards or stand still."""
+    """Return the mapping to store after `old`.
+
+    Raises Rejected if business time would go backwards or stop.
+    """
     if not wanted.rate > 0:
         raise Rejected(f"business time at rate {wanted.rate}: it must go forward")
     if wanted.business(real) < old.business(real):

@@ -1,4 +1,4 @@
-"""A SQLite file: opened with the settings that make a commit durable, or refused with one clear sentence."""
+"""A SQLite file: opened with settings that make commits durable, or refused with one clear error."""
 
 import ctypes
 import errno
@@ -18,13 +18,13 @@ from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.write_lock import MODE, WriteLock
 
-APPLICATION: Final = 0x6F75746C  # 'outl': tells a store from other people's databases
-FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file two processes check-point at once
-BUSY_MS: Final = 5_000  # only a tool that does not take our turn can keep us waiting
-LOG_BYTES: Final = 16 * 1024 * 1024  # the size a busy writer's log is laid out to, and cut back to
-WAL_HEADER: Final = b"\2\2"  # of a file in write-ahead mode: its write and read version
+APPLICATION: Final = 0x6F75746C  # 'outl', which marks a database of Outlast
+FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file that two processes checkpoint at once
+BUSY_MS: Final = 5_000  # only a program that does not use the write lock can keep us waiting
+LOG_BYTES: Final = 16 * 1024 * 1024  # size to which a busy writer's log is preallocated and cut back
+WAL_HEADER: Final = b"\2\2"  # write and read version of a file in write-ahead mode
 WAL_HEADER_AT: Final = 18
-ROOM: Final = 4  # of the log's size must be free before it is laid out
+ROOM: Final = 4  # times the log's size that must be free before it is preallocated
 FULL: Final = 2
 OFF: Final = 0
 TYPES: Final = {"integer": "INTEGER", "blob": "BLOB", "clustered": ""}
@@ -35,10 +35,10 @@ STATX_BTIME: Final = 0x800
 STATX_BYTES: Final = 256
 BTIME_AT: Final = 80
 
-# A disk that takes no write: full, read only, or failing. A command that only reads can do without it.
+# Errors of a disk that is full, read only or failing. A command that only reads can do without writing.
 UNWRITABLE: Final = frozenset({"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN"})
 
-# What is wrong, by SQLite's name of the error, and what to do about it.
+# Problem and remedy by SQLite's name of the error.
 SENTENCES: Final = {
     "SQLITE_BUSY": ("is locked by another program", "close the tool that holds it open for writing"),
     "SQLITE_LOCKED": ("is locked by another program", "close the tool that holds it open for writing"),
@@ -53,7 +53,7 @@ SENTENCES: Final = {
 
 
 def error_name(error: sqlite3.Error) -> str:
-    """SQLite's primary name of an error: SQLITE_FULL, SQLITE_BUSY, …"""
+    """Return SQLite's primary name of an error, such as SQLITE_FULL or SQLITE_BUSY."""
     name = str(getattr(error, "sqlite_errorname", "") or "")
     parts = name.split("_")
     return "_".join(parts[:2]) if parts[0] == "SQLITE" else name
@@ -65,7 +65,7 @@ def is_full(error: sqlite3.Error) -> bool:
 
 
 def unavailable(error: sqlite3.Error, doing: str = "written to") -> Unavailable:
-    """Return the refusal of a commit or a read that the machine did not allow."""
+    """Return the error of a commit or read that the machine did not allow."""
     if is_full(error):
         return Unavailable(f"the store cannot be {doing}: its disk is full", str(error), SENTENCES["SQLITE_FULL"][1])
     name = error_name(error)
@@ -74,7 +74,7 @@ def unavailable(error: sqlite3.Error, doing: str = "written to") -> Unavailable:
 
 
 def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
-    """The one sentence for an error met while opening."""
+    """Return the error of a file that cannot be opened."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnusable(f"the store {path} {SENTENCES['SQLITE_FULL'][0]}", str(error), SENTENCES["SQLITE_FULL"][1])
     if isinstance(error, OSError):
@@ -86,7 +86,7 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
 
 
 def copied(path: Path, named: StoreFile) -> StoreUnusable:
-    """Return the refusal of a file that is not the one its store was last written in."""
+    """Return the error of a file that is not the one its store was last written in."""
     recover = f"outlast --store {shlex.quote(f'sqlite:{path}')} recover"
     if named.copied_at:
         return StoreUnusable(
@@ -111,10 +111,10 @@ def _statx() -> Any:
 
 
 def born(path: Path, at: os.stat_result) -> int:
-    """Return the birth time of a file in ns since the epoch; 0 if the file system does not keep it.
+    """Return the birth time of a file in ns since the epoch, or 0 if the file system has none.
 
-    An inode number alone is used again as soon as its file is deleted: `rm` and `cp` often give the same one.
-    The file is not opened: closing it would drop the locks that SQLite holds on it in this process.
+    An inode number is reused as soon as its file is deleted: `rm` and `cp` often give the same one. The file is not
+    opened, because closing it would drop the locks that SQLite holds on it in this process.
     """
     if seconds := getattr(at, "st_birthtime", 0):
         return int(seconds * 1e9)
@@ -129,18 +129,21 @@ def born(path: Path, at: os.stat_result) -> int:
 
 
 class Database:
-    """One file and the settings of every connection to it. Nothing is kept open but the lock."""
+    """One file and the settings of every connection to it. Only the lock file is kept open."""
 
-    connection: type[sqlite3.Connection] = sqlite3.Connection  # the tests' seam for a COMMIT that fails
+    connection: type[sqlite3.Connection] = sqlite3.Connection  # replaced by tests to make COMMIT fail
 
     def __init__(self, path: Path, *, synchronous: int = FULL, reads: bool = False) -> None:
-        """`reads`: nothing is written, neither to the file nor beside it. Raises StoreUnusable."""
+        """With `reads`, write nothing, neither to the file nor beside it.
+
+        Raises StoreUnusable.
+        """
         self.path = path
         self.synchronous = synchronous
         self.reads = reads
-        self.lost: StoreReplaced | None = None  # why nothing more may be written, once `check` has seen it
-        self._real = Path(os.path.realpath(path))  # SQLite keeps its log beside the file that a link leads to
-        self._held: tuple[tuple[str, int, int], ...] = ()  # of each open file: what its name ends in, device, inode
+        self.lost: StoreReplaced | None = None  # why writing is forbidden, set by `check`
+        self._real = Path(os.path.realpath(path))  # SQLite keeps its log beside the target of a link
+        self._held: tuple[tuple[str, int, int], ...] = ()  # name suffix, device and inode of each open file
         self._check_path()
         if not reads:
             self._prepare()
@@ -155,24 +158,30 @@ class Database:
             raise StoreUnusable(f"the store {path} is a folder", "a store is one file", "name a file in it")
 
     def _prepare(self) -> None:
-        """Make the file, or check that it can be written to. Raises StoreUnusable."""
+        """Create the file, or check that it can be written to.
+
+        Raises StoreUnusable.
+        """
         path = self.path
         try:
             if not os.access(path.parent, os.W_OK):
                 raise PermissionError(13, "the folder is read only, and SQLite writes files beside the store's")
             if not path.exists():
-                # SQLite gives the -wal and -shm files the rights of this one. A file that is there is never opened
-                # here: closing it again would drop the locks that this process's other connections hold on it.
+                # SQLite gives the -wal and -shm files the permissions of this one. An existing file is not opened here:
+                # closing it would drop the locks that this process's other connections hold on it.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
             elif not os.access(path, os.R_OK | os.W_OK):
                 raise PermissionError(13, "the file is read only")
         except FileExistsError:
-            pass  # another process made it just now
+            pass  # another process created it just now
         except OSError as error:
             raise unusable(path, error) from error
 
     def writer(self) -> sqlite3.Connection:
-        """A connection that may write, with every setting read back. Raises StoreUnusable or sqlite3.Error."""
+        """Open a connection that may write, and read back every setting.
+
+        Raises StoreUnusable or sqlite3.Error.
+        """
         db = self.connect()
         level = ("OFF", "NORMAL", "FULL")[self.synchronous]
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -189,7 +198,10 @@ class Database:
         return db
 
     def reader(self) -> sqlite3.Connection:
-        """A connection that cannot write. Raises sqlite3.Error, StoreReplaced."""
+        """Open a connection that cannot write.
+
+        Raises sqlite3.Error and StoreReplaced.
+        """
         if self.reads:
             return self._reader_of_any_disk()
         db = self.connect()
@@ -199,8 +211,8 @@ class Database:
     def _reader_of_any_disk(self) -> sqlite3.Connection:
         """Open for reading on a disk that may be full or read only.
 
-        SQLite makes an index file (-shm) beside the store if no process has it open. If the disk takes none, then no
-        process of this machine writes. A file without a log is read as it is; one with a log is read under an
+        SQLite creates an index file (-shm) beside the store if no process has it open. If the disk takes none, no
+        process of this machine writes. A file without a log is then read as it is. A file with a log is read under an
         exclusive lock, with the index in memory.
         """
         first: sqlite3.Error | None = None
@@ -223,9 +235,9 @@ class Database:
         raise first
 
     def connect(self, query: str = "mode=rw") -> sqlite3.Connection:
-        """A connection without settings; the tests' seam for a build of SQLite with other defaults.
+        """Open a connection without settings.
 
-        Raises sqlite3.Error; StoreReplaced if the name no longer leads to the file of the first connection.
+        Raises sqlite3.Error. Raises StoreReplaced if the name no longer leads to the file of the first connection.
         """
         db = sqlite3.connect(
             f"{self._real.as_uri()}?{query}", uri=True, timeout=BUSY_MS / 1000, isolation_level=None,
@@ -241,7 +253,10 @@ class Database:
 
     # --- which file it is ------------------------------------------------------------------
     def found(self) -> StoreFile:
-        """Return the identity of the file that the path leads to. Raises StoreUnusable."""
+        """Return the identity of the file that the path leads to.
+
+        Raises StoreUnusable.
+        """
         try:
             at = os.stat(self._real)
         except OSError as error:
@@ -249,7 +264,7 @@ class Database:
         return StoreFile(at.st_ino, born(self._real, at), str(self._real), socket.gethostname())
 
     def is_at(self, named: StoreFile) -> bool:
-        """True if the file that the store names is still at its old path, on this machine."""
+        """Return True if the file that the store names is still at its old path on this machine."""
         path = Path(named.path)
         try:
             at = os.stat(path)
@@ -259,27 +274,27 @@ class Database:
         return path != self._real and compare_files(named, there) == "same"
 
     def hold_log(self) -> None:
-        """Remember which log and which index are open; call it when the writing connection has opened them."""
+        """Remember which log and index are open. Call it when the writing connection has opened them."""
         self.release_log()
         self._hold("-wal")
         self._hold("-shm")
 
     def release_log(self) -> None:
-        """Forget the log and the index: the last connection that is closed deletes both."""
+        """Forget the log and the index, which the last connection deletes when it closes."""
         self._held = tuple(each for each in self._held if not each[0])
 
     def _hold(self, end: str) -> None:
         try:
             at = os.stat(f"{self._real}{end}")
         except OSError:
-            return  # gone at once: the next check has nothing to compare, and the one after a commit has
+            return  # already gone: the check after the next commit compares it
         self._held = (*self._held, (end, at.st_dev, at.st_ino))
 
     def check(self) -> StoreReplaced | None:
-        """Return why the store that was opened is gone: file, log or index were deleted or replaced. None: it is not.
+        """Return why the opened store is gone, or None.
 
-        Compares names with what was opened, and opens nothing: closing a second descriptor of the file would drop
-        SQLite's locks. Once gone, always gone.
+        The file, its log or its index may have been deleted or replaced. Compares names with open files and opens
+        nothing, because closing a second descriptor would drop SQLite's locks. The result never returns to None.
         """
         if self.lost is None:
             for end, device, inode in self._held:
@@ -289,7 +304,7 @@ class Database:
                     self.lost = self._replaced(end, "was deleted")
                     break
                 except OSError:
-                    continue  # a name that cannot be looked up proves nothing
+                    continue  # an unreadable name proves nothing
                 if (at.st_dev, at.st_ino) != (device, inode):
                     self.lost = self._replaced(end, "was replaced by another file")
                     break
@@ -298,19 +313,22 @@ class Database:
     def _replaced(self, end: str, what: str) -> StoreReplaced:
         return StoreReplaced(
             f"{self._real}{end} {what} while this process had it open",
-            "what is written now would be in no file that a name leads to; what was acknowledged in the last second "
+            "what is written now would be in a file without a name; commits acknowledged in the last second "
             "may be lost",
             "find out who did it; put the right file back, outlast fsck, and start again",
         )
 
     @property
     def log_is_gone(self) -> bool:
-        """True if the store's file is there, and its log is not: this process can still copy the log into the file."""
+        """True if the store's file exists but its log does not. This process can still copy the log into the file."""
         ends = {end for end, *_ in self._held}
         return "-wal" in ends and self._real.exists() and not os.path.lexists(f"{self._real}-wal")
 
     def migrate(self) -> None:
-        """Bring the file to this version's schema, step by step, each in its own transaction. Raises StoreUnusable."""
+        """Bring the file to the present schema, each migration in its own transaction.
+
+        Raises StoreUnusable.
+        """
         try:
             with self.turn:
                 db = self.writer()
@@ -322,7 +340,10 @@ class Database:
             raise unusable(self.path, error) from error
 
     def schema(self, db: sqlite3.Connection) -> int:
-        """Return the schema of the file; 0 if it is empty. Raises StoreUnusable if it is not a store of ours."""
+        """Return the schema of the file, or 0 if it is empty.
+
+        Raises StoreUnusable for a database that is not Outlast's.
+        """
         found = int(db.execute("PRAGMA user_version").fetchone()[0])
         owner = int(db.execute("PRAGMA application_id").fetchone()[0])
         tables = int(db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
@@ -350,7 +371,7 @@ class Database:
                     db.execute("ROLLBACK")
 
     def _journal_mode(self, db: sqlite3.Connection) -> str:
-        """Return the journal mode; of a connection that takes the file for immutable, as the file's header says it."""
+        """Return the journal mode. For a connection that treats the file as immutable, read the file's header."""
         mode = str(db.execute("PRAGMA journal_mode").fetchone()[0])
         if self.reads and mode != "wal":  # no connection of this process holds a lock that closing the file could drop
             with self._real.open("rb") as file:
@@ -359,11 +380,11 @@ class Database:
         return mode
 
     def lay_out_log(self) -> None:
-        """Give the write-ahead log's file its blocks in advance, by zeros after its end; call it in our turn.
+        """Preallocate the write-ahead log with zeros after its end. Call it under the write lock.
 
-        A commit into blocks that are there costs half of one that makes the file grow (docs/decisions). SQLite reads
-        nothing after the last frame whose salt and checksum are right, and overwrites from the start after a reset.
-        A store that does not sync gains nothing from it.
+        A commit into allocated blocks takes half the time of one that makes the file grow (docs/decisions). SQLite
+        ignores bytes after the last frame with a valid salt and checksum, and overwrites them after a reset. Skipped
+        for a store that does not sync, which gains nothing.
         """
         size = self.wal_bytes()
         if self.synchronous != FULL or not 0 < size < LOG_BYTES:
@@ -371,7 +392,7 @@ class Database:
         try:
             disk = os.statvfs(self._real.parent)
             if disk.f_bavail * disk.f_frsize < ROOM * LOG_BYTES:
-                return  # the zeros would take most of what is left for others
+                return  # the zeros would take most of the free space
             log = os.open(f"{self._real}-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.pwrite(log, bytes(LOG_BYTES - size), size)
@@ -379,17 +400,17 @@ class Database:
             finally:
                 os.close(log)
         except OSError:
-            pass  # a full disk, or a log that was deleted: the commit that needs the space will say so
+            pass  # a full disk or a deleted log: the commit that needs the space raises the error
 
     def wal_bytes(self) -> int:
-        """The size of the write-ahead log's file."""
+        """Return the size of the write-ahead log's file."""
         try:
             return os.stat(f"{self._real}-wal").st_size
         except FileNotFoundError:
             return 0
 
     def facts(self, db: sqlite3.Connection) -> dict[str, str | int]:
-        """What `doctor` shows, read back from a writer's connection."""
+        """Return versions and settings for `outlast doctor`, read from a writer's connection."""
         old = sqlite3.sqlite_version_info < FIXED_UPSTREAM
         advice = (
             f"older than {'.'.join(map(str, FIXED_UPSTREAM))}: never check-point this file with another tool while "
@@ -412,7 +433,11 @@ Rows = list[dict[str, Any]]
 
 
 def read_tables(path: Path, tables: Mapping[str, str]) -> dict[str, Rows] | None:
-    """Every row of these tables (name → its order) as plain dictionaries; None where there is no store yet."""
+    """Return the rows of these tables (name to order) without a lock, or None without a store.
+
+    No process need have opened the store. Used to examine the files of a killed process. A log that it left is read
+    with the file.
+    """
     if not path.exists():
         return None
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)

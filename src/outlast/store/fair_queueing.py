@@ -1,9 +1,8 @@
-"""Whose due runs a take is offered where more are due than it takes: each tenant's in turn, the oldest of each first.
+"""Fair order of due runs: tenants take turns, the oldest run of each first.
 
-A look for due work is one statement: the oldest of a lane, as many as are taken. Only where these fill the page, so
-where runs wait, it is asked who has any but the tenants that were seen. No index leads from a tenant to what it has
-due, so to ask is to pass over what is due of the others; a mark remembers how far that was done, and the next take goes
-on there.
+Usually one query per lane suffices: the oldest due runs, as many as are taken. If they fill the page, further queries
+exclude the tenants seen so far. No index leads from a tenant to its due runs, so such a query passes over the due runs
+of the excluded tenants. A mark remembers how far it got, and the next take continues there.
 """
 
 from collections import Counter
@@ -14,16 +13,16 @@ from typing import Final, NamedTuple
 from outlast.core.rows import Run
 
 HeldCounts = Mapping[str, int]
-"""How many runs of each tenant a taker holds already."""
+"""Number of runs that a taker already holds, by tenant."""
 NONE_HELD: Final[HeldCounts] = MappingProxyType({})
-PAGES: Final = 5  # of a lane in one take beyond the first, each of tenants that the ones before did not show
-SLACK: Final = 1_000  # ms: so long after the time that it wrote as due_at a commit may land
-TRUSTED: Final = 10_000  # ms a mark is believed: what came to a lane late, or from another one, is found after it
+PAGES: Final = 5  # further queries per lane and take
+SLACK: Final = 1_000  # ms by which a commit may land after the time that it wrote as due_at
+TRUSTED: Final = 10_000  # ms for which a mark is used; runs that came late or from another lane are found after it
 MARKS_MAX: Final = 8
 
 
 class DueQuery(NamedTuple):
-    """The oldest due runs of a lane, at most so many, due since an instant (real); not of these tenants."""
+    """Query for the oldest due runs of a lane, at most `most`, due since `since`, without some tenants."""
 
     lane: str
     most: int
@@ -32,7 +31,7 @@ class DueQuery(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """As it was found at an instant: nobody but these tenants has a run in the lane that was due before `since`."""
+    """Result of a query: without the tenants in `but`, the lane has no run that was due before `since`."""
 
     but: frozenset[str]
     since: int
@@ -40,8 +39,10 @@ class Mark(NamedTuple):
 
 
 class DueQueries:
-    """What a take asks of a store, one thing after the other: while there is an `ask`, `hear` takes what was found for
-    it; then `found` has the runs to choose from."""
+    """The queries of one take, one after another.
+
+    While `ask` is set, pass its result to `hear`. Then `found` has the runs to choose from.
+    """
 
     def __init__(self, asks: Generator[DueQuery, Sequence[Run], None], found: list[Run]) -> None:
         self.found = found
@@ -49,7 +50,7 @@ class DueQueries:
         self._asks = asks
 
     def hear(self, page: Sequence[Run]) -> None:
-        """The answer to `ask`."""
+        """Pass the rows found for `ask` and prepare the next query."""
         try:
             self.ask = self._asks.send(page)
         except StopIteration:
@@ -57,13 +58,13 @@ class DueQueries:
 
 
 class FairQueue:
-    """What a taker remembers of the lanes in which runs wait."""
+    """Marks of one taker, by lane."""
 
     def __init__(self) -> None:
         self._marks: dict[str, list[Mark]] = {}
 
     def looks(self, lanes: Sequence[str], most: int, real: int, held: HeldCounts = NONE_HELD) -> DueQueries:
-        """Look for `most` runs, and as many of each tenant that has to be passed over to find others."""
+        """Prepare queries for `most` runs, and for runs of other tenants if the first page is full."""
         found: list[Run] = []
         return DueQueries(self._asks(lanes, most, real, held, found), found)
 
@@ -79,8 +80,11 @@ class FairQueue:
     def _others(
         self, lane: str, most: int, real: int, held: HeldCounts, found: list[Run]
     ) -> Generator[DueQuery, Sequence[Run], None]:
-        """Adds to `found`: a lane's runs of tenants that are not in it; at last of those who hold nothing either, so
-        that no number of tenants whose runs wait keeps one from its first."""
+        """Query a lane for tenants that are not in `found` yet.
+
+        The last query also excludes tenants of whom runs are held. So a tenant without a held run is found, however
+        many other tenants wait.
+        """
         but: frozenset[str] = frozenset()
         page: Sequence[Run] = found
         for n in range(PAGES):
@@ -99,7 +103,10 @@ class FairQueue:
         return DueQuery(lane, most, mark.since if mark else 0, but)
 
     def _mark(self, lane: str, but: frozenset[str], real: int) -> Mark | None:
-        """The one that spares most: what holds of all but some tenants holds of all but these and others."""
+        """Return the usable mark that saves most.
+
+        A mark with fewer excluded tenants holds for any larger set.
+        """
         known = [m for m in self._marks.get(lane, ()) if m.but <= but and 0 <= real - m.found_at < TRUSTED]
         return max(known, key=lambda mark: mark.since, default=None)
 
@@ -113,8 +120,11 @@ class FairQueue:
 
 
 def chosen(runs: Iterable[Run], n: int, held: HeldCounts = NONE_HELD) -> list[Run]:
-    """At most `n` of these due runs, oldest due first. Where there are more, they are those of a round in which each
-    is of the tenant that holds the fewest by then, and of several the one that has been due for longest."""
+    """Return at most `n` due runs, oldest due first.
+
+    If there are more, choose one run at a time: of the tenant with the fewest held and chosen runs, and among those the
+    run that has been due for longest.
+    """
     ordered = sorted(runs, key=_age)
     if len(ordered) <= n:
         return ordered

@@ -1,4 +1,4 @@
-"""The store that lives in memory: everything happens at once, in the caller's thread; the other stores' model."""
+"""The store in memory, which works in the caller's thread. It is the model of the other stores."""
 
 import asyncio
 from collections import Counter
@@ -54,7 +54,7 @@ from outlast.store.threads import WakeSubscribers
 
 
 class MemoryCore:
-    """What the handles on one memory store share. Give it to several stores to have several writers."""
+    """State shared by the memory stores that are opened on it, each with its own writer."""
 
     def __init__(self, clock: Clock) -> None:
         self.ticker = StoreClock(clock)
@@ -63,15 +63,15 @@ class MemoryCore:
         self.lock = RLock()
 
     def mapping(self) -> Mapping:
-        """The clock mapping."""
+        """Return the present clock mapping."""
         return mapping_of(self.shelf.get(META, MAPPING_ROW))
 
     def now(self) -> Instant:
-        """The store's time."""
+        """Return the store's real and business time."""
         return self.mapping().at(self.ticker.real())
 
     def apply(self, batch: Batch) -> None:
-        """Set every row of a batch, and wake whoever waits for due runs."""
+        """Set every row of a batch and wake subscribers if a run may be due."""
         for kind in KINDS:
             for key, left in batch.changes[kind.name].items():
                 self.shelf.put(kind, key, left.row)
@@ -83,7 +83,7 @@ class MemoryCore:
 
 
 class MemoryStore(Store):
-    """One writer on a MemoryCore. Promises what store/port.py says, but for surviving the process."""
+    """One writer on a MemoryCore. Keeps every promise of `Store`, except to survive the process."""
 
     def __init__(self, core: MemoryCore, writer: str) -> None:
         self.url = "memory:"
@@ -105,7 +105,7 @@ class MemoryStore(Store):
             future.set_result(self._land(commit, chain))
         except StoreError as error:
             future.set_exception(error)
-            future.exception()  # read: a refused commit that nobody awaits is no mistake
+            future.exception()  # marks it as retrieved: the caller need not await it
         return future
 
     @override
@@ -140,7 +140,7 @@ class MemoryStore(Store):
                 except (Rejected, Unavailable):
                     raise
                 except StoreError:
-                    continue  # another row it names has moved on: this run is not taken now
+                    continue  # a row that it names has changed: the run is not taken now
                 left = self._core.shelf.get(RUN, run[:2])
                 assert isinstance(left, Run)
                 taken.append(left)
@@ -179,7 +179,10 @@ class MemoryStore(Store):
             return done
 
     def _receipt(self) -> Writer:
-        """This writer's row with the next batch number. Raises Unavailable when it is closed (S-9)."""
+        """Return this writer's row with the next batch number.
+
+        Raises Unavailable if the writer is closed (S-9).
+        """
         if self._closed:
             raise Unavailable("the store is closed")
         row = self._core.shelf.get(WRITER, (STORE, self.writer))
@@ -238,7 +241,7 @@ class MemoryStore(Store):
         return len(answers) + len(workers)
 
     def _forget_shared(self, n: int) -> None:
-        """Shared effects that have been kept for as long as they say, and whose runs are forgotten (S-18)."""
+        """Delete shared effects whose retention is over and which no run names (S-18)."""
         shelf, now = self._core.shelf, self._core.now().business
         used = {(row.tenant, row.key) for row in shelf.under(USAGE, ()) if isinstance(row, Usage)}
         over = [
@@ -363,7 +366,7 @@ class MemoryStore(Store):
     def facts(self) -> dict[str, str | int]:
         return {"store": self.url, "survives": "nothing: it lives in this process"}
 
-    # --- the rest ------------------------------------------------------------------------
+    # --- subscriptions, schema, end -------------------------------------------------------
     @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._core.wakes.subscribe(wake)

@@ -1,4 +1,4 @@
-"""What a page for people is: which columns may be asked for, what it is ordered by, how its cursor is spelt."""
+"""Pages of lists: allowed columns, order, and cursors."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -36,7 +36,7 @@ from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX
 
 PAGE_MAX: Final = 1_000
-# The column that says how new a row is.
+# Time column by which each kind is ordered.
 ORDER: Final = {
     RUN.name: "created_at",
     APPROVAL.name: "asked_at",
@@ -64,25 +64,28 @@ ORDER: Final = {
 
 
 def place_of(kind: Kind, row: Row) -> Key:
-    """Where a row stands among its tenant's, in page order: its time, then its key."""
+    """Return the position of a row in page order: its time, then its key without the tenant."""
     time = row[kind.row._fields.index(ORDER[kind.name])]
     assert isinstance(time, int)
     return (time, *key_of(kind, row)[1:])
 
 
 def cursor_of(kind: Kind, row: Row) -> str:
-    """The opaque cursor that continues after a row."""
+    """Return the opaque cursor that continues after a row."""
     return urlsafe_b64encode(json.dumps(place_of(kind, row)).encode()).decode()
 
 
 def place_after(kind: Kind, cursor: str) -> Key | None:
-    """The place a cursor stands for; None at the beginning. Raises InvalidInput for a cursor that is none of ours."""
+    """Return the position in a cursor, or None for the first page.
+
+    Raises InvalidInput for a malformed cursor.
+    """
     if not cursor:
         return None
     try:
         place = tuple(json.loads(urlsafe_b64decode(cursor)))
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput("this cursor is not one that a page gave", fix="begin again without a cursor") from error
+        raise InvalidInput("this cursor was not issued by this list", fix="begin again without a cursor") from error
     hints = list(get_type_hints(kind.row).values())[1 : kind.key]
     if len(place) != kind.key or not all(
         _could_be(hint, part) for hint, part in zip((int, *hints), place, strict=True)
@@ -92,14 +95,17 @@ def place_after(kind: Kind, cursor: str) -> Key | None:
 
 
 def _could_be(hint: type, part: object) -> bool:
-    """True if a column of this type may hold `part`: every store can compare it."""
+    """Return True if a column of this type may hold `part`, so that every store can compare it."""
     if hint is int:
         return type(part) is int and -INT_MAX - 1 <= part <= INT_MAX
     return isinstance(part, str) and "\0" not in part and part == part.encode(errors="ignore").decode()
 
 
 def check_columns(kind: Kind, columns: list[str]) -> None:
-    """Raise InvalidInput unless each is a column of this kind; names reach SQL, so nothing else may pass."""
+    """Raise InvalidInput unless each name is a column of this kind.
+
+    Names are inserted into SQL.
+    """
     unknown = [name for name in columns if name not in kind.row._fields]
     if unknown:
         raise InvalidInput(f"{kind.name} rows have no {', '.join(map(repr, unknown))}")

@@ -1,7 +1,8 @@
-"""The whole storage interface: one way to write, one way to take, and a few ways to read.
+"""The interface of every store: one way to write, one way to take runs, and the reads.
 
-A store knows keys, versions and six columns (version, epoch, owner, inbox_seq, due_at, lane); it knows no status
-and no verb. Every refused write answers "did it land?": Stale and Rejected: no; Unavailable: no; Uncertain: perhaps.
+A store interprets six columns of a run: version, epoch, owner, inbox_seq, due_at and lane. Statuses and verbs mean
+nothing to it. Each error of a write says whether the write landed: it did not if Stale, Ended, Rejected or Unavailable
+is raised, and it may have if Uncertain is raised.
 """
 
 import asyncio
@@ -38,14 +39,14 @@ from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 
 R = TypeVar("R", bound=Row)
 Step = Callable[[Run, Instant, Mapping], Commit | None]
-"""A pure move of one due run, spoken under the store's lock: the commit that takes it, or None.
+"""Pure function called with one due run under the store's lock. Returns the commit that takes the run, or None.
 
-A step that declines a row must be given rows it can accept next time, or move their due_at.
+If a step declines a run, the next take offers the run again. Move its due_at, or have the step accept it later.
 """
 
 
 class RunRows(NamedTuple):
-    """All rows of one run that a holder needs, read in one snapshot."""
+    """All rows of one run that its holder needs, read in one snapshot."""
 
     run: Run
     last: Event  # the newest event that carries a snapshot
@@ -56,177 +57,209 @@ class RunRows(NamedTuple):
     messages: tuple[Message, ...]
     evidence: tuple[Evidence, ...]
     now: Instant
-    shared: tuple[Effect, ...] = ()  # of scope `tenant`: those that a usage row of this run names, whosever they are
+    shared: tuple[Effect, ...] = ()  # shared by the tenant, named by the usage rows of this run
 
 
 class Page(NamedTuple):
-    """Rows for people, newest first, and the opaque cursor of the next page ('' at the end)."""
+    """One page of a list, newest first, and the opaque cursor of the next page ('' at the end)."""
 
     rows: tuple[Row, ...]
     cursor: str
 
 
 class Store(Protocol):
-    """What every store promises; `tests.conformance` is the exam."""
+    """Protocol of all stores. The conformance suite is in `tests/conformance` of the source repository."""
 
     url: str
-    writer: str  # this process's writer id
+    writer: str  # unique per opened store
 
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        """Hand a commit to the batcher, in order. `linger`: nobody awaits it yet, it may wait 10 ms for company.
+        """Queue a commit for the next batch, in order of submission.
 
-        The future raises Stale (`reason` one of version, epoch, inbox_seq, mapping, chain, missing, when's why),
-        Ended, Rejected, Unavailable or Uncertain, nothing else. Bounds are checked here, before it is queued.
+        The bounds of the commit are checked before it is queued. Set `linger` if no caller waits for the result yet:
+        the commit may then wait up to 10 ms for others.
+
+        The future raises Stale, Ended, Rejected, Unavailable or Uncertain, and nothing else. The `reason` of Stale is
+        version, epoch, inbox_seq, mapping, chain, missing, or the `why` of a condition.
         """
 
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """submit and wait."""
+        """Submit a commit and wait for its result."""
 
     def hasten(self) -> None:
-        """Somebody now awaits a commit that lingers: what was submitted by this loop is landed without company."""
+        """Land lingering commits of this event loop without further delay."""
 
     async def urgent(self, commit: Commit) -> Done:
-        """A worker's renewal: ahead of the queue, in a transaction of its own. Callable from any thread's loop."""
+        """Land a commit ahead of the queue, in its own transaction. Used to renew leases.
+
+        May be called from the event loop of any thread.
+        """
 
     def urgent_sync(self, commit: Commit) -> Done:
-        """The same for a thread without a loop, the heartbeat's for instance: returns when it has landed."""
+        """Land a commit like `urgent` and block until it has landed. For threads without an event loop."""
 
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
-        """Move at most `n` runs of these lanes by `step`: the due ones, or, where `owners` are named, the runs they
-        own. No run is taken twice, whoever else is taking. Answers the rows as left.
+        """Apply `step` to at most `n` due runs of these lanes and return the rows after the move.
 
-        Oldest due first; where more are due than `n`, each tenant in turn (`store/fair_queueing.py`), those first of whom the
-        taker holds fewest."""
+        If `owners` are given, offer the runs that they own instead. No run is taken twice, even if several writers take
+        at once.
+
+        The oldest due runs come first. If more than `n` are due, tenants take turns, and a tenant of whom the taker
+        holds fewer runs goes first (`store/fair_queueing.py`).
+        """
 
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        """One row; strongly consistent."""
+        """Return one row, or None. Strongly consistent, like all reads below unless stated."""
 
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """The rows at these keys, in their order, None where there is none; strongly consistent."""
+        """Return the rows at these keys in the order given, with None for missing rows."""
 
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        """Rows whose key begins with `prefix`, in key order, from after the key `after`; strongly consistent."""
+        """Return rows whose key begins with `prefix`, in key order, starting after the key `after`."""
 
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        """As `rows`, in the order of the rows' `ordinal`, from after an ordinal."""
+        """Return rows whose key begins with `prefix` by `ordinal`, starting after that ordinal."""
 
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """Count the rows under each of these prefixes, all of one length; strongly consistent, in one snapshot."""
+        """Count the rows under each prefix in one snapshot. All prefixes have the same length."""
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """All rows of each of these runs, each run in one snapshot."""
+        """Return all rows of each run, each run in one snapshot."""
 
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        """For people: rows of a tenant whose columns equal `where`, newest first (by created_at or asked_at)."""
+        """Return one page of a tenant's rows whose columns equal `where`, newest first.
+
+        The order is by the time column of the kind, for example created_at or asked_at.
+        """
 
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """How many rows of a tenant there are for each value of a column (status, for instance)."""
+        """Count a tenant's rows by the value of a column, for example by status."""
 
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """At most `n` cursors of a subscription that owe something, those with the earliest due_at first, whether it
-        has come or not; strongly consistent. A commit messages an event as untold (core/outgoing.py) where OUTLETS lists
-        its tenant, in the transaction that writes the event."""
+        """Return at most `n` cursors of a subscription with deliveries left, earliest due_at first.
+
+        A cursor is returned even if its due_at lies in the future.
+        """
 
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        """How many rows of all tenants there are for each value of these columns; `filled`: only those in which this
-        column is not ''. For people; reads every row of the kind."""
+        """Count the rows of all tenants by the values of these columns. Reads every row of the kind.
+
+        With `filled`, count only rows in which that column is not ''.
+        """
 
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        """The earliest due_at of these lanes, real; None when nothing will fall due."""
+        """Return the earliest due_at of these lanes in real time, or None if no run will fall due."""
 
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        """Runs that wait for a slot, oldest first; '*' = of all tenants."""
+        """Return the runs that wait for a slot, oldest first. Tenant '*' means all tenants."""
 
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        """The runs a worker owns."""
+        """Return the runs that a worker owns."""
 
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """Runs of a tenant that a worker owns now, and those that have ended at or after `since` (business time),
-        newest end first; each once, at most `limit` of either."""
+        """Return a tenant's owned runs and those that ended at or after `since` (business time).
+
+        Ended runs come newest first. Each run is returned once, and at most `limit` of either group.
+        """
 
     async def now(self) -> Instant:
-        """The store's time."""
+        """Return the store's present real and business time."""
 
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
-        """Replace the clock mapping and, in the same transaction, the due_at of every unowned unfinished run by
-        `rearm(run, mapping)`, spending no version; one that is due already stays so. Never backwards: the new mapping
-        starts at the present business instant or later. Answers the mapping as stored, with its new version."""
+        """Replace the clock mapping and return it with its new version.
+
+        In the same transaction, set the due_at of every unowned, unfinished run to `rearm(run, mapping)` without a new
+        version. Runs that are due already stay due. Raises Rejected if business time would go backwards.
+        """
 
     def mapping(self) -> Mapping:
-        """The clock mapping as this process last saw it."""
+        """Return the clock mapping that this process saw last."""
 
     def facts(self) -> dict[str, str | int]:
-        """What `doctor` shows of this store: its versions and its durability settings."""
+        """Return versions and durability settings for `outlast doctor`."""
 
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` in the subscriber's event loop when a run may have become due, here or in another process
-        (SQLite: within 20 ms). Answers the function that ends the subscription."""
+        """Call `wake` in the current event loop when a run may have become due. Return the function that unsubscribes.
+
+        Changes by other processes count, too. SQLite notices them within 20 ms.
+        """
 
     async def purge(self, before: int, n: int) -> int:
-        """Forget at most `n` runs that ended before a business instant, and all their rows but tokens; at most `n`
-        effects that a tenant's runs share, once they have been kept for `keep_ms` since they were settled, by the
-        store's clock, and no run that they concern is left (S-18); and the receipts of writers that began before it
-        and are closed (a missing receipt proves nothing, S-9). Answers how many runs."""
+        """Delete at most `n` runs that ended before a business instant, and return how many.
+
+        All rows of the runs go, except tokens. At most `n` effects shared by a tenant go as well, if `keep_ms` have
+        passed since they were settled and no run names them (S-18). Receipts of closed writers that began before the
+        instant go: a missing receipt proves nothing (S-9).
+        """
 
     async def forget(self, n: int) -> int:
-        """Forget, by the store's clock, what nobody needs to ask for: at most `n` answers to requests that have been
-        kept for ANSWERS_KEPT, the oldest first, and at most `n` rows of workers that are closed, whose lease ran out
-        WORKERS_KEPT ago, and who own no run. Answers how many rows."""
+        """Delete stored answers and rows of workers whose retention is over, and return how many.
+
+        Answers to requests are kept for ANSWERS_KEPT, and the oldest go first. A closed worker is kept for WORKERS_KEPT
+        after its lease, and longer if it owns a run. At most `n` rows of each kind go.
+        """
 
     async def migrate(self) -> None:
-        """Bring the schema to this version, one numbered step after the other."""
+        """Bring the schema to this version, one numbered migration at a time."""
 
     async def close(self) -> None:
-        """Land what was submitted, then let go of every resource."""
+        """Land all submitted commits, then release every resource."""
 
 
 class EndedByItself(Exception):
-    """The author's code has ended the transaction that it was given. `stands`: what it wrote may be committed."""
+    """The author's code ended the transaction it was given. If `stands`, its writes may be committed."""
 
     def __init__(self, *, stands: bool) -> None:
-        super().__init__("the activity has ended the transaction itself: it has to leave that to the engine")
+        super().__init__("the activity ended the transaction, which only the engine may end")
         self.stands = stands
 
 
 class Transaction(Protocol):
-    """An open transaction on the database of the store, for authors' rows and ours; of the loop that opened it."""
+    """Open transaction on the store's database, used in the event loop that opened it.
+
+    Rows of the author and rows of the store are written together.
+    """
 
     @property
     def connection(self) -> Any:
-        """What authors write through: the driver's own."""
+        """The driver's connection, through which authors write."""
         ...
 
     async def land(self, commits: Sequence[Commit]) -> Done:
-        """Judge these commits in order under the locks of their rows, and COMMIT them with all that was written.
+        """Judge commits in order under row locks, and COMMIT them with the author's writes.
 
-        Raises Stale or Ended with the transaction still open, so that it may be tried with others; Unavailable
-        (nothing landed), Uncertain, EndedByItself, and what the database says of the author's rows (nothing landed).
+        Raises Stale or Ended and leaves the transaction open, so that other commits may be tried. Raises Unavailable or
+        a database error about the author's rows if nothing landed. Raises Uncertain and EndedByItself.
         """
 
     def is_passing(self, error: BaseException) -> bool:
-        """Is it an error of the database that the same transaction may not meet again?"""
+        """Return True if the same transaction may succeed when it is repeated after this error."""
 
 
 @runtime_checkable
 class Transactions(Protocol):
-    """What a store can do besides whose database holds tables of authors too."""
+    """Optional capability: transactions that write tables of authors along with the store's rows."""
 
     def transaction(self, timeout_ms: int, *, serializable: bool = False) -> "AbstractAsyncContextManager[Transaction]":
-        """Begin one in the caller's loop, that the server ends by itself after `timeout_ms` without a word; rolled
-        back where it did not `land`. Raises Unavailable."""
+        """Begin a transaction in the current event loop. It is rolled back unless `land` commits it.
+
+        The server ends it after `timeout_ms` without a statement. Raises Unavailable.
+        """
 
 
 @runtime_checkable
 class Telling(Protocol):
-    """What a store can do besides that lands its commits itself: tell what they moved, without anybody's looking."""
+    """Optional capability: call subscribers when a commit of this process has landed, without polling."""
 
     def on_moved(self, hear: "Moved") -> Callable[[], None]:
-        """Call `hear` in the subscriber's event loop for each run of which a commit or a take of this very process has
-        landed. Of other processes nothing is told. Answers the function that ends the subscription."""
+        """Call `hear` in the current event loop for each run that a commit or take of this process changed.
+
+        Commits of other processes are not reported. Return the function that unsubscribes.
+        """
 
 
 @runtime_checkable
@@ -234,38 +267,41 @@ class OnFile(Protocol):
     """Optional capability: a store in one file, which can be copied, moved, deleted or replaced."""
 
     def lost(self) -> StoreReplaced | None:
-        """Compare the file's name with the file that was opened. Return why that one is gone; None if it is there."""
+        """Return why the opened file is gone, or None if its name still leads to it."""
 
     async def adopt_file(self, *, moved: bool = False) -> None:
-        """Make the present file the store's own, after a recovery or, if `moved`, without one.
+        """Make the present file the store's file, after a recovery or, if `moved`, without one.
 
-        Raises Conflict if the file was not moved but copied, StoreUnusable for a backup that is said to be moved.
+        Raises Conflict if the file was copied rather than moved, and StoreUnusable if it is a backup.
         """
 
 
 @runtime_checkable
 class AnchoredClock(Protocol):
-    """Optional capability: a store whose time goes on by the boot-time clock, whatever the wall clock is set to."""
+    """Optional capability: store time that follows the boot-time clock, not the wall clock."""
 
     async def clock_step(self) -> int:
-        """Return how far this machine's wall clock is ahead of business time, in ms; negative: behind it."""
+        """Return how far the wall clock of this machine is ahead of business time in ms, or negative."""
 
     async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
-        """Let business time skip forward by a step of CLOCK_STEP or more, as `set_mapping`. Return it; 0 if none."""
+        """Skip business time forward by a wall-clock step of CLOCK_STEP or more, and return the step or 0.
+
+        Due times are recomputed as in `set_mapping`.
+        """
 
 
 async def clock_step(store: Store) -> int:
-    """Return how far the wall clock is off business time; 0 if a server tells the store's time."""
+    """Return how far the wall clock is off business time, or 0 if a server tells the store's time."""
     return await store.clock_step() if isinstance(store, AnchoredClock) else 0
 
 
 def lost(store: Store) -> StoreReplaced | None:
-    """Return why the file of a store is gone; None if it is there, or the store is in no file."""
+    """Return why the file of a store is gone, or None if it is there or the store has no file."""
     return store.lost() if isinstance(store, OnFile) else None
 
 
 Moved = Callable[[str, str, int], None]
-"""Tenant, run, and the number of the run's last event; 0 where the run itself has not moved: a message was left."""
+"""Tenant, run, and the number of the run's last event, or 0 if only a message was appended."""
 
 # Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
 OF_A_RUN: Final = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
@@ -275,7 +311,10 @@ OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)  # in the
 def gather_rows(
     run: Run, last: Event | None, rest: Sequence[Sequence[Row]], now: Instant, shared: Sequence[Row] = ()
 ) -> RunRows:
-    """A run's rows as one value; `rest` in the order of the fields. Raises Corrupt for a run without a snapshot."""
+    """Combine the rows of a run, with `rest` in the order of HOLDER_KINDS.
+
+    Raises Corrupt for a run without a snapshot.
+    """
     if last is None:
         raise Corrupt(f"run {run.run}: no event carries a snapshot")
     effects, memos, waits, approvals, messages, evidence = map(tuple, rest)

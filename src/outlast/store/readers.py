@@ -1,7 +1,7 @@
-"""Reads of a SQLite file, in a few threads with a connection each; no read holds a transaction longer than its rows.
+"""Reads of a SQLite file in two threads, each with its own connection.
 
-A queue and two threads of our own, and one hand-over for all reads of one turn of a loop: to hand a read to a thread
-and its answer back costs more than most reads do.
+A read holds no transaction for longer than it fetches rows. All reads of one turn of a loop are handed over together,
+because handing a read to a thread and its result back costs more than most reads.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 THREADS = 2
 TOGETHER = 16
-"""Reads of one hand-over whose answers go back together."""
+"""Number of results that go back to the event loop in one call."""
 ALL_ROWS = -1  # SQLite: no limit
 
 
 class _Read(NamedTuple):
-    """A read that waits for a thread, and who waits for its answer."""
+    """A read and the future of its result."""
 
     read: Callable[[sqlite3.Connection], Any]
     answer: "asyncio.Future[Any]"
 
 
 class _Reads(NamedTuple):
-    """What a loop asked for in one turn."""
+    """Reads that a loop requested in one turn."""
 
     loop: asyncio.AbstractEventLoop
     reads: list[_Read]
@@ -63,15 +63,17 @@ class Readers:
     def __init__(self, database: Database, ticker: StoreClock) -> None:
         self._database = database
         self._ticker = ticker
-        self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None: the end of one thread
-        self._turns: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # what each loop has asked for in this turn
+        self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None ends one thread
+        self._turns: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # requested by each loop in its present turn
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
 
     async def do(self, read: Callable[[sqlite3.Connection], T], *, long: bool = False) -> T:
-        """Run `classify` in a reader's thread, together with what else this loop asks for in this turn; where it may take
-        `long`, by itself. Raises Unavailable when the file cannot be read."""
+        """Run `read` in a reader thread, with other reads of this turn, or by itself if `long`.
+
+        Raises Unavailable if the file cannot be read.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         with self._lock:
@@ -94,7 +96,7 @@ class Readers:
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             turn = self._turns.pop(loop, None)
-            if turn is not None:  # else `close` has handed it over
+            if turn is not None:  # else `close` has handed them over
                 self._queue.put(_Reads(loop, turn))
 
     def _begin(self) -> None:
@@ -103,12 +105,12 @@ class Readers:
         self._threads[-1].start()
 
     def _serve(self) -> None:
-        """What a thread does: one turn's reads after the other's, over a connection that is opened for the first."""
+        """Serve requests until the end of the queue, over a connection that the first one opens."""
         db: sqlite3.Connection | None = None
         try:
             while (asked := self._queue.get()) is not None:
                 db = self._answer(asked, db)
-                del asked  # nothing of it is kept while nobody asks
+                del asked  # releases the rows while the thread waits
         finally:
             if db is not None:
                 db.close()
@@ -121,7 +123,7 @@ class Readers:
             try:
                 db = db or self._database.reader()
                 found.append((each.answer, each.read(db), None))
-            except Exception as error:  # whatever it is, it is told to whoever has asked
+            except Exception as error:  # re-raised in the caller
                 found.append((each.answer, None, error))
             if len(found) == TOGETHER:
                 _send_back(asked.loop, found)
@@ -130,7 +132,7 @@ class Readers:
         return db
 
     def close(self) -> None:
-        """End the threads and their connections; blocks until the last read is over."""
+        """End the threads and their connections. Blocks until the last read is over."""
         with self._lock:
             self._closed = True
             for loop, turn in self._turns.items():
@@ -143,27 +145,27 @@ class Readers:
 
     # --- what is read --------------------------------------------------------------------
     def load(self, db: sqlite3.Connection, kind: Kind, key: Key) -> Row | None:
-        """One row."""
+        """Return one row, or None."""
         values = db.execute(SQL[kind.name].select, key).fetchone()
         return None if values is None else DECODE[kind.name](values)
 
     def mapping(self, db: sqlite3.Connection) -> Mapping:
-        """The clock mapping."""
+        """Return the clock mapping in the store."""
         return mapping_of(self.load(db, META, MAPPING_ROW))
 
     def now(self, db: sqlite3.Connection) -> Instant:
-        """The store's time."""
+        """Return the store's real and business time."""
         return self.mapping(db).at(self._ticker.real())
 
     def rows(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: Key, limit: int) -> tuple[Row, ...]:
-        """Rows under a prefix, in key order, from after a key."""
+        """Return rows under a prefix, in key order, starting after a key."""
         assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
         statement = sql.prefix(kind, len(prefix), len(after))
         values = db.execute(statement, (*prefix, *after[len(prefix) :], limit))
         return tuple(map(DECODE[kind.name], values))
 
     def in_order(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: int, limit: int) -> tuple[Row, ...]:
-        """Rows under a prefix, by their ordinal."""
+        """Return rows under a prefix, by ordinal."""
         values = db.execute(sql.in_order(kind, len(prefix)), (*prefix, after, limit))
         return tuple(map(DECODE[kind.name], values))
 
@@ -176,16 +178,16 @@ class Readers:
             db.execute("COMMIT")
 
     def runs(self, db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
-        """Runs that a statement finds."""
+        """Return the runs that a statement finds."""
         return tuple(map(sql.run_of, db.execute(statement, values)))
 
     def moving(self, db: sqlite3.Connection, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """The runs of a tenant that somebody owns, then those that have ended since."""
+        """Return the owned runs of a tenant, then those that ended since."""
         held = self.runs(db, sql.HELD, (tenant, limit))
         return sql.each_once(held, self.runs(db, sql.OVER_SINCE, (since, tenant, limit)))
 
     def run_rows(self, db: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """All rows of each run, each run in one snapshot."""
+        """Return all rows of each run, each run in one snapshot."""
         return tuple(self._run_rows(db, key) for key in runs)
 
     def _run_rows(self, db: sqlite3.Connection, key: tuple[str, str]) -> RunRows | None:
@@ -207,7 +209,7 @@ class Readers:
     def page(
         self, db: sqlite3.Connection, kind: Kind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
     ) -> Page:
-        """A page for people, newest first."""
+        """Return one page of a list, newest first."""
         check_columns(kind, list(where))
         limit = min(limit, PAGE_MAX)
         after = place_after(kind, cursor)
@@ -217,23 +219,23 @@ class Readers:
         return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
 
     def tally(self, db: sqlite3.Connection, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """How many rows for each value of a column."""
+        """Count a tenant's rows by the value of a column."""
         check_columns(kind, [column])
         return {str(value): count for value, count in db.execute(sql.tally(kind, column), (tenant,))}
 
     def owing(self, db: sqlite3.Connection, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """The cursors of a subscription that owe something."""
+        """Return the cursors of a subscription with deliveries left."""
         return tuple(Cursor._make(values) for values in db.execute(sql.OWING, (tenant, subscription, n)))
 
     def census(
         self, db: sqlite3.Connection, kind: Kind, columns: Sequence[str], filled: str
     ) -> dict[tuple[str, ...], int]:
-        """How many rows of all tenants for each value of these columns."""
+        """Count the rows of all tenants by these columns."""
         check_columns(kind, [*columns, *([filled] if filled else [])])
         return {tuple(map(str, values)): n for *values, n in db.execute(sql.census(kind, columns, filled))}
 
     def next_due(self, db: sqlite3.Connection, lanes: Sequence[str]) -> int | None:
-        """The earliest due_at of these lanes."""
+        """Return the earliest due_at of these lanes, or None."""
         found = [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes]
         return min((due for due in found if due is not None), default=None)
 
@@ -243,13 +245,13 @@ def _send_back(loop: asyncio.AbstractEventLoop, found: list[_Found]) -> None:
         try:
             loop.call_soon_threadsafe(_tell, found)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to hear
+            pass  # the loop is closed, and its futures with it
 
 
 def _tell(answers: list[_Found]) -> None:
     for answer, found, failed in answers:
         if answer.done():
-            continue  # its awaiter was cancelled
+            continue  # the caller was cancelled
         if failed is not None:
             answer.set_exception(failed)
         else:

@@ -1,4 +1,4 @@
-"""Rows in dictionaries, found by key, by prefix of a key, and, for runs, by lane and due time, owner and queue."""
+"""Rows in dictionaries, by key and key prefix. Runs also by lane and due time, by owner, and by queue."""
 
 from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
@@ -9,27 +9,27 @@ from outlast.core.machine import ENDED
 from outlast.core.rows import KINDS, RUN, Key, Kind, Row, Run, key_of
 from outlast.store.fair_queueing import DueQuery
 
-SLACK: Final = 1_000  # superseded entries of a heap that are not worth rebuilding it for
+SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt
 
 
 class RowsInMemory:
-    """All rows of a memory store. A row is replaced whole; nothing here judges versions."""
+    """All rows of a memory store. A row is replaced whole, and versions are not compared."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Key, dict[Key, Row]]] = {kind.name: {} for kind in KINDS}
-        self._due: dict[str, list[tuple[int, Key]]] = {}  # heap per lane; entries a newer row supersedes stay in it
-        self._armed: dict[str, int] = {}  # rows of a lane with a due_at
+        self._due: dict[str, list[tuple[int, Key]]] = {}  # heap per lane, with entries that newer rows supersede
+        self._armed: dict[str, int] = {}  # number of runs with a due_at, by lane
         self._owned: dict[str, set[Key]] = {}
         self._queued: set[Key] = set()
-        self._over: list[tuple[int, Key]] = []  # when each that has ended did so, in order
+        self._over: list[tuple[int, Key]] = []  # end and key of ended runs, in order
 
     def get(self, kind: Kind, key: Key) -> Row | None:
-        """The row at a key."""
+        """Return the row at a key, or None."""
         group = self._groups[kind.name].get(_group(kind, key))
         return None if group is None else group.get(key)
 
     def put(self, kind: Kind, key: Key, row: Row) -> None:
-        """Set the row at a key."""
+        """Replace the row at a key."""
         group = self._groups[kind.name].setdefault(_group(kind, key), {})
         if kind is RUN:
             old = group.get(key)
@@ -38,7 +38,7 @@ class RowsInMemory:
         group[key] = row
 
     def drop(self, kind: Kind, prefix: Key) -> None:
-        """Forget every row of this kind whose key begins with `prefix`."""
+        """Delete all rows of this kind whose key begins with `prefix`."""
         for key in [key_of(kind, row) for row in self.under(kind, prefix)]:
             group = self._groups[kind.name][_group(kind, key)]
             row = group.pop(key)
@@ -49,7 +49,7 @@ class RowsInMemory:
                 del self._groups[kind.name][_group(kind, key)]
 
     def under(self, kind: Kind, prefix: Key) -> list[Row]:
-        """Rows whose key begins with `prefix`, in key order."""
+        """Return rows whose key begins with `prefix`, in key order."""
         groups = self._groups[kind.name]
         width = 1 if kind.key == 2 else 2
         if len(prefix) >= width:
@@ -59,7 +59,7 @@ class RowsInMemory:
         return [row for key, row in sorted(found) if key[: len(prefix)] == prefix]
 
     def due(self, ask: DueQuery, real: int) -> list[Run]:
-        """The runs that are asked for."""
+        """Return the runs that a query for due runs finds."""
         heap = self._due.get(ask.lane, [])
         if ask.but:
             others = sorted({e for e in heap if ask.since <= e[0] <= real and e[1][0] not in ask.but})
@@ -78,28 +78,28 @@ class RowsInMemory:
         return found
 
     def next_due(self, lane: str) -> int | None:
-        """The earliest due_at of a lane."""
+        """Return the earliest due_at of a lane, or None."""
         heap = self._due.get(lane, [])
         while heap and self._armed_run(lane, heap[0]) is None:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def owned(self, owner: str) -> list[Run]:
-        """The runs of an owner, in key order."""
+        """Return the runs of an owner, in key order."""
         return self._runs(self._owned.get(owner, set()))
 
     def held(self, tenant: str) -> list[Run]:
-        """The runs of a tenant that somebody owns, by owner."""
+        """Return the owned runs of a tenant, by owner."""
         return [run for owner in sorted(self._owned) for run in self.owned(owner) if run.tenant == tenant]
 
     def over(self, tenant: str, since: int) -> list[Run]:
-        """The runs of a tenant that have ended at or after a business instant, newest end first."""
+        """Return the runs of a tenant that ended at or after a business instant, newest end first."""
         found = self._over[bisect_left(self._over, (since, ())) :]
         runs = [self.get(RUN, key) for _, key in reversed(found) if key[0] == tenant]
         return [run for run in runs if isinstance(run, Run)]
 
     def queued(self) -> list[Run]:
-        """The runs that wait for a slot, oldest first."""
+        """Return the runs that wait for a slot, oldest first."""
         return sorted(self._runs(self._queued), key=lambda run: (run.created_at, run.tenant, run.run))
 
     def _runs(self, keys: set[Key]) -> list[Run]:
@@ -107,7 +107,7 @@ class RowsInMemory:
         return [run for run in runs if isinstance(run, Run)]
 
     def _armed_run(self, lane: str, entry: tuple[int, Key]) -> Run | None:
-        """The run of a heap's entry, if the entry still says when it is due."""
+        """Return the run of a heap entry, or None if a newer row superseded the entry."""
         run = self.get(RUN, entry[1])
         return run if isinstance(run, Run) and run.lane == lane and run.due_at == entry[0] else None
 
@@ -144,5 +144,5 @@ class RowsInMemory:
 
 
 def _group(kind: Kind, key: Key) -> Key:
-    """Rows are kept by run, where their key names one, else by tenant."""
+    """Return the group of a key: the run if the key names one, else the tenant."""
     return key[:1] if kind.key == 2 else key[:2]

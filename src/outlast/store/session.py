@@ -1,4 +1,4 @@
-"""Lands batches on a SQLite file: one transaction for all that is pending, a receipt in each (S-7, S-9)."""
+"""Lands batches in a SQLite file, each in one transaction with a receipt (S-7, S-9)."""
 
 import json
 import sqlite3
@@ -23,23 +23,26 @@ from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.sql import DECODE, SQL
 from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
 
-RUNS_MAX = 20_000  # that this process holds; at most 1 KB each
-ROWS_MAX = 2_000  # of any other kind: most of what a service writes, answers and approvals, is never wanted again
+RUNS_MAX = 20_000  # runs that this process holds, at most 1 KB each
+ROWS_MAX = 2_000  # rows of any other kind: a service rarely reads the answers and approvals it writes
 
 
 class RowCache:
-    """True as long as nobody else has written since: the store asks SQLite's data_version and calls `clear`."""
+    """Rows as this writer's own batches left them, so that the hot path reads nothing.
+
+    Valid until another process writes: the session compares SQLite's data_version and calls `clear`.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[Key, Row]] = {kind.name: {} for kind in KINDS if kind.read_first}
 
     def get(self, kind: Kind, key: Key) -> Row | None:
-        """The row, if it is known."""
+        """Return the row, or None if it is not cached."""
         rows = self._rows.get(kind.name)
         return None if rows is None else rows.get(key)
 
     def put(self, kind: Kind, key: Key, row: Row) -> None:
-        """Remember a committed row of a kind that is read first; the newest are kept longest."""
+        """Keep a committed row of a kind that is read first. The newest rows are kept longest."""
         rows = self._rows[kind.name]
         rows.pop(key, None)
         rows[key] = row
@@ -48,39 +51,39 @@ class RowCache:
                 del rows[old]
 
     def drop(self, kind: Kind, key: Key) -> None:
-        """Forget one row."""
+        """Remove one row from the cache."""
         self._rows[kind.name].pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all rows from the cache."""
         for rows in self._rows.values():
             rows.clear()
 
 
 T = TypeVar("T")
 
-# Errors of the machine, not of a commit: no smaller transaction would fare better.
+# Errors of the machine rather than a commit. A smaller transaction would fail, too.
 OUTAGES: Final = frozenset({
     "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN",
     "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_PERM", "SQLITE_INTERRUPT",
 })  # fmt: skip
-# After these the connection itself is still good.
+# Errors after which the connection is still usable.
 PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 
-# About how many pages of the log a batch takes: a row's own, its index's, and the receipt's.
+# Estimated pages of the log per batch: a row, its index entries, and the receipt.
 PAGES_PER_ROW: Final = 2
 PAGES_PER_BATCH: Final = 2
-BUSY_BATCHES: Final = 20  # a writer that lands so many is worth a log laid out in advance
+BUSY_BATCHES: Final = 20  # number of batches after which a log is preallocated
 
-UNHELD: Final = frozenset({"", ENDED})  # owners of a run that nobody walks
+UNHELD: Final = frozenset({"", ENDED})  # owners of runs that no worker executes
 
 
 class _Mismatch(Exception):
-    """An optimistic batch met a row of another version: it is judged again, with every row read first."""
+    """An optimistic batch met a row of another version, and is judged again with every row read first."""
 
 
 class SqliteSession:
-    """The one writing connection of a store; used by one thread at a time."""
+    """The only writing connection of a store. Used by one thread at a time."""
 
     def __init__(self, database: Database, writer: str, ticker: StoreClock) -> None:
         self.database = database
@@ -88,21 +91,24 @@ class SqliteSession:
         self.mapping = IDENTITY  # as last seen
         self.subscribed_tenants: frozenset[str] = (
             frozenset()
-        )  # the tenants whose events are noted as untold; as last seen
-        self.woken = False  # a run may have become due since the store last looked
-        self.written = 0  # pages written since the last checkpoint, about
+        )  # tenants whose events are noted as unpublished; as last seen
+        self.woken = False  # a run may have become due since the last wake
+        self.written = 0  # estimated pages written since the last checkpoint
         self._writer = writer
         self._db: sqlite3.Connection | None = None
         self._cache = RowCache()
         self._fair = FairQueue()
-        self._seen = -1  # data_version when the cache was last known to be true
+        self._seen = -1  # data_version at which the cache was valid
         self._batches = 0
         self._laid_out = False
-        self.saved = Event()  # the file is gone, and what could be saved of its log was saved
+        self.saved = Event()  # set when the file is gone and its log was saved as far as possible
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The connection, opened anew if the last one was given up. Raises StoreUnusable or sqlite3.Error."""
+        """The connection, reopened if the last one was given up.
+
+        Raises StoreUnusable or sqlite3.Error.
+        """
         if self._db is None:
             self._db = self.database.reader() if self.database.reads else self.database.writer()
             self.database.hold_log()
@@ -111,7 +117,10 @@ class SqliteSession:
 
     # --- one transaction -----------------------------------------------------------------
     def land(self, tickets: Sequence[Ticket]) -> None:
-        """Answer every ticket: all in one transaction, else all with their rows read first, else one by one."""
+        """Answer every ticket.
+
+        Try one transaction for all, then one with all rows read first, then one per ticket.
+        """
         labels = [t.work.label for t in tickets] if points.hook else ()
         points.point("store.batch:before", labels)
         for optimistic in (True, False):
@@ -123,7 +132,10 @@ class SqliteSession:
                 refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
 
     def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> sqlite3.Error | _Mismatch | None:
-        """One transaction for these. Answers an error when it was rolled back because of one of them."""
+        """Land tickets in one transaction.
+
+        Return an error if one of the tickets caused a rollback.
+        """
         try:
             with self.database.turn:
                 self._transact(tickets, optimistic)
@@ -161,7 +173,10 @@ class SqliteSession:
             chain.broken = True
 
     def alone(self, work: Callable[["SqliteSession", Batch], T], label: str) -> T:
-        """A transaction of its own for anything else, with its receipt. Raises StoreError or sqlite3.Error."""
+        """Run `work` in its own transaction with a receipt, and return its result.
+
+        Raises StoreError or sqlite3.Error.
+        """
         with self.database.turn:
             batch = self.begin()
             before = self.db.total_changes
@@ -179,9 +194,9 @@ class SqliteSession:
         return answer
 
     def begin(self, *, optimistic: bool = False) -> Batch:
-        """Open the transaction, learn whether anybody else has written, and read the store's time under the lock.
+        """Open a transaction, notice writes of other processes, and read the time under the lock.
 
-        Raises StoreReplaced once a check has found that the opened file is gone.
+        Raises StoreReplaced if a check has found that the opened file is gone.
         """
         if self.database.lost is not None:
             raise self.database.lost
@@ -191,7 +206,7 @@ class SqliteSession:
         return Batch(self.read, now, optimistic=optimistic, subscribed_tenants=self.subscribed_tenants)
 
     def look(self) -> bool:
-        """Has anybody else written since the last look? If so, nothing remembered is true any more."""
+        """Return True if another process has written since the last call, and clear the cache then."""
         seen = self.db.execute("PRAGMA data_version").fetchone()[0]
         if seen == self._seen:
             return False
@@ -203,7 +218,7 @@ class SqliteSession:
         return True
 
     def read(self, kind: Kind, key: Key) -> Row | None:
-        """A row as it stands in the transaction."""
+        """Return a row as the transaction sees it."""
         row = self._cache.get(kind, key)
         if row is None:
             values = self.db.execute(SQL[kind.name].select, key).fetchone()
@@ -218,12 +233,12 @@ class SqliteSession:
         offered = self._candidates(take, batch)
         try:
             moves = [(run, take.step(run, batch.now, self.mapping)) for run in offered]
-        except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
+        except Exception as error:  # an error in one step must not refuse other commits
             return error
         return taken(moves, batch)
 
     def _candidates(self, take: Take, batch: Batch) -> list[Run]:
-        """The runs to move, as earlier commits of the batch leave them."""
+        """Return the runs to move, as earlier commits of the batch leave them."""
         real, most = batch.now.real, most_of(take, batch)
         if not take.owners:
             looks = self._fair.looks(take.lanes, most, real, take.held)
@@ -244,7 +259,7 @@ class SqliteSession:
         return list(map(self._run_of, values))
 
     def _run_of(self, values: tuple[object, ...]) -> Run:
-        """A run as just selected, remembered like any other read."""
+        """Decode a selected run and keep it in the cache, or return the cached one."""
         run = self._cache.get(RUN, values[:2])  # type: ignore[arg-type]
         if run is None:
             run = sql.run_of(values)
@@ -254,7 +269,7 @@ class SqliteSession:
 
     # --- applying ------------------------------------------------------------------------
     def _apply(self, batch: Batch) -> int:
-        """Write the rows a batch leaves, one statement per kind and form. Answers how many."""
+        """Write the rows of a batch, one statement per kind and form, and return their number."""
         count = 0
         for kind in KINDS:
             changes = batch.changes[kind.name]
@@ -283,12 +298,15 @@ class SqliteSession:
         return count + len(batch.published)
 
     def _only_moves(self, key: Key, run: Run) -> bool:
-        """Are the columns at rest as the store has them, so that the shorter statement says all?"""
+        """Return True if MOVE_RUN suffices, because its omitted columns are unchanged."""
         before = self._cache.get(RUN, key)
         return before is not None and sql.resting(before) == sql.resting(run)
 
     def _land_receipt(self, labels: Sequence[str]) -> None:
-        """Write this transaction's number in the writer's row, and COMMIT. Raises Unavailable or Uncertain."""
+        """Write the number of this transaction into the writer's row, and COMMIT.
+
+        Raises Unavailable or Uncertain.
+        """
         self._batches += 1
         receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
         if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
@@ -302,7 +320,10 @@ class SqliteSession:
         points.point("store.batch:after", labels)
 
     def _resolve(self, number: int, error: sqlite3.Error) -> None:
-        """A COMMIT's answer was lost: return if it landed. Raises Unavailable if not, Uncertain if none can say."""
+        """Find out if a COMMIT with a lost answer landed.
+
+        Returns if it did. Raises Unavailable if not, and Uncertain if this is unknown.
+        """
         self.drop()
         try:
             whole = error_name(error) != "SQLITE_IOERR" or self._copy_whole_log()
@@ -316,12 +337,15 @@ class SqliteSession:
             raise unavailable(error) from error
 
     def _copy_whole_log(self) -> bool:
-        """After a failed sync the log is believed only once it has been synced into the database itself."""
+        """Return True if the whole log was synced into the database.
+
+        After a failed sync, the log alone is not trusted.
+        """
         busy, log, copied = self.db.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         return not busy and bool(log == copied)
 
     def _roll_back(self) -> None:
-        """Leave no transaction open; a connection that cannot even do that is given up."""
+        """Leave no transaction open. A connection that cannot roll back is given up."""
         db = self._db
         if db is not None and db.in_transaction:
             try:
@@ -337,17 +361,17 @@ class SqliteSession:
                 for key, left in batch.changes[kind.name].items():
                     row = left.row
                     if isinstance(row, Run) and row.owner in UNHELD:
-                        self._cache.drop(RUN, key)  # it may wait for days: 10,000 such runs are to cost no memory
+                        self._cache.drop(RUN, key)  # it may wait for days, and 10,000 such runs must cost no memory
                         self.woken = self.woken or row.due_at is not None
                     else:
                         self._cache.put(kind, key, row)
         self.written += PAGES_PER_BATCH + PAGES_PER_ROW * rows
 
     def drop(self) -> None:
-        """Give the connection up; what it had open is rolled back.
+        """Give the connection up, which rolls its transaction back.
 
-        The connection to a file that was replaced stays open: to close the last one would delete the log by its name,
-        which may be the log of the file that is there now.
+        A connection to a replaced file stays open: closing the last one would delete the log by name, and that may be
+        the log of the present file.
         """
         if self._db is not None and self.database.check() is None:
             self._db.close()
@@ -358,9 +382,9 @@ class SqliteSession:
 
     # --- the writer's own row, the log ---------------------------------------------------
     def register(self, *, recovers: bool = False) -> None:
-        """Insert this writer's row, if the store is in its own file or `recovers`.
+        """Insert this writer's row if the store is in its own file, or if `recovers`.
 
-        Raises sqlite3.IntegrityError when the id was used before, StoreUnusable for a backup or a copy.
+        Raises sqlite3.IntegrityError if the id exists, and StoreUnusable for a backup or a copy.
         """
         with self.database.turn:
             self.begin()
@@ -376,7 +400,7 @@ class SqliteSession:
                 self._roll_back()
 
     def resign(self) -> None:
-        """Close this writer's row: nothing more is written under its id."""
+        """Close this writer's row. No more batches land under its id."""
         with self.database.turn:
             self.begin()
             try:
@@ -390,7 +414,7 @@ class SqliteSession:
                 self._roll_back()
 
     def name_file(self, *, adopt: bool = False) -> None:
-        """Name the file that the store is in, within a transaction. `adopt`: it may be another than the one named.
+        """Name the present file in the store, within a transaction. `adopt` permits another file.
 
         Raises StoreUnusable for a backup or a copy that is not adopted.
         """
@@ -408,7 +432,7 @@ class SqliteSession:
         self._cache.clear()
 
     def anchor(self) -> None:
-        """Tie the store's time to this boot of the machine; where the session writes, within a transaction."""
+        """Tie the store's time to this boot of the machine. Call it within a transaction to store it."""
         row = self.read(META, ANCHOR_ROW)
         last = anchor_of(row)
         (seen,) = self.db.execute(sql.RENEWED, (STORE,)).fetchone()
@@ -417,7 +441,7 @@ class SqliteSession:
             self.write_anchor(found, row)
 
     def write_anchor(self, anchor: Anchor, row: Row | None) -> None:
-        """Put an anchor in the place of its row, within a transaction."""
+        """Insert or replace the anchor's row, within a transaction."""
         if row is None:
             self.db.execute(SQL[META.name].insert, anchor_row(anchor, 1))
         else:
@@ -427,9 +451,9 @@ class SqliteSession:
         self._cache.drop(META, ANCHOR_ROW)
 
     def check_file(self) -> None:
-        """Compare the file and its log with those that were opened; after a difference nothing is written any more.
+        """Compare the file and its log with the opened ones. After a difference nothing is written.
 
-        A log that was deleted is copied into the file first, unless another process has begun a new one.
+        A deleted log is copied into the file first, unless another process has started a new one.
         """
         if self.database.check() is None or self.saved.is_set():
             return
@@ -439,7 +463,10 @@ class SqliteSession:
         self.saved.set()
 
     def checkpoint(self, mode: str) -> None:
-        """Copy the write-ahead log into the database (PASSIVE waits for nobody, TRUNCATE for the last reader)."""
+        """Copy the write-ahead log into the database.
+
+        PASSIVE waits for no reader, TRUNCATE for the last one.
+        """
         with self.database.turn:
             points.point("store.checkpoint:before")
             self.db.execute(f"PRAGMA wal_checkpoint({mode})")
@@ -447,7 +474,7 @@ class SqliteSession:
         self.written = 0
 
     def lay_out_log(self) -> None:
-        """Once, when this writer has shown to be a busy one."""
+        """Preallocate the log once this writer has landed enough batches to need it."""
         if self._batches >= BUSY_BATCHES and not self._laid_out:
             self._laid_out = True
             with self.database.turn:

@@ -1,6 +1,6 @@
-"""One body of SQL, drawn from the rows: columns from their fields, each statement made once.
+"""SQL shared by both databases: columns from the fields of the rows, each statement built once.
 
-A dialect says only how a parameter is spelled; numbered parameters are not assumed, so PostgreSQL can follow.
+A dialect chooses how parameters are spelled. PostgreSQL numbers them (`postgres/statements.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ from outlast.core.rows import (
 from outlast.errors import Corrupt
 from outlast.store.pages import ORDER
 
-MARK: Final = "?"  # how a dialect spells a parameter
+MARK: Final = "?"  # placeholder of a parameter
 Values = Sequence[Any]
-FINDS: Final = {APPROVAL.name: {"id", "run"}}  # columns that find a few rows by an index
+FINDS: Final = {APPROVAL.name: {"id", "run"}}  # columns with an index that finds few rows
 
 
 class Sql(NamedTuple):
@@ -66,8 +66,8 @@ def _sql(kind: Kind) -> Sql:
 
 SQL: Final[dict[str, Sql]] = {kind.name: _sql(kind) for kind in KINDS}
 
-# A holder's move leaves these columns of its run as they were. SQLite rewrites an index for every column that a
-# statement names, changed or not, so a move that touches none of them is spoken without them.
+# Columns that a holder's update usually leaves unchanged. SQLite rewrites an index for every column that a statement
+# names, changed or not, so an update that changes none of them omits them.
 RESTING: Final = tuple(
     Run._fields.index(name)
     for name in (
@@ -80,7 +80,7 @@ RESTING: Final = tuple(
         "requested_by",
         "correlation_id",
         "trace_id",
-        *Run._fields[Run._fields.index("ending") :],  # set once in a run's life, or never
+        *Run._fields[Run._fields.index("ending") :],  # set at most once in the life of a run
     )
 )
 _MOVING: Final = tuple(i for i in range(RUN.key, len(Run._fields)) if i not in RESTING)
@@ -93,13 +93,16 @@ MOVE_RUN: Final = (
 
 
 def move_values(run: Run, replaces: int) -> tuple[object, ...]:
-    """The parameters of MOVE_RUN."""
+    """Return the parameters of MOVE_RUN."""
     return (*_move_values(run), replaces)
 
 
 def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:
-    """Rows under the first `width` key columns, from after a key of which `after` columns are given (0: from the
-    beginning). Parameters: the prefix, the key after which to begin, the limit."""
+    """Return a query for rows under the first `width` key columns, in key order.
+
+    If `after` is not 0, the rows start after a key of which `after` columns are given. Parameters: the prefix, the key
+    to start after, the limit.
+    """
     names = kind.row._fields[: kind.key]
     where = [f"{name} = {MARK}" for name in names[:width]]
     if after > width:
@@ -112,8 +115,10 @@ def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:
 
 
 def in_order(kind: Kind, width: int) -> str:
-    """Rows under the first `width` key columns by their ordinal. Parameters: the prefix, the ordinal after which to
-    begin, the limit."""
+    """Return a query for rows under the first `width` key columns, by ordinal.
+
+    Parameters: the prefix, the ordinal to start after, the limit.
+    """
     where = _and(kind.row._fields[:width])
     return (
         f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {where} AND ordinal > {MARK} "
@@ -122,17 +127,23 @@ def in_order(kind: Kind, width: int) -> str:
 
 
 def count(kind: Kind, width: int) -> str:
-    """How many rows under the first `width` key columns. Parameters: the prefix."""
+    """Return a query that counts rows under the first `width` key columns.
+
+    Parameters: the prefix.
+    """
     return f"SELECT count(*) FROM {kind.name} WHERE {_and(kind.row._fields[:width])}"
 
 
 def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
-    """A page for people. Parameters: tenant, a value per column, the place to begin after, the limit."""
+    """Return a query for one page of a list.
+
+    Parameters: tenant, a value per column, the position to start after, the limit.
+    """
     names = kind.row._fields
     place = (ORDER[kind.name], *names[1 : kind.key])
     begin = f" AND ({', '.join(place)}) < ({', '.join(MARK for _ in place)})" if after else ""
     order = ", ".join(f"{name} DESC" for name in place)
-    # The sign keeps the planner from walking all rows in page order where a column finds the few by itself.
+    # The sign stops the planner from scanning all rows in page order if a column finds few rows by an index.
     sign = "+" if FINDS.get(kind.name, set()) & set(columns) else ""
     return (
         f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {_and(['tenant', *columns])}{begin} "
@@ -141,12 +152,15 @@ def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
 
 
 def tally(kind: Kind, column: str) -> str:
-    """How many rows of a tenant for each value of a column. Parameter: tenant."""
+    """Return a query that counts a tenant's rows by a column.
+
+    Parameter: tenant.
+    """
     return f"SELECT {column}, count(*) FROM {kind.name} WHERE tenant = {MARK} GROUP BY {column}"
 
 
 def census(kind: Kind, columns: Sequence[str], filled: str) -> str:
-    """How many rows of all tenants for each value of these columns."""
+    """Return a query that counts the rows of all tenants by these columns."""
     names = ", ".join(columns)
     where = f" WHERE {filled} <> ''" if filled else ""
     return f"SELECT {names}, count(*) FROM {kind.name}{where} GROUP BY {names}"
@@ -155,8 +169,8 @@ def census(kind: Kind, columns: Sequence[str], filled: str) -> str:
 _RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
 # Parameters: lane, real time, limit.
 DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at, tenant, run LIMIT {MARK}"
-NONE_OF: Final = f"tenant NOT IN (SELECT value FROM json_each({MARK}))"  # a dialect may have a better word
-# The same of all tenants but some. Parameters: lane, real time, the real time to begin at, the tenants, limit.
+NONE_OF: Final = f"tenant NOT IN (SELECT value FROM json_each({MARK}))"  # replaced by a dialect with arrays
+# DUE without some tenants. Parameters: lane, real time, real time to start at, tenants, limit.
 DUE_BUT: Final = (
     f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} AND due_at >= {MARK} AND {NONE_OF} "
     f"ORDER BY due_at, tenant, run LIMIT {MARK}"
@@ -166,8 +180,8 @@ NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at I
 _HAS_HOLDER: Final = f"owner <> '' AND owner <> '{ENDED}'"
 # Parameters: owner, limit.
 OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND {_HAS_HOLDER} ORDER BY tenant, run LIMIT {MARK}"
-# What somebody owns of a tenant, and what has ended since. The tenant is spelled as an expression: as a column it leads
-# the planner through all of its runs, and few are owned or have just ended. Parameters: tenant, limit.
+# Owned runs of a tenant, and runs that ended since an instant. The tenant is an expression: as a column it would make
+# the planner scan all runs of the tenant, of which few are owned or have just ended. Parameters: tenant, limit.
 _OF_TENANT: Final = f"tenant || '' = {MARK}"
 HELD: Final = f"{_RUNS} WHERE {_HAS_HOLDER} AND {_OF_TENANT} ORDER BY owner, tenant, run LIMIT {MARK}"
 # Parameters: business instant, tenant, limit.
@@ -191,44 +205,44 @@ LAST_SNAPSHOT: Final = (
     f"SELECT {SQL[EVENT.name].columns} FROM event WHERE {_and(('tenant', 'run'))} AND snapshot IS NOT NULL "
     "ORDER BY seq DESC LIMIT 1"
 )
-# What all runs of a tenant share and a usage row of this run names. Parameters: tenant, run.
+# Shared effects of the tenant that the usage rows of a run name. Parameters: tenant, run.
 SHARED: Final = (
     f"SELECT {', '.join(f'e.{name}' for name in EFFECT.row._fields)} FROM {USAGE.name} u JOIN {EFFECT.name} e "
     "ON e.tenant = u.tenant AND e.run = '' AND e.visit = 0 AND e.key = u.key "
     f"WHERE u.tenant = {MARK} AND u.run = {MARK} ORDER BY u.key"
 )
-# Shared effects that have been kept for as long as they say, and whose runs are forgotten. The conditions on run and
-# keep_ms repeat the index's own. Parameters: business instant, limit.
+# Shared effects whose retention is over and which no run names. The conditions on run and keep_ms repeat those of the
+# index. Parameters: business instant, limit.
 FORGET_SHARED: Final = (
     f"DELETE FROM {EFFECT.name} WHERE (tenant, run, visit, key) IN "
     f"(SELECT tenant, run, visit, key FROM {EFFECT.name} e "
     f"WHERE run = '' AND keep_ms > 0 AND settled_at > 0 AND settled_at + keep_ms <= {MARK} AND NOT EXISTS "
     f"(SELECT 1 FROM {USAGE.name} u WHERE u.tenant = e.tenant AND u.key = e.key) LIMIT {MARK})"
 )
-# Stored answers to requests that nobody repeats any more. Parameters: business instant, limit.
+# Stored answers whose retention is over. Parameters: business instant, limit.
 OLD_REQUESTS: Final = f"SELECT tenant, key FROM {REQUEST.name} WHERE at < {MARK} ORDER BY at LIMIT {MARK}"
-# Workers that are gone, and whose runs went over. The conditions on the owner repeat the index's own. Parameters:
-# tenant, the status of a closed worker, real instant, limit.
+# Closed workers whose retention is over and which own no run. Parameters: tenant, status of a closed worker, real
+# instant, limit.
 OLD_WORKERS: Final = (
     f"SELECT tenant, id FROM {WORKER.name} w WHERE {_and(('tenant', 'status'))} AND lease_until < {MARK} "
     f"AND NOT EXISTS (SELECT 1 FROM {RUN.name} WHERE owner = w.id AND {_HAS_HOLDER}) LIMIT {MARK}"
 )
-# The cursors of a subscription that owe something, the earliest first. Parameters: tenant, subscription, limit.
+# Cursors of a subscription with deliveries left, earliest first. Parameters: tenant, subscription, limit.
 OWING: Final = (
     f"SELECT {SQL[CURSOR.name].columns} FROM {CURSOR.name} WHERE {_and(('tenant', 'subscription'))} "
     f"AND due_at IS NOT NULL ORDER BY due_at, run LIMIT {MARK}"
 )
-# The latest real instant at which a worker renewed its lease. Parameter: tenant.
+# Latest real instant of a lease renewal. Parameter: tenant.
 RENEWED: Final = f"SELECT max(renewed_at) FROM {WORKER.name} WHERE tenant = {MARK}"
-# Parameters: batch, tenant, id, the status of a living writer.
+# Parameters: batch, tenant, id, status of an open writer.
 RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
 
-# Parameters: tenant, the status of a closed writer, business instant.
+# Parameters: tenant, status of a closed writer, business instant.
 OLD_WRITERS: Final = f"DELETE FROM writer WHERE {_and(('tenant', 'status'))} AND started_at < {MARK}"
 
 
 def _status(kind: Kind) -> tuple[int, dict[str, StrEnum]]:
-    """Where the status of a row is, and its words; (-1, {}) for a kind that has none."""
+    """Return the position of a row's status and its members by value, or (-1, {}) if it has none."""
     hint = get_type_hints(kind.row).get("status")
     if hint is None or not issubclass(hint, StrEnum):
         return -1, {}
@@ -245,7 +259,7 @@ def _decoder(kind: Kind) -> Callable[[Values], Row]:
         try:
             word = words.get(values[at])
             if word is None:
-                raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is none we know")
+                raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is unknown")
             row = make((*values[:at], word, *values[at + 1 :]))
             if kind is RUN:
                 check_run(row)  # type: ignore[arg-type]
@@ -263,18 +277,21 @@ DECODE: Final[dict[str, Callable[[Values], Row]]] = {kind.name: _decoder(kind) f
 
 
 def update_values(kind: Kind, row: Row, replaces: int) -> Values:
-    """The parameters of a kind's update."""
+    """Return the parameters of a kind's update."""
     return (*row[kind.key :], *row[: kind.key], replaces)
 
 
 def run_of(values: Values) -> Run:
-    """A run as selected."""
+    """Decode the columns of a selected run.
+
+    Raises Corrupt.
+    """
     row = DECODE[RUN.name](values)
     assert isinstance(row, Run)
     return row
 
 
 def each_once(held: Sequence[Run], over: Sequence[Run]) -> tuple[Run, ...]:
-    """A run that has ended between two statements is in the answers of both: as it ended, it comes once."""
+    """Combine owned and ended runs. A run in both ended between the two queries and is returned as ended."""
     ended = {run[: RUN.key] for run in over}
     return (*(run for run in held if run[: RUN.key] not in ended), *over)

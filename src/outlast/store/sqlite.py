@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, any number of processes, one thread that writes (S-7, S-9, S-12)."""
+"""The embedded store: one SQLite file, any number of processes, one writing thread each (S-7, S-9, S-12)."""
 
 import os
 import sqlite3
@@ -35,7 +35,7 @@ from outlast.store.writer import WriterThread
 def set_mapping(
     session: SqliteSession, batch: Batch, wanted: Mapping, rearm: Callable[[Run, Mapping], int | None]
 ) -> Mapping:
-    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run."""
+    """Store the next clock mapping, and set the due_at of every unowned, unfinished run."""
     stored = successor(session.mapping, wanted, batch.now.real)
     moved: list[tuple[int | None, str, str]] = []
     for values in session.db.execute(sql.UNOWNED):
@@ -54,14 +54,14 @@ def set_mapping(
 
 
 def follow_clock(session: SqliteSession, batch: Batch, rearm: Callable[[Run, Mapping], int | None]) -> int:
-    """Let business time skip to where the wall clock was set forward. Return by how much; 0 if it was not."""
+    """Skip business time forward by a step of the wall clock, and return the step or 0."""
     row = session.read(META, ANCHOR_ROW)
     anchor = anchor_of(row)
     step = session.ticker.step(anchor)
     if anchor is None or step < CLOCK_STEP:
         return 0
     old = session.mapping
-    if old.rate == 1.0:  # business time that runs at another speed is no wall clock's
+    if old.rate == 1.0:  # business time at another rate does not follow the wall clock
         wanted = Mapping(0, batch.now.real, old.business(batch.now.real) + step, old.rate)
         set_mapping(session, batch, wanted, rearm)
     session.write_anchor(anchor._replace(ahead=anchor.ahead + step), row)
@@ -69,8 +69,10 @@ def follow_clock(session: SqliteSession, batch: Batch, rearm: Callable[[Run, Map
 
 
 def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
-    """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
-    kept for long enough; and old receipts."""
+    """Delete at most `n` runs that ended before an instant, and what belongs to no other run.
+
+    Tokens stay. Shared effects and receipts go when their retention is over.
+    """
     over = session.db.execute(sql.OVER, (before, n)).fetchall()
     for kind in OF_A_RUN:
         session.db.executemany(SQL[kind.name].forget, over)
@@ -80,7 +82,7 @@ def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
 
 
 def forget(session: SqliteSession, batch: Batch, n: int) -> int:
-    """Delete at most `n` answers to requests, and `n` rows of workers, that have been kept for long enough."""
+    """Delete at most `n` stored answers and `n` rows of workers whose retention is over."""
     now = batch.now
     answers = session.db.execute(sql.OLD_REQUESTS, (now.business - ANSWERS_KEPT, n)).fetchall()
     gone = (STORE, LeaseStatus.CLOSED.value, now.real - WORKERS_KEPT, n)
@@ -90,16 +92,19 @@ def forget(session: SqliteSession, batch: Batch, n: int) -> int:
     return len(answers) + len(workers)
 
 
-SAVED_S: Final = 10.0  # below it a log that was deleted is saved, whatever its size
+SAVED_S: Final = 10.0  # enough to save a deleted log of any size
 
 
 class SqliteStore(BatchingStore, OnFile, AnchoredClock):
-    """Promises what store/port.py says. Opened with `open_sqlite`; of use only in the process that opened it."""
+    """Store in one SQLite file. Opened with `open_sqlite`, usable only in the process that opened it."""
 
     not_inherited = "SQLite's locks do not pass to a child"
 
     def __init__(self, database: Database, writer: str, clock: Clock, *, recovers: bool = False) -> None:
-        """`recovers`: a backup or a copy is opened too, to be made a store. Raises StoreUnusable."""
+        """With `recovers`, also open a backup or a copy, to make it a store.
+
+        Raises StoreUnusable.
+        """
         super().__init__()
         self.url = f"sqlite:{database.path}"
         self.writer = writer
@@ -107,7 +112,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         self._ticker = StoreClock(clock)
         self._wakes = WakeSubscribers()
         self._session = SqliteSession(database, writer, self._ticker)
-        self._facts: dict[str, str | int] = {}  # where nothing is written: as they were at the opening
+        self._facts: dict[str, str | int] = {}  # only if the store is read only: as they were at opening
         if database.reads:
             self._look()
         else:
@@ -116,7 +121,10 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         self._thread = WriterThread(self._session, self._wakes, clock)
 
     def _look(self) -> None:
-        """Read what a registration would have read, over one connection: on a full disk there may be no second one."""
+        """Read what a registration would read, over one connection.
+
+        On a full disk a second connection may fail.
+        """
         try:
             self._session.look()
             self._session.anchor()
@@ -322,39 +330,41 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         if self._database.check() is not None:
             self._thread.look()
             self._session.saved.wait(SAVED_S)
-            return  # threads and connections are left to the end of the process: see Session.drop
+            return  # threads and connections live until the process ends, see SqliteSession.drop
         self._thread.close()
         self._readers.close()
         if not self._database.reads:
             try:
                 self._session.resign()
-                self._session.checkpoint("PASSIVE")  # waits for no reader: a frozen one must not stall other writers
+                self._session.checkpoint(
+                    "PASSIVE"
+                )  # PASSIVE waits for no reader, since a stopped one must not block other writers
             except (sqlite3.Error, OutlastError):
-                pass  # everything acknowledged is in the log; the next one to open the file finds it there
+                pass  # every acknowledged commit is in the log, where the next process finds it
         self._session.drop()
         self._database.turn.close()
 
 
 async def open_sqlite(path: str | Path, *, writer: str, clock: Clock, recovers: bool = False) -> SqliteStore:
-    """Open, make or migrate the store in a file. `recovers`: a backup or a copy is opened too.
+    """Open, create or migrate the store in a file. With `recovers`, also open a backup or a copy.
 
-    Raises StoreUnusable with one clear sentence.
+    Raises StoreUnusable.
     """
     return await run_in_thread(partial(_open, Path(path), writer, clock, FULL, recovers=recovers))
 
 
 async def read_sqlite(path: str | Path, *, clock: Clock) -> SqliteStore:
-    """Open the store in a file and write nothing, whatever file it is in and whether or not the disk takes a write.
+    """Open the store in a file without writing, even on a full or read-only disk.
 
-    A file of an older schema is migrated first. Every commit is Rejected. Raises StoreUnusable.
+    A file of an older schema is migrated first. Every commit raises Rejected. Raises StoreUnusable.
     """
     return await run_in_thread(partial(_read, Path(path), clock))
 
 
 async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
-    """For tests that kill processes only: commits survive a kill, not a power cut. No URL leads here.
+    """Open a store whose commits survive a kill but not a power cut. For tests; no URL leads here.
 
-    A copy is opened like its original: such a test plays one state on from many copies.
+    A copy is opened like its original, because tests continue one state from many copies.
     """
     return await run_in_thread(partial(_open, Path(path), writer, clock, OFF, recovers=True))
 
@@ -383,6 +393,6 @@ def _open(path: Path, writer: str, clock: Clock, synchronous: int, *, recovers: 
     try:
         database.migrate()
         return SqliteStore(database, writer, clock, recovers=recovers)
-    except BaseException:  # whatever it was, the lock is let go of and it is told
+    except BaseException:  # release the lock on any error
         database.turn.close()
         raise

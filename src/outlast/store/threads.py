@@ -1,4 +1,4 @@
-"""Who wants to hear that a run may have become due, each told in its own event loop."""
+"""Calls between threads and event loops."""
 
 import asyncio
 import threading
@@ -11,15 +11,18 @@ Wake = Callable[[], None]
 
 
 class WakeSubscribers:
-    """Subscribers by event loop. `fire` may be called from any thread; a loop hears of many changes at once."""
+    """Callbacks by event loop.
+
+    `fire` may be called from any thread. A loop gets one call for many changes.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._subscribers: dict[asyncio.AbstractEventLoop, list[Wake]] = {}
-        self._told: set[asyncio.AbstractEventLoop] = set()  # a call is on its way and has not run yet
+        self._told: set[asyncio.AbstractEventLoop] = set()  # loops with a pending call
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` in the running loop from now on. Answers the function that ends it."""
+        """Call `wake` in the current event loop from now on. Return the function that unsubscribes."""
         loop = asyncio.get_running_loop()
         with self._lock:
             self._subscribers.setdefault(loop, []).append(wake)
@@ -35,11 +38,11 @@ class WakeSubscribers:
         return end
 
     def anybody(self) -> bool:
-        """Is there a subscriber?"""
+        """Return True if there is at least one subscriber."""
         return bool(self._subscribers)
 
     def fire(self) -> None:
-        """Tell every subscriber, in its loop, soon."""
+        """Schedule every callback in its event loop."""
         if not self._subscribers:
             return
         with self._lock:
@@ -51,7 +54,7 @@ class WakeSubscribers:
                     loop.call_soon(self._tell, loop)
                 else:
                     loop.call_soon_threadsafe(self._tell, loop)
-            except RuntimeError:  # the loop is closed: its subscribers are gone with it
+            except RuntimeError:  # the loop is closed, and its subscribers with it
                 self._forget(loop)
 
     def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -78,10 +81,13 @@ T = TypeVar("T")
 
 
 async def run_in_thread(call: Callable[[], T]) -> T:
-    """What `call` answers or raises, from a thread of its own, which the end of the process does not wait for, as it
-    does for those of `asyncio.to_thread`: Ctrl-C ends a command that waits for its turn to write a file."""
+    """Call a blocking function in a daemon thread and return its result.
+
+    Unlike the threads of `asyncio.to_thread`, a daemon thread does not delay the end of the process: Ctrl-C ends a
+    command that waits for a file's write lock.
+    """
     answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()  # whoever stops waiting leaves it to its end
+    answer.set_running_or_notify_cancel()  # cancelling the caller does not stop the call
     threading.Thread(target=_answer, args=(call, answer), name="outlast-aside", daemon=True).start()
     return await asyncio.wrap_future(answer)
 
@@ -89,5 +95,5 @@ async def run_in_thread(call: Callable[[], T]) -> T:
 def _answer(call: Callable[[], T], answer: "Future[T]") -> None:
     try:
         answer.set_result(call())
-    except BaseException as error:  # it belongs to whoever waits
+    except BaseException as error:  # re-raised in the caller
         answer.set_exception(error)

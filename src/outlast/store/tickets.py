@@ -1,4 +1,4 @@
-"""What waits for its turn to be written, and how its answer gets back to whoever submitted it."""
+"""Queued work of a durable store: tickets, and how a batch answers them."""
 
 import asyncio
 from collections import defaultdict
@@ -17,11 +17,11 @@ from outlast.store.port import Step
 
 AnyFuture = asyncio.Future[Any] | Future[Any]
 PAUSE_S: Final = LINGER / 2 / SECOND
-"""Of the first wait for company; it is halved at each, so that what nobody awaits waits LINGER at most (S-10)."""
+"""First wait for further commits. Each wait is half as long, so a lingering commit waits LINGER at most (S-10)."""
 
 
 class Take(NamedTuple):
-    """A take that waits for its turn."""
+    """Queued call of `Store.take`."""
 
     lanes: Sequence[str]
     n: int
@@ -32,7 +32,7 @@ class Take(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Anything that needs a transaction of its own: it is given a session and answers a value."""
+    """Queued function that is called with the writer's session and runs its own transaction."""
 
     run: Callable[[Any], Any]
     label: str
@@ -42,7 +42,7 @@ Answer = Done | tuple[Run, ...] | Exception | object
 
 
 class Ticket:
-    """One piece of work, its place in the queue, and its answer once there is one."""
+    """Queued work with its future. The answer is set by the session and delivered by the writer."""
 
     __slots__ = ("answer", "chain", "future", "linger", "loop", "out_of_bounds", "work")
 
@@ -59,12 +59,12 @@ class Ticket:
         self.loop = loop
         self.chain = chain
         self.linger = linger
-        self.out_of_bounds: Rejected | None = None  # it keeps its place all the same, so that its chain breaks there
+        self.out_of_bounds: Rejected | None = None  # still queued, so that its chain breaks in order
         self.answer: Answer = None
 
 
 def deliver(tickets: Iterable[Ticket]) -> None:
-    """Give every ticket's answer to its future, with one call into each event loop."""
+    """Resolve the futures of these tickets with one call into each event loop."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
         if ticket.loop is None:
@@ -75,26 +75,26 @@ def deliver(tickets: Iterable[Ticket]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, group)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to hear
+            pass  # the loop is closed, and its futures with it
 
 
 def _resolve(tickets: Sequence[Ticket]) -> None:
     for ticket in tickets:
         future, answer = ticket.future, ticket.answer
         if future.done():
-            continue  # its awaiter was cancelled
+            continue  # the caller was cancelled
         if isinstance(answer, Exception):
             future.set_exception(answer)
             if ticket.linger:
-                future.exception()  # read: nobody may be awaiting it
+                future.exception()  # marks it as retrieved: the caller need not await it
         else:
             future.set_result(answer)
 
 
 def judge(ticket: Ticket, batch: Batch) -> object:
-    """What a commit's ticket is answered; a refusal breaks its chain once the batch has landed."""
+    """Return the answer to a commit's ticket. A refusal breaks the commit's chain."""
     work = ticket.work
-    assert isinstance(work, Commit), "a take reads rows, a task has a transaction of its own"
+    assert isinstance(work, Commit), "a take reads rows, a task runs its own transaction"
     try:
         if ticket.out_of_bounds is not None:
             raise ticket.out_of_bounds
@@ -106,7 +106,7 @@ def judge(ticket: Ticket, batch: Batch) -> object:
 
 
 def refuse(tickets: Iterable[Ticket], error: StoreError) -> None:
-    """Answer all of them with one error, which breaks their chains."""
+    """Answer all tickets with one error and break their chains."""
     for ticket in tickets:
         ticket.answer = error
         if ticket.chain is not None:
@@ -114,13 +114,15 @@ def refuse(tickets: Iterable[Ticket], error: StoreError) -> None:
 
 
 def most_of(take: Take, batch: Batch) -> int:
-    """How many runs to look for: those that the batch has changed may no longer be candidates."""
+    """Return how many runs to read, since runs changed in this batch may no longer be candidates."""
     return take.n + len(batch.changes[RUN.name])
 
 
 def candidates(take: Take, batch: Batch, found: Iterable[Run]) -> list[Run]:
-    """At most `take.n` runs as the earlier commits of the batch leave them: the due ones as `chosen` says, or, where
-    owners are named, theirs in the order of the owners."""
+    """Return at most `take.n` runs as earlier commits of the batch leave them.
+
+    If owners are given, their runs come in the order of the owners, else due runs in the order of `chosen`.
+    """
     changed = batch.changes[RUN.name]
     runs = [left.row for left in changed.values() if isinstance(left.row, Run)]
     runs += [run for run in found if run[:2] not in changed]
@@ -134,7 +136,7 @@ def candidates(take: Take, batch: Batch, found: Iterable[Run]) -> list[Run]:
 
 
 def taken(moves: Sequence[tuple[Run, Commit | None]], batch: Batch) -> tuple[Run, ...]:
-    """Those runs whose moves land, as these leave them."""
+    """Land the commits of a take and return the runs whose commit landed, as it leaves them."""
     left: list[Run] = []
     for run, commit in moves:
         if commit is not None and _lands(commit, batch):
@@ -149,5 +151,5 @@ def _lands(commit: Commit, batch: Batch) -> bool:
         check(commit)
         batch.land(commit)
     except Stale:
-        return False  # another row it names has moved on: this run is not taken now
+        return False  # a row that it names has changed: the run is not taken now
     return True

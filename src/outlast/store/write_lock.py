@@ -1,4 +1,4 @@
-"""Whose turn it is to write a SQLite file: a lock beside it that processes get one after the other (S-12)."""
+"""Lock file beside a SQLite file. Processes that write get it one after another (S-12)."""
 
 import fcntl
 import logging
@@ -16,20 +16,20 @@ LOCKS = Path("/proc/locks")
 
 
 class WriteLock:
-    """Held around every batch and every checkpoint. The kernel wakes whoever waits as soon as a turn ends, before the
-    one that had it has told its submitters, so nobody waits for long however busy another process is.
+    """Lock held during each batch and checkpoint. Used by one thread at a time.
 
-    One that waits for long all the same, since another process stands still within its turn, says so once, and once
-    that its turn has come. Used by one thread at a time.
+    The kernel wakes the next process as soon as the lock is free, before the previous holder has delivered its answers.
+    So no process waits long, however busy another is. If a process hangs while it holds the lock, each waiting process
+    logs a warning once, and a second message when it gets the lock.
     """
 
     def __init__(self, database: Path, *, patience_ms: int = TURN_PATIENCE) -> None:
-        """`patience_ms`: of a wait of which nothing is said; it may last twice as long."""
+        """`patience_ms` is how long a wait may last without a warning. A warning may come up to twice as late."""
         self._database = database
-        self._lock = -1  # opened by the first turn: a process that only reads writes nothing beside the file
+        self._lock = -1  # opened on first use: a process that only reads creates no file
         self._patience_s = patience_ms / SECOND
         self._guard = threading.Lock()
-        self._wait: _Wait | None = None  # the one under way
+        self._wait: _Wait | None = None  # the present wait
         self._watched = False
 
     def __enter__(self) -> None:
@@ -46,7 +46,7 @@ class WriteLock:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the lock file, which releases the lock."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -62,12 +62,14 @@ class WriteLock:
         finally:
             with self._guard:
                 self._wait = None
-                if wait.told:
+                if wait.reported:
                     log.warning("%s can be written to again", self._database)
 
     def _watch(self, seen: "_Wait") -> None:
-        """Look now and then, from the first wait until nobody waits: to begin a thread for each would cost more than
-        most waits last. Who is met at two looks has waited for so long."""
+        """Check the present wait periodically, and warn about a wait that two checks meet.
+
+        The thread ends when there is no wait. A thread for each wait would cost more than most waits last.
+        """
         while True:
             sleep(self._patience_s)
             with self._guard:
@@ -75,28 +77,28 @@ class WriteLock:
                 if wait is None:
                     self._watched = False
                     return
-                if wait is seen and not wait.told:
-                    wait.told = True
+                if wait is seen and not wait.reported:
+                    wait.reported = True
                     log.warning(
-                        "waiting to write to %s: %s has not ended its turn, which takes milliseconds; does it stand "
-                        "still (kill -CONT lets it go on)?", self._database, self._holder()
+                        "waiting to write to %s: %s has held the lock for longer than the usual milliseconds; "
+                        "if it is stopped, kill -CONT resumes it", self._database, self._holder()
                     )  # fmt: skip
                 seen = wait
 
     def _holder(self) -> str:
-        """Who has the turn, as far as this system tells."""
+        """Return the process that holds the lock, if the system names it."""
         of = os.fstat(self._lock)
         file = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
         try:
             found = [line.split() for line in LOCKS.read_text().splitlines()]
         except OSError:
             found = []
-        # `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`; one that waits has an arrow before FLOCK
+        # `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`; a waiting process has an arrow before FLOCK
         pids = [line[4] for line in found if line[1:2] == ["FLOCK"] and line[5] == file and int(line[4]) > 0]
         return f"process {pids[0]}" if pids else "another process"
 
 
 class _Wait:
-    """One wait for a turn."""
+    """One wait for the lock."""
 
-    told = False  # people know of it
+    reported = False  # a warning was logged

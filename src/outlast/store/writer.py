@@ -1,4 +1,4 @@
-"""The one thread that writes: it gathers what is pending, has it landed together, and sends the answers back."""
+"""The thread that writes a SQLite store: gather pending tickets, land them together, answer them."""
 
 import sqlite3
 import threading
@@ -14,53 +14,53 @@ from outlast.store.session import SqliteSession
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
 
-BATCH_MAX: Final = 1_000  # commits in one transaction, about: what a renewal may have to wait for
-TURN_MAX: Final = BATCH_MAX // 4  # commits of one turn of a loop that are queued as one
-LOOK_S: Final = CHANGE_POLL / SECOND  # how soon another process's commit is noticed
-TIDY_PAGES: Final = 500  # pages in the log, about, after which an idle writer copies it into the database
-FULL_PAGES: Final = 3_500  # … and a busy one
+BATCH_MAX: Final = 1_000  # approximate commits per transaction; a lease renewal may wait for one
+TURN_MAX: Final = BATCH_MAX // 4  # commits of one turn of a loop that are queued together
+LOOK_S: Final = CHANGE_POLL / SECOND  # interval at which commits of other processes are noticed
+TIDY_PAGES: Final = 500  # estimated pages in the log after which an idle writer copies it into the database
+FULL_PAGES: Final = 3_500  # … after which a busy writer does
 
 
 class WriterThread:
-    """A queue, and the daemon thread that empties it. Everything submitted is answered, whatever happens."""
+    """A queue and the daemon thread that empties it. Every ticket is answered, whatever happens."""
 
     def __init__(self, session: SqliteSession, wakes: WakeSubscribers, clock: Clock) -> None:
         self._clock = clock
-        self._check_at = 0  # monotonic; when the file is looked at again
+        self._check_at = 0  # monotonic time of the next check of the file
         self._session = session
         self._wakes = wakes
-        self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()  # None: look at what is urgent, or at closing
+        self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()  # None: check for urgent tickets or for closing
         self._urgent: deque[Ticket] = deque()
         self._closing = threading.Event()
-        self._hurry = False  # somebody awaits what lingers
+        self._hurry = False  # land lingering commits at once
         self._thread = threading.Thread(target=self._run, name="outlast-writer", daemon=True)
         self._thread.start()
 
     def submit(self, tickets: list[Ticket]) -> None:
-        """Put the tickets of one turn of a loop at the end of the queue."""
+        """Append the tickets of one turn of a loop to the queue."""
         for at in range(0, len(tickets), TURN_MAX):
             self._queue.put(tickets[at : at + TURN_MAX])
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
 
     def hasten(self) -> None:
-        """Somebody awaits what lingers."""
+        """Land lingering commits without waiting for further ones."""
         self._hurry = True
         self._queue.put([])
 
     def submit_first(self, ticket: Ticket) -> None:
-        """Have a ticket landed by itself before the next batch."""
+        """Land a ticket by itself before the next batch."""
         self._urgent.append(ticket)
         self._queue.put(None)
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
 
     def look(self) -> None:
-        """Begin looking for other processes' commits; called when somebody begins to listen."""
+        """Start watching for commits of other processes. Called when the first callback subscribes."""
         self._queue.put(None)
 
     def close(self) -> None:
-        """Land what was submitted before, then end the thread; blocks until it has."""
+        """Land earlier tickets, then end the thread. Blocks until it has ended."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -86,7 +86,7 @@ class WriterThread:
             self._session.check_file()
 
     def _gather(self) -> tuple[list[Ticket], bool]:
-        """What to land next, and whether that is the last of all."""
+        """Return the next tickets to land, and True if they are the last."""
         tickets: list[Ticket] = []
         try:
             looks = self._wakes.anybody() or self._session.written > TIDY_PAGES
@@ -118,7 +118,7 @@ class WriterThread:
             self._land([self._urgent.popleft()])
 
     def _land(self, tickets: list[Ticket]) -> None:
-        """Land tickets in order, and a task in a transaction of its own between those before and after it."""
+        """Land tickets in order. A task runs in its own transaction between those before and after it."""
         together: list[Ticket] = []
         for ticket in tickets:
             if isinstance(ticket.work, Task):
@@ -133,7 +133,7 @@ class WriterThread:
         if tickets:
             try:
                 self._session.land(tickets)
-            except Exception as error:  # a mistake of ours must not leave callers waiting for ever
+            except Exception as error:  # a bug must not leave callers waiting
                 self._give_up(tickets, error)
             deliver(tickets)
             self._after()
@@ -146,7 +146,7 @@ class WriterThread:
         except sqlite3.Error as error:
             self._session.drop()
             ticket.answer = unavailable(error)
-        except Exception as error:  # a mistake in the task is told to whoever asked for it
+        except Exception as error:  # re-raised in the caller of the task
             self._session.drop()
             ticket.answer = error
         deliver((ticket,))
@@ -157,7 +157,7 @@ class WriterThread:
         refuse(tickets, error if isinstance(error, StoreError) else Uncertain("the writer failed", repr(error)))
 
     def _after(self) -> None:
-        """What a batch leaves to do: wake who waits for due runs, and keep the log short."""
+        """Wake subscribers and keep the log short after a batch."""
         if self._session.woken:
             self._session.woken = False
             self._wakes.fire()
@@ -170,7 +170,7 @@ class WriterThread:
             if self._wakes.anybody():
                 self._session.look()
         except (sqlite3.Error, OutlastError):
-            self._session.drop()  # the next batch says what is wrong
+            self._session.drop()  # the next batch raises the error
         self._after()
         if self._session.written > TIDY_PAGES and self._queue.empty():
             self._copy_log()
@@ -179,11 +179,11 @@ class WriterThread:
         try:
             self._session.checkpoint("PASSIVE")
         except (sqlite3.Error, OutlastError):
-            self._session.written = 0  # the log grows on; the next round tries again
+            self._session.written = 0  # the log grows until the next attempt
             self._session.drop()
 
     def _answer_rest(self) -> None:
-        """Refuse what came after the last batch."""
+        """Refuse tickets that came after the last batch."""
         rest = list(self._urgent)
         self._urgent.clear()
         while True:
