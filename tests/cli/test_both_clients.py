@@ -147,9 +147,9 @@ ACTS: list[tuple[str, int]] = [
     ("webhooks redeliver wh_9:r1:x", 3),
     ("webhooks rm {x}-hook", 0),
     ("webhooks rm {x}-hook", 3),
-    ("versions adopt refund 9 {x}-hand", 3),
-    ("versions adopt refund 1 {x}-hand none --reason try", 4),
-    ("versions adopt refund 1", 2),
+    ("versions move refund 9 {x}-hand", 3),
+    ("versions move refund 1 {x}-hand none --reason try", 4),
+    ("versions move refund 1", 2),
 ]
 
 

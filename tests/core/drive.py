@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, adoption, attention, compensation, ledger, moves, people, verbs
+from outlast.core import admission, attention, compensation, ledger, people, run_transition, verbs, version_move
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.overlay import Attention, WaitingFor
@@ -103,11 +103,11 @@ class Drive:
             )
         )
 
-    def adopt(self) -> "Drive":
+    def move_version(self) -> "Drive":
         run = self.run
-        lane = adoption.lane_of(run.workflow, adoption.version_in(run.lane) + 1)
-        to = adoption.Adopted(lane, "renamed", "", {"renamed": 1}, b"{}", "p", "")
-        return self.speak(adoption.adopt(run, to, now=at(self.t)))
+        lane = version_move.lane_of(run.workflow, version_move.version_in(run.lane) + 1)
+        to = version_move.MoveTarget(lane, "renamed", "", {"renamed": 1}, b"{}", "p", "")
+        return self.speak(version_move.move_to_version(run, to, now=at(self.t)))
 
     def finish(self, outcome: RunStatus) -> "Drive":
         approvals = [row for row in self.rows if isinstance(row, Approval)]
@@ -202,7 +202,7 @@ class Drive:
             asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
             decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
         )  # fmt: skip
-        return self.speak(people.ask(row, fence=moves.fence(self.run, inbox_seq=self.run.inbox_seq)))
+        return self.speak(people.ask(row, fence=run_transition.fence(self.run, inbox_seq=self.run.inbox_seq)))
 
     def decide(self, verb: Literal["approve", "reject", "again"], by: str = "p") -> "Drive":
         commit = people.decide(

@@ -12,9 +12,9 @@ from outlast.core.machine import (
     DeliveryStatus,
     EffectStatus,
     LeaseStatus,
-    Move,
     RunStatus,
     SubscriptionStatus,
+    Transition,
     WaitStatus,
     if_ignored,
 )
@@ -66,7 +66,7 @@ MACHINES: dict[type[StrEnum], tuple[str, str]] = {
 }
 
 
-def _diagram(moves: list[Move]) -> list[str]:
+def _diagram(moves: list[Transition]) -> list[str]:
     lines = ["```mermaid", "stateDiagram-v2"]
     arrows = [(move.source.value if move.source else "[*]", move.target.value, move.verb) for move in moves]
     order = list(dict.fromkeys((source, target) for source, target, _ in arrows))

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from outlast.core import ledger, machine, moves, people, restore, sharing
+from outlast.core import ledger, machine, people, restore, run_transition, sharing
 from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
-from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, Move, RunStatus
+from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, RunStatus, Transition
 from outlast.core.rows import EFFECT, Approval, Effect, Run
 from outlast.core.verbs import claim
 from outlast.engine.lease import Heartbeat, Lease
@@ -42,7 +42,7 @@ def holding(make: Callable[[], Drive]) -> None:
         make().finish(outcome)
     make().advance()
     make().admit()
-    make().adopt()
+    make().move_version()
     make().take_over()
 
 
@@ -67,7 +67,7 @@ def shared_effects() -> None:
         if verb == "use":
             drive.speak(sharing.use(other, done, noted=False, now=at(1)))
         else:
-            drive.speak(Commit((sharing.taken_back(done),), moves.fence(drive.run)))
+            drive.speak(Commit((sharing.taken_back(done),), run_transition.fence(drive.run)))
             undone = shared_effect(drive)._replace(status=EffectStatus.UNDONE)
             drive.rows = tuple(undone if isinstance(row, Effect) else row for row in drive.rows)
             drive.speak(ledger.intend(other, intent, undone, ordinal=1, now=at(2)))
@@ -98,7 +98,7 @@ def waits_and_approvals() -> None:
     drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
     drive = asked()
     drive.t = drive.approval.within_until
-    drive.speak(people.expire(drive.approval, at(drive.t), fence=moves.fence(drive.run, inbox_seq=0)))
+    drive.speak(people.expire(drive.approval, at(drive.t), fence=run_transition.fence(drive.run, inbox_seq=0)))
 
 
 def restores() -> None:
@@ -163,7 +163,7 @@ def drive_everything() -> None:
     every_move()
 
 
-def missing(table: Iterable[Move]) -> list[str]:
+def missing(table: Iterable[Transition]) -> list[str]:
     """The rows of a table that nothing has fired."""
     return [f"{move.verb} from {move.source}" for move in table if (move.verb, move.source) not in machine.fired]
 
@@ -174,5 +174,5 @@ def test_every_row_of_the_table_is_fired(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(missing(TABLE)) == len(TABLE)
     drive_everything()
     assert not missing(TABLE)
-    planted = Move("vanish", RunStatus.QUEUED, RunStatus.FAILED)
+    planted = Transition("vanish", RunStatus.QUEUED, RunStatus.FAILED)
     assert missing([*TABLE, planted]) == ["vanish from queued"], "a row that no verb speaks is named"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from outlast.core import admission, attention, ledger, people, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
-from outlast.core.moves import LogEntry
 from outlast.core.overlay import Attention
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
+from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved
 from outlast.errors import Corrupt, IllegalMove
 from tests.core.drive import INTENT, WAITING, Drive

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core.adoption import ask_for
 from outlast.core.machine import Reason
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Topology
+from outlast.core.version_move import request_move
 from outlast.flow import Context, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, write
 
@@ -60,13 +60,13 @@ async def test_nothing_is_taken_from_a_worker_that_has_the_code_nor_within_a_win
     await world.pass_(20 * SECOND)
     assert (world.run().lane, world.status()) == ("flow@2", "completed")
     assert len(receiver.did) == len(receiver.attempts) == 1
-    assert world.verbs().count("adopted") == 1
-    adopted = next(e for e in world.events() if e.type.endswith("adopted"))
-    assert adopted.visit == 1, "the visit is the same, so the ledger answers"
+    assert world.verbs().count("moved") == 1
+    moved = next(e for e in world.events() if e.type.endswith("moved"))
+    assert moved.visit == 1, "the visit is the same, so the ledger answers"
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_migration_that_raises_changes_nothing_and_adopt_tries_it_anew(world: World) -> None:
+async def test_a_migration_that_raises_changes_nothing_and_a_move_tries_it_anew(world: World) -> None:
     order = write(Receiver())
     old, new = version(1, order), version(2, order)
     broken = [True]
@@ -88,7 +88,7 @@ async def test_a_migration_that_raises_changes_nothing_and_adopt_tries_it_anew(w
     assert (world.run().lane, world.run().node, world.run().visit) == ("flow@1", "only", 1)
     assert not [e for e in world.events()[1:] if e.snapshot is not None]
     broken.clear()
-    await world.answer("stranded_version", "adopt")
+    await world.answer("stranded_version", "move")
     await world.pass_(MINUTE)
     assert (world.status(), world.run().lane) == ("completed", "flow@2")
     assert world.outcome()["n"] == 7
@@ -133,7 +133,7 @@ async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_t
 
 
 @pytest.mark.req("RUN-8", "GATE-3")
-@pytest.mark.parametrize("ask", ["continue", "adopt"])
+@pytest.mark.parametrize("ask", ["continue", "move"])
 async def test_continue_of_a_stranded_run_means_the_same_wherever_it_is_said(world: World, ask: str) -> None:
     """`attention resolve RUN continue` was refused where POST /runs/RUN/continue worked."""
     _, new = await stranded(world)
@@ -153,15 +153,15 @@ async def test_a_node_that_is_gone_is_left_to_a_person_who_says_where_it_goes_on
     world.worker(version(1, order, node="another"))
     await world.signal("go")
     await world.pass_(SECOND)
-    assert world.reasons() == ["node_gone"] and "outlast versions adopt flow 1 r1 --at another|last" in (
+    assert world.reasons() == ["node_gone"] and "outlast versions move flow 1 r1 --at another|last" in (
         world.attention()[0].detail
     )
-    said = ask_for(world.run(), Reason.NODE_GONE, 1, "another", actor="op", text="it was renamed")
+    said = request_move(world.run(), Reason.NODE_GONE, 1, "another", actor="op", text="it was renamed")
     await world.store.commit(said)
     await world.settle()
     assert world.status() == "completed" and world.reasons() == []
     assert len(receiver.did) == 1, "in the same visit its ledger answers"
-    assert world.verbs().count("adopted") == 1
+    assert world.verbs().count("moved") == 1
 
 
 @pytest.mark.req("TEST-3")

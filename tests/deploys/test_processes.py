@@ -81,9 +81,9 @@ def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
     fleet.go("r2")
     when(lambda: is_over(fleet.run("r2")), fleet.said)
     row = fleet.run("r2")
-    adopted = [e for e in fleet.history("r2") if e.type.endswith(".adopted")]
-    assert (row.lane, row.node, row.visit, len(adopted)) == ("letters@2", "close", 2, 1)
-    assert adopted[0].visit == 1 and json.loads(adopted[0].snapshot or b"")["team"] == "blue"
+    moved = [e for e in fleet.history("r2") if e.type.endswith(".moved")]
+    assert (row.lane, row.node, row.visit, len(moved)) == ("letters@2", "close", 2, 1)
+    assert moved[0].visit == 1 and json.loads(moved[0].snapshot or b"")["team"] == "blue"
     assert json.loads(fleet.history("r2")[-1].body)["data"]["outcome"]["team"] == "blue"
     assert all(n == 1 for n in fleet.receiver.seen.values()) and len(fleet.receiver.seen) == 2
 
@@ -91,7 +91,7 @@ def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
 @pytest.mark.req("RUN-8")
 @pytest.mark.req("TEST-3")
 def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None:
-    """Version 1 has no way back from 2: check says so, the run calls a person, a dry word moves nothing, adopt does."""
+    """Version 1 has no way back from 2: check says so, the run calls a person, a dry word moves nothing, the move does."""
     new = fleet.deploy(BOTH[1])
     fleet.begin("r1")  # as a client of version 1 would: a worker of 2 takes it over by its migration
     when(lambda: fleet.run("r1").lane == "letters@2" and fleet.waits("r1"), fleet.said)
@@ -109,10 +109,10 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
     row = fleet.run("r1")
     assert (row.lane, row.node, row.visit) == ("letters@2", "post", 1)
 
-    def adopt(node: str) -> Any:
-        return fleet.do(lambda ops: versions.adopt(ops, "letters", 1, ["r1"], node=node, reason="rolled back"))
+    def move(node: str) -> Any:
+        return fleet.do(lambda ops: versions.move_runs(ops, "letters", 1, ["r1"], node=node, reason="rolled back"))
 
-    assert adopt("nowhere").runs == ("r1",)
+    assert move("nowhere").runs == ("r1",)
     when(
         lambda: "no node nowhere" in fleet.run("r1").attention or "no place for team" in fleet.run("r1").attention,
         fleet.said,

@@ -118,7 +118,7 @@ NOT_RUN = {
 
 EXITS = {
     "outlast check flows.py --against sqlite:outlast.db": 1,  # it finds what the page shows below it
-    'outlast versions adopt refund 3 --all-of 2 --reason "version 2 is off"': CONFLICT,  # some need a person first
+    'outlast versions move refund 3 --all-of 2 --reason "version 2 is off"': CONFLICT,  # some need a person first
 }
 
 

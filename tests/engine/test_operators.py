@@ -313,7 +313,7 @@ def cut() -> Workflow[State]:
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_node_that_is_gone_is_adopted_by_a_worker_that_has_it_again(world: World) -> None:
+async def test_a_node_that_is_gone_is_continued_by_a_worker_that_has_it_again(world: World) -> None:
     """Nothing is lost or guessed: the run stands where it stood, with a sentence, until a deployment has the node."""
     process = world.worker(whole())
     await world.start(whole())
@@ -323,12 +323,12 @@ async def test_a_node_that_is_gone_is_adopted_by_a_worker_that_has_it_again(worl
     await world.signal("go")
     assert (world.reasons(), world.run().node) == (["node_gone"], "two")
     assert "has no node two any more" in world.attention()[0].detail
-    await world.answer("node_gone", "adopt")
+    await world.answer("node_gone", "move")
     assert world.reasons() == ["node_gone"], "this worker has it still not"
     lacking.worker.drain()
     await world.settle()
     world.worker(whole())
-    await world.answer("node_gone", "adopt")
+    await world.answer("node_gone", "move")
     assert (world.status(), world.reasons()) == ("completed", [])
 
 

@@ -9,8 +9,8 @@ import pytest
 from outlast.core import sharing
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.moves import fence
 from outlast.core.rows import EFFECT, RUN, TAKEN_BACK, USAGE, USED, Effect
+from outlast.core.run_transition import fence
 from outlast.engine import commands
 from outlast.errors import Stale
 from outlast.flow import Context, Refused, Retry, Workflow, activity, resend

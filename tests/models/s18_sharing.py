@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import compensation, ledger, moves, sharing, verbs
+from outlast.core import compensation, ledger, run_transition, sharing, verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.keys import undo_key
 from outlast.core.machine import EffectStatus
@@ -146,7 +146,7 @@ class Sharing:
         """Left open by a predecessor: the receiver is asked, after the settle time; or it is another run's."""
         if row.by_run != RUNS[i]:
             put = Put(EFFECT, row._replace(version=row.version + 1, by_run=RUNS[i], epoch=run.epoch), row.version)
-            commit = Commit((put,), moves.fence(run))
+            commit = Commit((put,), run_transition.fence(run))
             then = p._replace(pc="ready", copy=put.row)  # type: ignore[arg-type]
             yield self._speak(s, i, commit, then, f"{RUNS[i]} resolves what is not its own")
         elif any(x.pc == "ready" and x.copy is not None and x.copy.epoch != row.epoch for x in s.p):

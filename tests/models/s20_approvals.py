@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from outlast.core import ledger, moves, people, verbs
+from outlast.core import ledger, people, run_transition, verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.ledger import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
@@ -245,10 +245,12 @@ class Approvals:
     def _permitted(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         a = next((row for row in s.known if isinstance(row, Approval)), None)
         if a is None:
-            commit = people.ask(_question(s.t)._replace(quorum=self.quorum), fence=moves.fence(view, inbox_seq=s.snap))
+            commit = people.ask(
+                _question(s.t)._replace(quorum=self.quorum), fence=run_transition.fence(view, inbox_seq=s.snap)
+            )
             yield from self._speak(s, commit if self.ask_names_mail else nameless(commit), "ask")
         elif a.status is ApprovalStatus.PENDING and s.t >= a.within_until:
-            commit = people.expire(a, at(s.t), fence=moves.fence(view, inbox_seq=s.snap))
+            commit = people.expire(a, at(s.t), fence=run_transition.fence(view, inbox_seq=s.snap))
             yield from self._speak(s, commit, "expire", over=True)
         elif a.status is ApprovalStatus.PENDING:
             waiting, clocks = [WaitingFor("approval", a.id)], [Armed(a.id, a.within_until)]

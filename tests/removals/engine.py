@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.core import compensation, ledger, moves, people, verbs
+from outlast.core import compensation, ledger, people, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
@@ -41,7 +41,7 @@ def unfenced_undo(patch: Patch) -> None:
 
 
 def same_epoch(patch: Patch) -> None:
-    kept = moves.move
+    kept = run_transition.transition
 
     def move(run: Run, verb: str, *rest: Any, **changes: Any) -> Any:
         if verb == "claim":

@@ -91,7 +91,7 @@ BODIES = {
     "cancel_run": {"reason": "x"}, "continue_run": {}, "extend_run": {"reason": "x", "by": "PT1H"}, "signal_run": {},
     "decide_approval": {"decision": "approve", "reason": "x"}, "claim_approval": None,
     "reassign_approval": {"to": "sales", "reason": "x"},
-    "adopt_run": {"workflow": "payment", "version": 1}, "disable_webhook": {"reason": "x"}, "rotate_webhook": {},
+    "move_run": {"workflow": "payment", "version": 1}, "disable_webhook": {"reason": "x"}, "rotate_webhook": {},
     "resolve_attention": {"reason": "x", "choice": "continue"}, "resolve_effect": {"reason": "x", "outcome": "give_up"},
 }  # fmt: skip
 

@@ -81,11 +81,11 @@ def test_a_hold_holds_and_lets_go(folder_url: str) -> None:
 
 def test_a_run_that_is_served_is_not_moved(service: Service) -> None:
     run = service.start("wish", text="?")
-    refused = service.post(f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 1})
+    refused = service.post(f"/v1/runs/{run}/move", {"workflow": "wish", "version": 1})
     assert refused.status_code == 409
-    nobody = service.post(f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 9})
+    nobody = service.post(f"/v1/runs/{run}/move", {"workflow": "wish", "version": 9})
     assert (nobody.status_code, nobody.json()["refusal"]) == (404, "unserved")
-    stale = service.post(f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 9}, if_match='"v99"')
+    stale = service.post(f"/v1/runs/{run}/move", {"workflow": "wish", "version": 9}, if_match='"v99"')
     assert stale.status_code == 412
 
 

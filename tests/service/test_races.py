@@ -51,7 +51,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     url = f"sqlite:{tmp_path_factory.mktemp('races') / 'outlast.db'}"
     runs: dict[str, str] = {}
     with Running(url) as busy:
-        for name in ("cancel", "signal", "same signal", "extend", "adopt"):
+        for name in ("cancel", "signal", "same signal", "extend", "move"):
             runs[name] = busy.start("wish", text=name)
             busy.until(f"/v1/runs/{runs[name]}", lambda body: body["waiting_for"])
         for name in ("continue", "fail", "cancel flagged"):
@@ -150,12 +150,12 @@ def test_a_run_is_given_more_time_as_it_was_seen(scene: Scene) -> None:
 
 @pytest.mark.req("RUN-8")
 def test_a_run_is_moved_to_a_version_as_it_was_seen(scene: Scene) -> None:
-    run = scene.runs["adopt"]
+    run = scene.runs["move"]
     store = scene.service.state.store
     now = scene.service.call(store.now())
     serves = Worker(STORE, "w-2", 1, LeaseStatus.ALIVE, now.real + 60_000, "wish@2", "", now.real, now.real, "")
     scene.service.call(store.commit(Commit((Put(WORKER, serves, 0),))))
-    refused_as_moved(scene, run, f"/v1/runs/{run}/adopt", {"workflow": "wish", "version": 2, "reason": "1 is gone"})
+    refused_as_moved(scene, run, f"/v1/runs/{run}/move", {"workflow": "wish", "version": 2, "reason": "1 is gone"})
 
 
 @pytest.mark.req("RUN-4")

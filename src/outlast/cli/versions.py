@@ -13,7 +13,7 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, operations, reads_client, settings_now
 from outlast.cli.settings import Command, Group, Settings
-from outlast.core.adoption import lane_of, version_in
+from outlast.core.version_move import lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
 from outlast.runtime.deploy_check import DeployReport, StrandedRun, check
@@ -45,12 +45,12 @@ async def ls(client: Client, screen: Screen) -> int:
         others = [v for v in views if v["workflow"] == each["workflow"] and v["served_by"]]
         if each["runs"] and not each["served_by"] and others:
             to, of = others[-1]["version"], each["version"]
-            move = f"outlast versions adopt {each['workflow']} {to} --all-of {of} --reason …"
+            move = f"outlast versions move {each['workflow']} {to} --all-of {of} --reason …"
             screen.advice(f"{each['lane']}: start a worker of version {of}, or → {move}")
     return OK
 
 
-@versions.command("adopt")
+@versions.command("move")
 @click.argument("workflow")
 @click.argument("version", type=click.IntRange(min=1))
 @click.argument("runs", nargs=-1, metavar="RUN…")
@@ -60,7 +60,7 @@ async def ls(client: Client, screen: Screen) -> int:
 )
 @click.option("--reason", default="", help="People will read it in the runs' histories.")
 @on_client
-async def adopt(
+async def move_runs(
     client: Client, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
     all_of: int | None, reason: str,
 ) -> int:  # fmt: skip
@@ -72,7 +72,7 @@ async def adopt(
     if bool(runs) == (all_of is not None):
         raise click.UsageError("name the runs, or all of a version with --all-of")
     wanted = list(runs) if all_of is None else await client.of_lane(workflow, lane_of(workflow, all_of))
-    asked, failed = await client.adopt(workflow, version, wanted, node=node, reason=reason)
+    asked, failed = await client.move_runs(workflow, version, wanted, node=node, reason=reason)
     code = CONFLICT if failed else OK
     if screen.data({"asked": list(asked), "not_asked": [{"run": run, "why": why} for run, why in failed]}):
         return code
@@ -145,7 +145,7 @@ def refusal(found: DeployReport, workflows: Sequence[Workflow[Any]]) -> WillNotC
         fix = f"take the edit back, or raise version= and {keep}"
     else:
         fix = f"{keep}; declare @….migrate(from_={version_in(first.lane)}); or, once it is deployed, move them: "
-        fix += f"outlast versions adopt {first.workflow} {newest.version} {first.run} --at NODE"
+        fix += f"outlast versions move {first.workflow} {newest.version} {first.run} --at NODE"
     what = f"{_runs(len(found.stranded))} will NOT continue with this code: {_named(found.stranded)}"
     return WillNotContinue(what, "\n".join(lines), fix)
 

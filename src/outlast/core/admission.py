@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, Wake
 from outlast.core.events import EventType
-from outlast.core.moves import LogEntry, fence, give, move
 from outlast.core.overlay import WaitingFor
 from outlast.core.rows import RUN, SLOT, Run, Slot
+from outlast.core.run_transition import LogEntry, fence, give_back, transition
 
 
 class SlotChange(NamedTuple):
@@ -29,7 +29,9 @@ def admit(run: Run, slots: Sequence[Slot], *, now: Instant, log_entries: Sequenc
             mine = slot._replace(version=slot.version + 1, holder_tenant=run.tenant, holder=run.run)
             puts.append(Put(SLOT, mine, slot.version))
     names = " ".join(f"{slot.tenant}/{slot.i}" for slot in slots)
-    put = move(run, "admit", EventType.ADMITTED, now, {"slots": names}, log_entries=log_entries, slots=names, queue="")
+    put = transition(
+        run, "admit", EventType.ADMITTED, now, {"slots": names}, log_entries=log_entries, slots=names, queue=""
+    )
     return Commit((*put, *puts), fence(run), tuple(expects), label=f"{run.run} admit")
 
 
@@ -38,7 +40,7 @@ def queue(
 ) -> Commit:
     """Fall asleep for a slot, naming the slot rows as seen: one freed since then refuses this (S-6)."""
     waiting = WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")
-    put = give(
+    put = give_back(
         run, "queue", EventType.QUEUED, now, {}, [waiting], (), mapping, log_entries=log_entries, queue=run.tenant
     )
     expects = tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)

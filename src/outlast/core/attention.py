@@ -8,10 +8,10 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
 from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
-from outlast.core.moves import LogEntry, fence, give
 from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
 from outlast.core.route import Answer
 from outlast.core.rows import Run
+from outlast.core.run_transition import LogEntry, fence, give_back
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
 """Answers that stay in the set until the move they allow: a walk that parks or dies before it keeps them."""
@@ -74,7 +74,7 @@ def flag(
     left = joined(run, reasons)
     waiting = [*waiting_for(left), *waiting]
     data: dict[str, object] = {"reasons": [a.reason.value for a in reasons], "detail": reasons[0].detail}
-    put = give(
+    put = give_back(
         run,
         "flag",
         EventType.FLAGGED,

@@ -14,9 +14,9 @@ from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.ledger import Intent, intend, record, settle
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
-from outlast.core.moves import LogEntry, fence, move
 from outlast.core.overlay import attention_of, dump_attention
 from outlast.core.rows import EFFECT, TAKEN_BACK, Approval, Effect, Run, check_effect
+from outlast.core.run_transition import LogEntry, fence, transition
 from outlast.core.sharing import taken_back
 
 NO_UNDO: Final = "no: "
@@ -112,7 +112,7 @@ def compensate(
         "by": ending.by,
         "undo": names(owed(run, effects)),
     }
-    put = move(
+    put = transition(
         run,
         "compensate",
         EventType.COMPENSATING,

@@ -35,7 +35,7 @@ class EventType(StrEnum):
     FLAGGED = "dev.outlast.run.attention"
     ANSWERED = "dev.outlast.run.answered"
     COMPENSATING = "dev.outlast.run.compensating"
-    ADOPTED = "dev.outlast.run.adopted"
+    MOVED = "dev.outlast.run.moved"
     RESTORED = "dev.outlast.run.restored"
     LOGGED = "dev.outlast.run.logged"
     DENIED = "dev.outlast.run.denied"

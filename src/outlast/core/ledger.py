@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
-from outlast.core.moves import fence
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -26,6 +25,7 @@ from outlast.core.rows import (
     Wait,
     check_effect,
 )
+from outlast.core.run_transition import fence
 
 
 class Intent(NamedTuple):

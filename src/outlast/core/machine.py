@@ -95,7 +95,7 @@ SWEPT: Final = "*"  # Subscription.swept: no old run is left to look through
 ENDED: Final = "ended"  # the owner of a terminal run: nobody can take it, and a post to it is refused
 
 
-class Move(NamedTuple):
+class Transition(NamedTuple):
     """One legal move: spoken from `source` (None: the row does not exist yet), `verb` leads to `target`."""
 
     verb: str
@@ -103,11 +103,11 @@ class Move(NamedTuple):
     target: Status
 
 
-def _moves(verb: str, target: Status, *sources: Status | None) -> tuple[Move, ...]:
-    return tuple(Move(verb, source, target) for source in sources)
+def _moves(verb: str, target: Status, *sources: Status | None) -> tuple[Transition, ...]:
+    return tuple(Transition(verb, source, target) for source in sources)
 
 
-TABLE: Final[tuple[Move, ...]] = (
+TABLE: Final[tuple[Transition, ...]] = (
     # run
     *_moves("start", R.QUEUED, None),
     *_moves("claim", R.RUNNING, R.QUEUED, R.WAITING),
@@ -115,8 +115,8 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("admit", R.RUNNING, R.RUNNING, R.RECOVERING),  # recovering: its first holder died before it was admitted
     *_moves("queue", R.QUEUED, R.RUNNING, R.RECOVERING),  # no slot is free
     *_moves("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
-    *_moves("adopt", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
-    *_moves("adopt", R.RECOVERING, R.RECOVERING),
+    *_moves("move", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
+    *_moves("move", R.RECOVERING, R.RECOVERING),
     *_moves("park", R.WAITING, R.RUNNING, R.RECOVERING),
     *_moves("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
     *_moves("await_settle", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a call in flight can no longer land
@@ -125,7 +125,7 @@ TABLE: Final[tuple[Move, ...]] = (
     *_moves("flag", R.WAITING, R.RUNNING, R.RECOVERING),  # to attention; position and visit stay
     *_moves("compensate", R.COMPENSATING, R.RUNNING, R.RECOVERING),  # how it ends is decided; undo goes first
     *(
-        Move(verb, R.COMPENSATING, R.COMPENSATING)  # it never walks again: what wakes it leads to undo
+        Transition(verb, R.COMPENSATING, R.COMPENSATING)  # it never walks again: what wakes it leads to undo
         for verb in ("claim", "park", "retry", "await_settle", "hand_back", "requeue", "flag")
     ),
     *_moves("restore", R.WAITING, R.QUEUED, R.RUNNING, R.WAITING, R.RECOVERING),  # a backup; a person lets it go on
@@ -269,7 +269,7 @@ class Choice(StrEnum):
     USE_RECORDED = "use_recorded"
     FAIL = "fail"
     CANCEL = "cancel"
-    ADOPT = "adopt"
+    MOVE = "move"
     ONE_MORE = "one_more"
     DONE_BY_HAND = "done_by_hand"
     REDELIVER = "redeliver"
@@ -288,8 +288,8 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.POISONED: _GO_ON,
     Reason.POLICY_DENIED: _GO_ON,
     Reason.RESTORED: _GO_ON,
-    Reason.NODE_GONE: (Choice.ADOPT, Choice.CANCEL),
-    Reason.STRANDED_VERSION: (Choice.ADOPT, Choice.CANCEL),
+    Reason.NODE_GONE: (Choice.MOVE, Choice.CANCEL),
+    Reason.STRANDED_VERSION: (Choice.MOVE, Choice.CANCEL),
     Reason.VISITS_EXHAUSTED: (Choice.ONE_MORE, Choice.FAIL, Choice.CANCEL),
     Reason.UNDO_FAILED: (Choice.RETRY, Choice.DONE_BY_HAND),
     Reason.RESULTS_MISSING: (Choice.CONTINUE, Choice.FAIL),

@@ -9,10 +9,10 @@ from outlast.core.budget import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
 from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
-from outlast.core.moves import give
 from outlast.core.overlay import Attention, WaitingFor, dump_attention, stale_timer
 from outlast.core.people import REOPENED
 from outlast.core.rows import EFFECT, Effect, Run, check_effect, is_over
+from outlast.core.run_transition import give_back
 
 RESTORED: Final = Reason.RESTORED.value
 """The code of an effect that may have happened, or happened again, in the time that was lost."""
@@ -50,7 +50,7 @@ def cast_doubt(
     waiting = [WaitingFor("attention", f"a person: {a.reason.value} {a.key}".rstrip(), since=a.since) for a in called]
     names = [f"{e.visit}:{e.key}" for e in effects]
     data: dict[str, object] = {"by": actor, "generation": generation, "doubted": names}
-    put = give(
+    put = give_back(
         run._replace(restored=generation),
         "restore",
         EventType.RESTORED,

@@ -5,8 +5,8 @@ from typing import Final
 
 from outlast.core.commit import WRITES_MAX, Commit, Put
 from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
-from outlast.core.moves import fence
 from outlast.core.rows import RESULT, Result, Run
+from outlast.core.run_transition import fence
 
 CHUNK_ROWS: Final = 50
 CHUNK_BYTES: Final = COMMIT_BYTES_MAX // 2

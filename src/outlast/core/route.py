@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from outlast.core.adoption import wish_of
 from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.compensation import Ending, ending_of
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
+from outlast.core.version_move import move_request_of
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"  # source A, REQ-G203a
 ENGINE: Final = "outlast"  # who ends a run that nobody answered for
@@ -77,8 +77,8 @@ ANSWERED_BY_CONTINUE: Final = {
     Reason.RESULTS_MISSING: Choice.CONTINUE,
     Reason.RETRIES_EXHAUSTED: Choice.RETRY,
     Reason.VISITS_EXHAUSTED: Choice.ONE_MORE,
-    Reason.NODE_GONE: Choice.ADOPT,
-    Reason.STRANDED_VERSION: Choice.ADOPT,
+    Reason.NODE_GONE: Choice.MOVE,
+    Reason.STRANDED_VERSION: Choice.MOVE,
 }
 """What the operator's `continue` means for each reason it answers; the others have answers of their own."""
 assert all(choice in CHOICES[reason] for reason, choice in ANSWERED_BY_CONTINUE.items())
@@ -115,7 +115,7 @@ def route(
     answers: list[Answer] = []
     for a in attention_of(run):
         answer = _answer_to(a, messages, effects)
-        if answer is None and a.reason is Reason.STRANDED_VERSION and served and wish_of(run, messages) is None:
+        if answer is None and a.reason is Reason.STRANDED_VERSION and served and move_request_of(run, messages) is None:
             answer = Answer(a, Choice.CONTINUE, ENGINE, f"a worker serves {run.lane} again", 0)
         if answer is None:
             left.append(a)

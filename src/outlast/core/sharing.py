@@ -10,8 +10,8 @@ undoing it is a person's decision (`undo_failed`).
 
 from outlast.core.commit import Commit, Expect, Instant, Put
 from outlast.core.machine import EffectStatus, effect_target
-from outlast.core.moves import fence
 from outlast.core.rows import EFFECT, TAKEN_BACK, USAGE, USED, Effect, Run, Usage, check_effect, key_of
+from outlast.core.run_transition import fence
 
 
 def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:

@@ -15,11 +15,11 @@ from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
-from outlast.core.moves import LogEntry, fence, give, move
 from outlast.core.overlay import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.people import withdraw
 from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RUN, SLOT, TOKEN, Approval, Run, Slot, Token, check_run, is_due
+from outlast.core.run_transition import LogEntry, fence, give_back, transition
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
 
@@ -109,7 +109,7 @@ def claim(
         data["from"] = run.owner
     suspicion = after_death(run, closed.get(run.owner, 0))
     return Commit(
-        move(
+        transition(
             run,
             "claim",
             EventType.TAKEN_OVER if run.owner else EventType.CLAIMED,
@@ -132,7 +132,7 @@ def requeue(run: Run, *, now: Instant, closed: Facts[str, int]) -> Commit:
     suspicion = after_death(run, closed[run.owner])
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
     return Commit(
-        move(
+        transition(
             run,
             "requeue",
             EventType.REQUEUED,
@@ -172,7 +172,7 @@ def advance(
     if results:
         data["results"] = results
     return Commit(
-        move(
+        transition(
             run,
             "advance",
             EventType.CHECKPOINT,
@@ -216,7 +216,7 @@ def park(
     """
     assert verb in ("park", "retry", "await_settle") and waiting
     data: dict[str, object] = {"waiting_for": [w._asdict() for w in waiting]}
-    put = give(
+    put = give_back(
         run,
         verb,
         EventType.PARKED,
@@ -238,7 +238,7 @@ def hand_back(
 ) -> Commit:
     """Give the run back, due at once: a drained worker, or a slice that has used up its budget."""
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
-    put = give(
+    put = give_back(
         run,
         "hand_back",
         EventType.HANDED_BACK,
@@ -285,7 +285,7 @@ def finish(
     data: dict[str, object] = {"outcome": result, "reason": reason, "not_undone": list(not_undone)}
     if results:
         data["results"] = results
-    put = move(
+    put = transition(
         run,
         verb,
         type_,

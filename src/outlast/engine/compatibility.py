@@ -9,11 +9,11 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from outlast.core.adoption import Adopted, Wish, lane_of, version_in, wish_of
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows import Effect, Message, Run
+from outlast.core.version_move import MoveRequest, MoveTarget, lane_of, move_request_of, version_in
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import InvalidInput, NotFound, NotStorable, OutlastError
 from outlast.flow.activity import Activity
@@ -152,16 +152,18 @@ def reader_of(workflows: Workflows, run: Run) -> Workflow[Any]:
     return found
 
 
-def wanted(run: Run, messages: tuple[Message, ...], way: WalkOn) -> Wish | None:
-    """What a person wants of a run: a named version and node, or a plain `adopt` of a run that was stranded."""
-    wish = wish_of(run, messages)
+def wanted(run: Run, messages: tuple[Message, ...], way: WalkOn) -> MoveRequest | None:
+    """What a person wants of a run: a named version and node, or a plain `move_to_version` of a run that was stranded."""
+    wish = move_request_of(run, messages)
     if wish is not None:
         return wish
-    plain = [a for a in way.answers if a.attention.reason is Reason.STRANDED_VERSION and a.choice is Choice.ADOPT]
-    return Wish(0, "", plain[-1].by, plain[-1].text) if plain else None
+    plain = [a for a in way.answers if a.attention.reason is Reason.STRANDED_VERSION and a.choice is Choice.MOVE]
+    return MoveRequest(0, "", plain[-1].by, plain[-1].text) if plain else None
 
 
-def next_place(workflows: Workflows, run: Run, snapshot: bytes, wish: Wish | None) -> Adopted | Stranded | None:
+def next_place(
+    workflows: Workflows, run: Run, snapshot: bytes, wish: MoveRequest | None
+) -> MoveTarget | Stranded | None:
     """Where the run goes on: None = where it stands, with the code of its version. Pure but for the migrations."""
     here = workflows.get(run.lane)
     if wish is None:
@@ -176,7 +178,7 @@ def next_place(workflows: Workflows, run: Run, snapshot: bytes, wish: Wish | Non
     return _place(target, run, snapshot, wish.node, wish.by, wish.reason, insist=False)
 
 
-def _by_itself(workflows: Workflows, run: Run, snapshot: bytes) -> Adopted | Stranded:
+def _by_itself(workflows: Workflows, run: Run, snapshot: bytes) -> MoveTarget | Stranded:
     """The newest version that a declared migration leads to."""
     alike = sorted((w for w in workflows.values() if w.name == run.workflow), key=lambda w: -w.version)
     for target in alike:
@@ -193,12 +195,12 @@ def command(run: Run, target: Workflow[Any]) -> str:
     """What moves the run to a version, in words for people."""
     nodes = "|".join(target.nodes)
     at = "" if run.node in target.nodes else f" --at {nodes}"
-    return f"outlast versions adopt {run.workflow} {target.version} {run.run}{at}"
+    return f"outlast versions move {run.workflow} {target.version} {run.run}{at}"
 
 
 def _place(
     target: Workflow[Any], run: Run, snapshot: bytes, node: str, by: str, reason: str, *, insist: bool
-) -> Adopted | Stranded:
+) -> MoveTarget | Stranded:
     """The run in `target`, or why it cannot be there. `insist`: only by declared migrations."""
     path = target.migrations.path(version_in(run.lane), target.version)
     assert path is not None or not insist
@@ -216,7 +218,7 @@ def _place(
 
 def _arrived(
     target: Workflow[Any], run: Run, moved: Moved, state: bytes, node: str, by: str, reason: str, *, declared: bool
-) -> Adopted | Stranded:
+) -> MoveTarget | Stranded:
     lost = [] if declared else lost_fields(json.dumps(moved.state).encode(), state)
     if lost:
         what = f"version {target.version} has no place for {', '.join(lost)} of its state"
@@ -225,7 +227,7 @@ def _arrived(
     if place is None:
         missing = f"version {target.version} has no node {node or moved.node}"
         return Stranded(f"{missing} → {command(run, target)}, or say renamed={{…}} in the migration")
-    return Adopted(target.lane, place.name, place.status or "", moved.visits, state, by, reason)
+    return MoveTarget(target.lane, place.name, place.status or "", moved.visits, state, by, reason)
 
 
 def _first(error: Exception) -> str:

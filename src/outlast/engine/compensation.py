@@ -16,10 +16,10 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.compensation import names, not_undone
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.moves import LogEntry
 from outlast.core.overlay import Attention
 from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
+from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import finish
 from outlast.engine import admission
 from outlast.engine.activity_calls import TransactionalExecutor, executor_for

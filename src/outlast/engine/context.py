@@ -18,8 +18,8 @@ from outlast.core.codec import canonical, digest
 from outlast.core.durations import Duration
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
-from outlast.core.moves import LogEntry
 from outlast.core.people import votes_of
+from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
 from outlast.engine.node_execution import NodeExecution

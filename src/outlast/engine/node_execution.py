@@ -14,10 +14,10 @@ from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
-from outlast.core.moves import LogEntry
 from outlast.core.overlay import Armed, Attention
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Hold, Run
+from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
 from outlast.engine.node_result import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict

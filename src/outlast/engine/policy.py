@@ -14,9 +14,9 @@ from outlast.core.budget import SECOND
 from outlast.core.codec import digest
 from outlast.core.commit import Instant
 from outlast.core.events import EventType
-from outlast.core.moves import LogEntry
 from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run
+from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity

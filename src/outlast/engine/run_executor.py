@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from outlast.core.admission import SlotChange, admit, queue
-from outlast.core.adoption import adopt
 from outlast.core.attention import answered, flag, tripped, waiting_for
 from outlast.core.budget import HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.commit import WRITES_MAX
@@ -17,13 +16,14 @@ from outlast.core.compensation import Ending, compensate, compensated, must_undo
 from outlast.core.ledger import doubt
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, WaitStatus
-from outlast.core.moves import LogEntry
 from outlast.core.overlay import Armed, Attention, stale_timer
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
+from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import advance, hand_back, park
+from outlast.core.version_move import move_to_version
 from outlast.engine import admission
 from outlast.engine.compatibility import (
     Stranded,
@@ -198,7 +198,9 @@ class RunExecutor:
                 (attention(self.session, Reason.STRANDED_VERSION, to.why),), self._new_log_entries(())
             )
         snapshot, values = await session.snapshot_of(to.state)
-        commit = adopt(session.run, to._replace(state=snapshot), now=session.now, log_entries=self._new_log_entries(()))
+        commit = move_to_version(
+            session.run, to._replace(state=snapshot), now=session.now, log_entries=self._new_log_entries(())
+        )
         await session.land(await session.with_chunks(commit, values))
         self._pending = []
         self._notify()

@@ -14,7 +14,6 @@ from outlast.core.budget import SECOND, STORE_RETRY
 from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.moves import LogEntry, fence, log_key
 from outlast.core.overlay import waiting_of
 from outlast.core.people import settled_elsewhere
 from outlast.core.rows import (
@@ -35,6 +34,7 @@ from outlast.core.rows import (
     is_over,
     key_of,
 )
+from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.core.sharing import settled_shared
 from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from outlast.core.diet import join, unpack, values_in
 from outlast.core.events import GENESIS, EventType, chain_hash, iso
-from outlast.core.machine import TABLE, TERMINAL, Move, RunStatus
+from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
 from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, VALUE, Event, Result, Run, is_over
 from outlast.errors import Corrupt
 from outlast.runtime.fsck_checks import RunSnapshot, Violations, violation
@@ -25,14 +25,14 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.REQUEUED: ("requeue",),
     EventType.FLAGGED: ("flag",),
     EventType.COMPENSATING: ("compensate",),
-    EventType.ADOPTED: ("adopt",),
+    EventType.MOVED: ("move",),
     EventType.RESTORED: ("restore",),
     EventType.FINISHED_WELL: ("complete",),
     EventType.FAILED: ("fail",),
     EventType.CANCELLED: ("cancel",),
 }
 ENDS: Final = (EventType.FINISHED_WELL.value, EventType.FAILED.value, EventType.CANCELLED.value)
-_MOVES: Final[tuple[Move, ...]] = tuple(m for m in TABLE if isinstance(m.target, RunStatus))
+_MOVES: Final[tuple[Transition, ...]] = tuple(m for m in TABLE if isinstance(m.target, RunStatus))
 
 
 def _is_whole(one: RunSnapshot) -> bool:

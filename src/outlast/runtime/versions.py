@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from outlast.core.adoption import ask_for, lane_of, version_in
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
+from outlast.core.version_move import lane_of, request_move, version_in
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
 from outlast.flow.workflow import Workflow
@@ -18,7 +18,7 @@ from outlast.store.port import Store
 
 PAGE = 200
 UNSERVED = "unserved"
-ADOPTED_BY = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
+ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
 class WorkflowVersion(NamedTuple):
@@ -40,7 +40,7 @@ async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
     flagged: Counter[str] = Counter()
     for run in await unfinished(ops.store, ops.tenant):
         runs[run.lane] += 1
-        flagged[run.lane] += any(a.reason in ADOPTED_BY for a in attention_of(run))
+        flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in attention_of(run))
     now = await ops.store.now()
     alive = [worker for worker in await ops.workers() if is_alive(worker, now)]
     rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,)) if isinstance(r, Topology)}
@@ -89,7 +89,7 @@ class MoveRequests(NamedTuple):
     failed: tuple[tuple[str, str], ...]
 
 
-async def adopt(
+async def move_runs(
     ops: Operations, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str = ""
 ) -> MoveRequests:
     """Ask that runs go on in a version, at a node or where they stand; each by itself, what fails is listed.
@@ -102,7 +102,7 @@ async def adopt(
     failed: list[tuple[str, str]] = []
     for run in dict.fromkeys(runs):
         try:
-            await adopt_one(ops, run, workflow, version, node=node, reason=reason)
+            await request_version(ops, run, workflow, version, node=node, reason=reason)
             done.append(run)
         except OutlastError as error:
             failed.append((run, why_not(error)))
@@ -125,7 +125,7 @@ def check_served(lane: str, serving: frozenset[str]) -> None:
         )
 
 
-async def adopt_one(
+async def request_version(
     ops: Operations, run: str, workflow: str, version: int, *, node: str = "", reason: str = "", seen: int = 0
 ) -> None:
     """Ask that a run go on in a version, at a node or where it stands. Raises NotFound, Conflict.
@@ -146,7 +146,7 @@ async def adopt_one(
             raise over(run)
         why = _reason(row, workflow, version, node, serving)
         try:
-            commit = ask_for(row, why, version, node, actor=ops.actor.name, text=reason)
+            commit = request_move(row, why, version, node, actor=ops.actor.name, text=reason)
             await ops.store.commit(as_seen(commit, shown))
             return
         except Ended:
@@ -161,7 +161,7 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
     if run.workflow != workflow:
         raise Conflict(f"{run.run} is a run of {run.workflow}", f"not of {workflow}", "name its own workflow")
     stops: list[Attention] = [a for a in attention_of(run) if a.reason not in OVERLAY_ONLY]
-    mine = [a.reason for a in stops if a.reason in ADOPTED_BY]
+    mine = [a.reason for a in stops if a.reason in ANSWERED_BY_MOVE]
     if mine:
         return mine[0]
     if stops:

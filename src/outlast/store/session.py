@@ -414,7 +414,7 @@ class SqliteSession:
                 self._roll_back()
 
     def name_file(self, *, adopt: bool = False) -> None:
-        """Name the present file in the store, within a transaction. `adopt` permits another file.
+        """Name the present file in the store, within a transaction. `move_to_version` permits another file.
 
         Raises StoreUnusable for a backup or a copy that is not adopted.
         """

@@ -253,7 +253,7 @@ class Client(Protocol):
     async def of_lane(self, workflow: str, lane: str) -> list[str]:
         """The unfinished runs of one version."""
 
-    async def adopt(
+    async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
         """Ask that each go on in a version: those that were asked, and those that could not be, with the reason."""

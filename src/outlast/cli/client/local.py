@@ -396,11 +396,11 @@ class LocalClient(LocalRuns):
         rows = await of_store.unfinished(self.ops.store, self.ops.tenant, workflow)
         return [row.run for row in rows if row.lane == lane]
 
-    async def adopt(
+    async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
         """Each by a note."""
-        return await of_store.adopt(self.ops, workflow, version, runs, node=node, reason=reason)
+        return await of_store.move_runs(self.ops, workflow, version, runs, node=node, reason=reason)
 
     async def pauses(self) -> list[View]:
         """With how many runs wait for each."""

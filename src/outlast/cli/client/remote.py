@@ -509,7 +509,7 @@ class RemoteClient(RemoteRuns):
                 more = bool(cursor := page["next_cursor"])
         return list(dict.fromkeys(found))
 
-    async def adopt(
+    async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
         """One request each. Raises NotFound where nobody serves that version."""
@@ -518,7 +518,7 @@ class RemoteClient(RemoteRuns):
         body = {"workflow": workflow, "version": version, "node": node, "reason": reason}
         for run in dict.fromkeys(runs):
             try:
-                await self.wire.post(f"/runs/{part(run)}/adopt", body)
+                await self.wire.post(f"/runs/{part(run)}/move", body)
                 done.append(run)
             except OutlastError as error:
                 if error.refusal == UNSERVED:

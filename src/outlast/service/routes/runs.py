@@ -13,7 +13,7 @@ from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow
 from outlast.runtime.explain import explain
 from outlast.runtime.run_detail import listed_runs, run_detail_view, run_views
-from outlast.runtime.versions import adopt_one
+from outlast.runtime.versions import request_version
 from outlast.service import admin_responses, responses
 from outlast.service.conditional import On, etag
 from outlast.service.requests import (
@@ -145,12 +145,14 @@ async def extend_run(on: On, ask: ExtendRun) -> dict[str, Any]:
 
 
 @router.post(
-    "/runs/{run}/adopt", operation_id="adopt_run", response_model=responses.RequestRecorded, summary="Move to a version"
+    "/runs/{run}/move", operation_id="move_run", response_model=responses.RequestRecorded, summary="Move to a version"
 )
-async def adopt_run(on: On, ask: MoveRun) -> dict[str, Any]:
+async def move_run(on: On, ask: MoveRun) -> dict[str, Any]:
     """Let a run that no worker serves, or whose node is gone, go on in another version; its worker moves it."""
     return await on.ask(
-        lambda seen: adopt_one(on.ops, on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen)
+        lambda seen: request_version(
+            on.ops, on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen
+        )
     )
 
 

@@ -24,7 +24,7 @@ def log_key(key: str) -> str:
     return f"tell/{key}"
 
 
-def move(
+def transition(
     run: Run,
     verb: str,
     type_: EventType,
@@ -61,7 +61,7 @@ def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None)
     return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
 
 
-def give(
+def give_back(
     run: Run,
     verb: str,
     type_: EventType,
@@ -83,7 +83,7 @@ def give(
     """
     if run.ceiling_at:
         timers = [*timers, Armed("ceiling", run.ceiling_at)]
-    return move(
+    return transition(
         run,
         verb,
         type_,

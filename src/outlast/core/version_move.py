@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
 from outlast.core.machine import Choice, Reason
-from outlast.core.moves import LogEntry, fence, move
 from outlast.core.rows import Message, Run
+from outlast.core.run_transition import LogEntry, fence, transition
 
 TO: Final = "to"  # of the payload of an answer that names where to
 
 
-class Wish(NamedTuple):
+class MoveRequest(NamedTuple):
     """Where a person wants a run to go on: a version, and a node of it ('' = where it stands)."""
 
     version: int
@@ -22,7 +22,7 @@ class Wish(NamedTuple):
     reason: str
 
 
-class Adopted(NamedTuple):
+class MoveTarget(NamedTuple):
     """Where a run stands once it has gone over. The visit is the same: its ledger goes on answering (S-15)."""
 
     lane: str
@@ -44,20 +44,20 @@ def version_in(lane: str) -> int:
     return int(lane.rpartition("@")[2])
 
 
-def ask_for(run: Run, reason: Reason, version: int, node: str, *, actor: str, text: str) -> Commit:
+def request_move(run: Run, reason: Reason, version: int, node: str, *, actor: str, text: str) -> Commit:
     """Leave the wish that a run go over to a version and a node, as an answer to `reason`.
 
     It counts only while the run stands where it stood when it was asked for: it can never act twice.
     """
     payload = {
-        "choice": Choice.ADOPT.value, "key": "", "reason": text, "by_ms": 0,
+        "choice": Choice.MOVE.value, "key": "", "reason": text, "by_ms": 0,
         TO: {"version": version, "node": node}, "from": [run.lane, run.node, run.visit],
     }  # fmt: skip
     message = Message(run.tenant, run.run, 0, "answer", reason.value, json.dumps(payload).encode(), "", actor, 0)
-    return Commit((AppendMessage(message),), label=f"{run.run} post adopt")
+    return Commit((AppendMessage(message),), label=f"{run.run} post move")
 
 
-def wish_of(run: Run, messages: Sequence[Message]) -> Wish | None:
+def move_request_of(run: Run, messages: Sequence[Message]) -> MoveRequest | None:
     """The latest wish that still speaks of where the run stands."""
     for message in reversed(messages):
         if message.kind == Choice.CONTINUE:
@@ -67,11 +67,11 @@ def wish_of(run: Run, messages: Sequence[Message]) -> Wish | None:
         payload = json.loads(message.payload)
         if TO not in payload or payload["from"] != [run.lane, run.node, run.visit]:
             return None  # said later: go on where it stands
-        return Wish(payload[TO]["version"], payload[TO]["node"], message.actor, payload["reason"])
+        return MoveRequest(payload[TO]["version"], payload[TO]["node"], message.actor, payload["reason"])
     return None
 
 
-def adopt(run: Run, to: Adopted, *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
+def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
     """The holder moves its run to another lane or node; the state as it is from here on goes with the event (S-22).
 
     Visit, waits, approvals and effects stay as they are, and so does the claim.
@@ -81,10 +81,10 @@ def adopt(run: Run, to: Adopted, *, now: Instant, log_entries: Sequence[LogEntry
     data: dict[str, object] = {
         "from": run.lane, "lane": to.lane, "node_before": run.node, "next": to.node, "by": to.by, "reason": to.reason,
     }  # fmt: skip
-    puts = move(
+    puts = transition(
         run,
-        "adopt",
-        EventType.ADOPTED,
+        "move",
+        EventType.MOVED,
         now,
         data,
         log_entries=log_entries,
@@ -94,4 +94,4 @@ def adopt(run: Run, to: Adopted, *, now: Instant, log_entries: Sequence[LogEntry
         status_label=to.status_label,
         visits=json.dumps(to.visits),
     )
-    return Commit(puts, fence(run), label=f"{run.run} adopt {to.lane}")
+    return Commit(puts, fence(run), label=f"{run.run} move {to.lane}")
