@@ -1,8 +1,8 @@
-"""What is stored: immutable rows, the key of each, and what is asserted before one is written and after it is read.
+"""Immutable rows, their keys, and the checks made before a row is written and after it is read.
 
-A row is a tuple of plain values in the order of its columns, so a store binds it as it is. Instants are
-integers in milliseconds since 1970: `…_at` and `…_until` of liveness (due_at, lease_until, not_after,
-settle_after) are *real* store time, all others are *business* time (SEMANTICS S-4).
+A row is a tuple of plain values in column order, so a store can bind it unchanged. Instants are integers in
+milliseconds since 1970. Instants of liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all
+others are *business* time (S-4).
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -20,49 +20,52 @@ from outlast.core.machine import (
 from outlast.core.outgoing import Cursor, Delivery, Subscription, Unpublished
 from outlast.errors import Corrupt
 
-STORE: Final = "*"  # the tenant of rows that belong to the store itself
-USED, TAKEN_BACK = 1, 2  # Effect.shared: the two exclude each other, so nobody uses an answer whose undo has begun
+STORE: Final = "*"  # tenant of rows that belong to the store itself
+USED, TAKEN_BACK = 1, 2  # Effect.shared: mutually exclusive, so that no run uses an answer whose undo has started
 
 
 class Run(NamedTuple):
-    """Where one run stands: at most 1 KB, no cargo. `inbox_seq` belongs to the store: no holder's write sets it."""
+    """Position and status of a run, at most 1 KB, without state or results.
+
+    Only the store sets `inbox_seq`; a holder's write leaves it unchanged.
+    """
 
     tenant: str
     run: str
     version: int
     epoch: int
-    owner: str  # '' nobody, a worker's id, or machine.ENDED
-    inbox_seq: int  # messages ever left for this run
-    due_at: int | None  # real; owned: end of the execution budget
+    owner: str  # '' none, a worker's id, or machine.ENDED
+    inbox_seq: int  # number of the last message in the run's inbox
+    due_at: int | None  # real; if owned, the end of the execution budget
     lane: str  # workflow@version
-    queue: str  # waits for a slot since `created_at`: the tenant's name, else ''
+    queue: str  # tenant's name while the run waits for a slot, else ''; the order is that of `created_at`
     status: RunStatus
     workflow: str
     node: str
     status_label: str  # the node's business status, '' if it names none
     visit: int
-    entered_at: int  # business; ctx.now() of this visit
-    seq: int  # events written
+    entered_at: int  # business; ctx.now() at the start of this visit
+    seq: int  # number of events written
     event_hash: str  # hash of the last event
     attention: str  # JSON [{reason, since, detail, …}], '' when nothing is wrong
-    waiting_for: str  # JSON {kind, what, who, since, until, then}, '' while walked
-    timers: str  # JSON [{what, at, then}] armed business clocks, '' none
-    visits: str  # JSON {node: times entered}
-    slots: str  # '' or 'tenant/i */j': the slot rows that name this run
+    waiting_for: str  # JSON {kind, what, who, since, until, then}, '' while a worker executes the run
+    timers: str  # JSON [{what, at, real}] armed timers, '' none
+    visits: str  # JSON {node: number of visits}
+    slots: str  # slot rows that name this run, as 'tenant/i */j'; '' none
     ceiling_at: int  # business; 0 = disarmed
     created_at: int  # business
     ended_at: int  # business; 0 = not yet
     requested_by: str
     correlation_id: str
     trace_id: str
-    crash_count: int  # times its worker died since the last advance, or since `group_max` last became smaller
-    ending: str = ""  # JSON {outcome, reason, by} once it is decided how the run ends and undo goes first; '' before
-    restored: int = 0  # generation of the store at which a restore cast doubt on what its ledger lacks; 0 = never
-    group_max: int = 0  # most runs that its worker may hold, this one included; 0 = no limit (S-5)
+    crash_count: int  # deaths of its worker since the last advance or the last decrease of `group_max`
+    ending: str = ""  # JSON {outcome, reason, by} while effects are undone before the run ends; '' before
+    restored: int = 0  # store generation of the restore after which missing ledger rows prove nothing; 0 = none
+    group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
 
 
 class Event(NamedTuple):
-    """One numbered row of a run's history; where it completes a node it carries the checkpoint's snapshot."""
+    """Event of a run's history. The event that completes a node also carries the snapshot of its state."""
 
     tenant: str
     run: str
@@ -72,14 +75,15 @@ class Event(NamedTuple):
     node: str
     visit: int
     body: bytes  # the exact CloudEvents bytes
-    hash: str  # over the predecessor's hash and `body`
-    snapshot: bytes | None  # state after `node`, JSON; kept apart from what is chained
+    hash: str  # over the previous event's hash and `body`
+    snapshot: bytes | None  # state after `node`, JSON; not part of the hash chain
 
 
 class Effect(NamedTuple):
-    """The ledger row of one write, by (tenant, run, visit, key): visit 0 = scope `run`, run empty = scope `tenant`.
+    """Ledger row of one call with a side effect.
 
-    Within one run, scopes `run` and `tenant` have one space of keys: the same key in both is a conflict.
+    The key is (tenant, run, visit, key). Visit 0 means once per run, an empty run means once per tenant. Within one run
+    these two share one space of keys: the same key in both is a conflict.
     """
 
     tenant: str
@@ -96,28 +100,30 @@ class Effect(NamedTuple):
     error: str  # JSON {code, detail} of a refusal or of the last failed attempt
     external_id: str
     attempts: int
-    waited_ms: int  # sum of the waits between attempts
-    ordinal: int  # of the run: undo goes by falling ordinal
-    epoch: int  # of the claim that intended the latest attempt
-    first_at: int  # real; the first intent
-    not_after: int  # real; last moment to send
-    settle_after: int  # real; from here on a call in flight can no longer land
-    covered_until: int  # business; end of the approval that covers it, 0 = none needed
+    waited_ms: int  # total wait between attempts
+    ordinal: int  # position in the run; effects are undone in falling order
+    epoch: int  # epoch of the claim that wrote the latest intent
+    first_at: int  # real; time of the first intent
+    not_after: int  # real; last instant at which the call may be sent
+    settle_after: int  # real; from here on a call in flight can no longer arrive
+    covered_until: int  # business; end of the approval that covers it; 0 = no approval needed
     approval: str  # id of the approval it consumed
-    allowed_by: str  # what policy said
+    allowed_by: str  # decision of the policy
     undo: str  # name of the activity's undo; 'no: ' and the reason if there is none; '' = undeclared
     settled_at: int  # business; 0 = open
     settled_by: str  # 'call', 'reconcile', or who decided
-    interrupted: int = 0  # attempts that came to no end of their own: a death, or our own check; they use up nothing
-    undoes: str = ""  # 'visit:key' of the effect that this one undoes; '' for an effect of the run's own
-    by_run: str = ""  # scope `tenant`: the run it belongs to, which alone settles it; '' for the other scopes
-    shared: int = 0  # scope `tenant`: USED once another run has used its answer, TAKEN_BACK once its undo has begun
-    keep_ms: int = 0  # scope `tenant`: how long it outlives its settling as a tombstone; 0 = for ever
-    redone: int = 0  # scope `tenant`: times it was done anew after an undo; part of the key that receivers dedupe by
+    interrupted: int = (
+        0  # attempts cut off by a crash or by the last-instant check; not counted against the retry limit
+    )
+    undoes: str = ""  # 'visit:key' of the effect that this one undoes; '' for other effects
+    by_run: str = ""  # once per tenant: the owning run, the only one that settles it; else ''
+    shared: int = 0  # once per tenant: USED after another run used its answer, TAKEN_BACK after its undo started
+    keep_ms: int = 0  # once per tenant: how long the settled row is kept; 0 = without limit
+    redone: int = 0  # once per tenant: calls repeated after an undo; part of the idempotency key
 
 
 class Memo(NamedTuple):
-    """The recorded value of a lookup, under the same key as an effect."""
+    """Recorded value of a lookup, keyed like an effect."""
 
     tenant: str
     run: str
@@ -131,7 +137,7 @@ class Memo(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The late answer of a holder that had been replaced; only reconcilers and people read it."""
+    """Answer that arrived after its holder was replaced. Reconcilers and people read it; the run does not."""
 
     tenant: str
     run: str
@@ -143,7 +149,7 @@ class Evidence(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What a visit waits for, by name: the deadline fixed at the first asking, the binding fixed at its end."""
+    """Wait of a visit. Its first request fixes the deadline, its end fixes the binding."""
 
     tenant: str
     run: str
@@ -154,13 +160,13 @@ class Wait(NamedTuple):
     kind: str  # sleep, receive, collect, approval
     name: str
     deadline: int  # business; 0 = none
-    most: int  # collect: at most so many; 0 = no bound
+    most: int  # collect: maximum number of messages; 0 = no limit
     binding: str  # JSON list of message numbers, or "deadline"; '' while open
     since: int
 
 
 class Approval(NamedTuple):
-    """A request to a person and its answer. `plans` are the exact calls offered, the first is the one asked for."""
+    """Request to a person and its answer. `plans` are the exact calls offered; the first is the requested one."""
 
     tenant: str
     run: str
@@ -168,32 +174,32 @@ class Approval(NamedTuple):
     version: int
     status: ApprovalStatus
     visit: int
-    wait: str  # key of the wait it answers
+    wait: str  # key of the wait that it answers
     plans: str  # JSON [{activity, key, digest, args, summary}]
     summary: str
     risk: str
-    who: str  # the rule: who may decide
+    who: str  # the approval rule: who may decide
     requested_by: str
     asked_at: int
     within_until: int
     valid_ms: int
     decided_at: int
     decided_by: str
-    claims: str  # JSON: the roles the decider held
+    claims: str  # JSON: roles of the person who decided
     reason: str
-    chosen: str  # digest of the plan approved
+    chosen: str  # digest of the approved plan
     valid_until: int
-    consumed_by: str  # 'visit:key' of the one effect
-    again: int  # 1: "reject and go round once more" is offered
-    quorum: int = 1  # how many different people have to approve
-    votes: str = ""  # JSON [{by, claims, chosen, reason, at, who}]: approvals given while more are needed
-    not_requester: int = 0  # 1: whoever requested the run may not decide
-    editable: str = ""  # JSON [field]: arguments of the plan a decision may change
-    claimed_by: str = ""  # who said "I look at it"; binds nobody
+    consumed_by: str  # 'visit:key' of the effect that used it
+    again: int  # 1: the person may reject and request another round
+    quorum: int = 1  # number of different people who must approve
+    votes: str = ""  # JSON [{by, claims, chosen, reason, at, who}]: approvals so far, while more are needed
+    not_requester: int = 0  # 1: the person who started the run may not decide
+    editable: str = ""  # JSON [field]: arguments that the approver may change
+    claimed_by: str = ""  # person who acknowledged it; informative only
 
 
 class Message(NamedTuple):
-    """Anything left in a run's mailbox; `n` and `at` are given by the store under its lock."""
+    """Message in a run's inbox. The store assigns `n` and `at` under its lock."""
 
     tenant: str
     run: str
@@ -207,7 +213,7 @@ class Message(NamedTuple):
 
 
 class Token(NamedTuple):
-    """Something that may happen once: a start under an idempotency key, a signal under its id."""
+    """Token of something that may happen once: a start with an idempotency key, a signal with an id."""
 
     tenant: str
     run: str  # '' for start keys
@@ -218,7 +224,7 @@ class Token(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One place of a limit, ('*', i) for the global one, and the run that holds it ('' = free)."""
+    """Slot of a concurrency limit, keyed ('*', i) for the global limit, and the run that holds it ('' = free)."""
 
     tenant: str
     i: int
@@ -228,22 +234,22 @@ class Slot(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A stop sign, no new intent while it is up (S-23): `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`."""
+    """Pause of new intents (S-23), keyed `activity/NAME`, `provider/NAME`, `workflow/NAME` or `tenant`."""
 
     tenant: str
     key: str
     version: int
-    up: int  # 1 while it holds
+    up: int  # 1 while in force
     by: str
     reason: str
     since: int
-    kind: str = "operator"  # 'operator' put it up, or 'breaker': the engine, for a provider that is down
-    again_at: int = 0  # real; a breaker: from here on one run may try
-    trips: int = 0  # a breaker: times it was put up in a row
+    kind: str = "operator"  # set by an 'operator', or by the 'breaker' of a failing provider
+    again_at: int = 0  # real; breaker only: from here on one run may try a call
+    trips: int = 0  # breaker only: consecutive times it opened
 
 
 class Usage(NamedTuple):
-    """A run that an effect of scope `tenant` concerns: its own, one whose answer it used or waits for (S-18)."""
+    """Run that uses, or waits for, an effect shared within its tenant (S-18)."""
 
     tenant: str
     run: str
@@ -252,57 +258,57 @@ class Usage(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """What one version of a workflow looked like to the worker that last served it: what `check` compares (S-15)."""
+    """Structure of one version of a workflow, written by the worker that serves it. `check` compares it (S-15)."""
 
     tenant: str
     lane: str  # workflow@version
     version: int
     digest: str
-    body: str  # JSON: nodes, edges, key templates, the schema of the state
+    body: str  # JSON: nodes, edges, key templates, schema of the state
     at: int
 
 
 class Value(NamedTuple):
-    """A large part of a run's states, kept once: snapshots name it by the hash of its bytes (CKP-3)."""
+    """Large part of a run's state, stored once. Snapshots refer to it by hash (CKP-3)."""
 
     tenant: str
     run: str
-    hash: str  # SHA-256, in hex, of the bytes before they were packed
+    hash: str  # SHA-256 of the unpacked bytes, in hex
     packed: int  # how `body` is packed: core/diet.py
     body: bytes
     at: int
 
 
 class Result(NamedTuple):
-    """A produced row, under its key in the run: the only source of every count (CKP-4, OUT-5)."""
+    """Result row of a run, by key. All counts of results come from these rows (CKP-4, OUT-5)."""
 
     tenant: str
     run: str
     key: str
     version: int
-    ordinal: int  # in the order of the first emission
+    ordinal: int  # order of first emission
     kind: str
     data: bytes  # JSON
     at: int
 
 
 class Request(NamedTuple):
-    """The stored answer to a request that named an idempotency key."""
+    """Stored answer to an HTTP request with an idempotency key."""
 
     tenant: str
     key: str
     version: int
     actor: str
     operation: str
-    digest: str  # of what was asked
-    status: int  # HTTP; 0 = in flight, -1 = refused, so that the key is free
+    digest: str  # of the request
+    status: int  # HTTP status; 0 = in flight, -1 = refused, so the key may be used again
     headers: str  # JSON
     body: bytes
     at: int
 
 
 class Worker(NamedTuple):
-    """A process that holds runs; one lease for all of them. Closed once, it never renews."""
+    """Worker process with one lease for all runs that it holds. A closed worker never renews."""
 
     tenant: str
     id: str
@@ -314,11 +320,11 @@ class Worker(NamedTuple):
     started_at: int
     renewed_at: int
     health: str
-    died_holding: int = 0  # how many runs it owned when its row was closed; 0 = alive, or it stopped as it was told
+    died_holding: int = 0  # number of runs it owned when it died; 0 = alive or drained
 
 
 class Writer(NamedTuple):
-    """A process that writes, and the number of the last batch it landed: one receipt for all commits in it."""
+    """Process that writes, with the number of its last batch: the receipt of all commits in that batch."""
 
     tenant: str
     id: str
@@ -329,7 +335,7 @@ class Writer(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """A fact of the store: its generation, the mapping of business time."""
+    """Fact about the store, such as its generation or the mapping of business time."""
 
     tenant: str
     key: str
@@ -366,13 +372,13 @@ Key: TypeAlias = tuple[str | int, ...]
 
 
 class Kind(NamedTuple):
-    """What a store must know of one kind of row."""
+    """Description of one kind of row for stores."""
 
     name: str
     row: type[Row]
-    key: int  # how many leading columns are the key
-    versioned: bool  # False: only ever inserted
-    read_first: bool  # another process may well have written it: read before a bulk write trusts it
+    key: int  # number of leading columns that form the key
+    versioned: bool  # False: rows are only inserted
+    read_first: bool  # True: other processes write such rows, so a batch reads them before it judges
 
 
 RUN: Final = Kind("run", Run, 2, True, True)
@@ -426,12 +432,12 @@ KINDS: Final = (
 
 
 def key_of(kind: Kind, row: Row) -> Key:
-    """The key columns of a row."""
+    """Return the key columns of a row."""
     return row[: kind.key]  # type: ignore[return-value]
 
 
 def version_of(kind: Kind, row: Row) -> int:
-    """The version of a row; 1 for kinds that are only ever inserted."""
+    """Return the version of a row; 1 for kinds that are only inserted."""
     return int(row[kind.key]) if kind.versioned else 1  # type: ignore[arg-type]
 
 
@@ -442,33 +448,33 @@ for _kind in KINDS:
 
 
 def is_over(run: Run) -> bool:
-    """Has this run ended? A terminal run never changes again."""
+    """True if the run has ended. A terminal run never changes again."""
     return run.status in TERMINAL
 
 
 def is_due(run: Run, real: int) -> bool:
-    """Has the instant come at which somebody should take it?"""
+    """True if a worker should claim the run now."""
     return run.due_at is not None and run.due_at <= real
 
 
 def check_run(run: Run) -> None:
-    """Assert what must hold of every run row, before it is written and after it is read. Raises Corrupt."""
+    """Raise Corrupt unless the run row keeps its invariants. Called before a write and after a read."""
     over = run.status in TERMINAL
     owned = run.owner not in ("", ENDED)
     if over != (run.owner == ENDED) or over != (run.ended_at > 0):
         raise Corrupt(f"run {run.run}: status {run.status}, owner {run.owner!r}, ended_at {run.ended_at}")
     if over and (run.due_at is not None or run.waiting_for or run.slots or run.queue):
-        raise Corrupt(f"run {run.run}: it has ended, yet something of it still waits or holds a slot")
+        raise Corrupt(f"run {run.run}: it has ended but still waits or holds a slot")
     if owned and (run.status not in HELD or run.due_at is None):
-        raise Corrupt(f"run {run.run}: owned by {run.owner}, yet {run.status} with due_at {run.due_at}")
+        raise Corrupt(f"run {run.run}: owned by {run.owner} but {run.status} with due_at {run.due_at}")
     if not over and not owned and run.due_at is None and not run.waiting_for:
-        raise Corrupt(f"run {run.run}: not due, not owned and waiting for nothing")
+        raise Corrupt(f"run {run.run}: neither due, owned nor waiting")
     if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
         raise Corrupt(f"run {run.run}: a counter below its first value")
 
 
 def check_effect(effect: Effect) -> None:
-    """Assert what must hold of every effect row. Raises Corrupt."""
+    """Raise Corrupt unless the effect row keeps its invariants."""
     is_open = effect.status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
     if is_open == (effect.settled_at > 0):
         raise Corrupt(f"effect {effect.key}: {effect.status} with settled_at {effect.settled_at}")
@@ -477,8 +483,8 @@ def check_effect(effect: Effect) -> None:
     if effect.status is EffectStatus.DONE and effect.response is None:
         raise Corrupt(f"effect {effect.key}: done without a response")
     if bool(effect.run) == bool(effect.by_run):
-        raise Corrupt(f"effect {effect.key}: of run {effect.run!r}, and shared by run {effect.by_run!r}")
+        raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
     if effect.run and (effect.shared or effect.keep_ms or effect.redone):
-        raise Corrupt(f"effect {effect.key}: of one run, yet shared, kept or redone")
+        raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
     if effect.shared and effect.status not in (EffectStatus.DONE, EffectStatus.UNDONE):
-        raise Corrupt(f"effect {effect.key}: {effect.status}, yet its answer was used or taken back")
+        raise Corrupt(f"effect {effect.key}: {effect.status} but its answer was used or taken back")
