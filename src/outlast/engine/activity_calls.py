@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from outlast.core import ledger as moves
 from outlast.core import sharing
 from outlast.core.backoff import wait_before
@@ -50,12 +52,15 @@ from outlast.telemetry.redact import redact
 class SharedExecutor(EffectExecutor):
     """Executor of an effect that all runs of a tenant share. The run that makes it also settles it."""
 
+    @override
     def _previous(self) -> Effect | None:
         return self.session.effects.get(self.ident) or self.session.others.get(self.call.key)
 
+    @override
     async def _allowed(self, previous: Effect | None) -> Permission | None:
         return await super()._allowed(sharing.goes_on(previous, self.session.run))
 
+    @override
     def _intended(
         self, what: Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
@@ -169,9 +174,11 @@ class TransactionalExecutor(EffectExecutor):
     _begun: Commit | None = None
     """Intent, which lands together with the record."""
 
+    @override
     def _may_be_lost(self, effect: Effect | None) -> bool:
         return False
 
+    @override
     async def _land_intent(self, previous: Effect | None, allowed: Permission) -> Effect:
         commit = self._prepared(previous, allowed)
         put = commit.writes[0]
@@ -181,12 +188,14 @@ class TransactionalExecutor(EffectExecutor):
         self._begun = commit._replace(writes=(Put(EFFECT, row, put.replaces), *commit.writes[1:]), whens=covered)
         return row
 
+    @override
     async def settle_open(self, effect: Effect) -> Any:
         await self._wait_for_next(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
         return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
 
+    @override
     async def _make(self, effect: Effect) -> Outcome:
         store, serializable = self.session.store, self.callee.transaction == "serializable"
         assert isinstance(store, Transactions)
@@ -241,6 +250,7 @@ class TransactionalExecutor(EffectExecutor):
                 raise Unresolved
             inbox_seq = max(n.n for n in messages)
 
+    @override
     async def _after(self, effect: Effect, outcome: Outcome) -> Any:
         if isinstance(outcome, Answered):
             return self.callee.response_codec.load(outcome.value)

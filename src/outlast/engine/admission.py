@@ -1,4 +1,4 @@
-"""Admission: a run's slot of each limit, taken when it is free, handed on when the run ends (S-6, RUN-6)."""
+"""Admission: a run takes a slot of each limit, and hands it on when it ends (S-6, RUN-6)."""
 
 from collections.abc import Sequence
 
@@ -9,28 +9,31 @@ from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_ov
 from outlast.errors import Conflict, InvalidInput, Stale, StoreError
 from outlast.store.port import Store
 
-QUEUED_LOOK = 1_000  # the oldest queued runs, whose limits a renewal looks after
+QUEUED_LOOK = 1_000  # number of the oldest queued runs whose limits a worker repairs
 
 
 async def slots_of(store: Store, tenant: str) -> tuple[Slot, ...]:
-    """The slot rows of one limit ('*': the global one); () where there is no limit."""
+    """Return the slot rows of one limit ('*': the global one); () if there is no limit."""
     return tuple(row for row in await store.rows(SLOT, (tenant,)) if isinstance(row, Slot))
 
 
 async def limits_of(store: Store, tenant: str) -> tuple[tuple[Slot, ...], ...]:
-    """The limits that hold for a tenant's runs, each with its slot rows."""
+    """Return the limits of a tenant's runs, each with its slot rows."""
     limits = (await slots_of(store, STORE), await slots_of(store, tenant))
     return tuple(slots for slots in limits if slots)
 
 
 def pick(run: Run, limit: Sequence[Slot]) -> Slot | None:
-    """The slot of this limit that the run holds already, else the first free one, else None."""
+    """Return the slot of a limit that the run holds, else the first free one, else None."""
     mine = next((s for s in limit if (s.holder_tenant, s.holder) == (run.tenant, run.run)), None)
     return mine or next((s for s in limit if not s.holder), None)
 
 
 async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
-    """Each slot with the oldest queued run of a served lane that waits for its limit and holds no slot of it yet."""
+    """Return each slot with the oldest queued run of a served lane that waits for its limit.
+
+    A run that already holds a slot of that limit is left out.
+    """
     changes: list[SlotChange] = []
     given: set[tuple[str, str, str]] = set()
     for slot in slots:
@@ -45,7 +48,7 @@ async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
 
 
 async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int) -> Run | None:
-    """The oldest run queued for a limit, but for those `taken` and those whose lane no worker serves."""
+    """Return the oldest run queued for a limit that is not `taken` and whose lane a worker serves."""
     if not (queued := await store.queued(tenant, n)):
         return None
     workers = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
@@ -59,7 +62,7 @@ async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int
 
 
 async def limits_wanted(store: Store) -> tuple[str, ...]:
-    """The limits that queued runs wait for, the global one first."""
+    """Return the limits that queued runs wait for, the global one first."""
     return tuple(dict.fromkeys([STORE, *(run.queue for run in await store.queued(STORE, QUEUED_LOOK))]))
 
 
@@ -81,7 +84,7 @@ async def freed_slots(store: Store, run: Run, *, keeps: bool) -> tuple[SlotChang
 
 
 async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
-    """Is a free slot an older queued run's? Then it is handed to that run, and no newcomer passes it (S-6)."""
+    """Hand a free slot to an older queued run; True if it goes to one, so no newer run passes it (S-6)."""
     if slot.holder:
         return False
     (change,) = await heirs(store, [slot])
@@ -91,18 +94,18 @@ async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
     try:
         await store.commit(Commit(writes, expects=expects, label=f"slot {slot.tenant}/{slot.i}"))
     except Stale:
-        pass  # it has moved on: the caller looks again either way
+        pass  # the slot has changed; the caller reads it again in both cases
     return True
 
 
 async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:
-    """The slot rows that name this run, whether it has been admitted or only been handed them."""
+    """Return the slot rows that name this run, admitted or not."""
     mine, _ = await held_and_not(store, run)
     return mine
 
 
 async def held_and_not(store: Store, run: Run) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
-    """The slot rows of the run's limits that name it, and the others."""
+    """Return the slot rows of the run's limits that name it, and the others."""
     rows = [slot for limit in await limits_of(store, run.tenant) for slot in limit]
     mine = [s for s in rows if (s.holder_tenant, s.holder) == (run.tenant, run.run)]
     return tuple(mine), tuple(s for s in rows if s not in mine)
@@ -113,23 +116,23 @@ def _names(run: Run, slot: Slot) -> bool:
 
 
 async def repair(store: Store, tenants: Sequence[str]) -> int:
-    """Hand free slots, and slots of ended runs, to queued runs; each worker's renewal does this. Answers how many."""
+    """Hand free slots, and slots of ended runs, to queued runs. Returns how many were handed on."""
     done = 0
     for tenant in tenants:
         for slot in await slots_of(store, tenant):
             if slot.holder:
                 row = await store.load(RUN, (slot.holder_tenant, slot.holder))
                 if isinstance(row, Run) and not is_over(row) and (row.queue or _names(row, slot)):
-                    continue  # one it was handed while it took another is more than its own, and goes on
+                    continue  # a slot handed over while the run took another one is spare, and is handed on
             (change,) = await heirs(store, [slot])
             if change.heir is None and not slot.holder:
-                break  # nobody is queued for this limit
+                break  # no run is queued for this limit
             writes, expects = hand_over([change])
             try:
                 await store.commit(Commit(writes, expects=expects, label=f"slot {slot.tenant}/{slot.i}"))
                 done += 1
             except StoreError:
-                pass  # somebody else moved it: the next renewal looks again
+                pass  # another worker changed it; the next heartbeat checks again
     return done
 
 
@@ -137,9 +140,11 @@ SLOTS_MAX = 10_000
 
 
 async def set_slots(store: Store, tenant: str, n: int) -> None:
-    """Make the limit of a tenant ('*': of all) `n` slots. Runs admitted beforehand keep what they hold.
+    """Set the limit of a tenant ('*': of all) to `n` slots.
 
-    Raises InvalidInput for a number out of bounds, Conflict for lowering a limit: it can only be raised.
+    Admitted runs keep their slots.
+
+    Raises InvalidInput for a number out of bounds, Conflict if the limit would fall.
     """
     if not 1 <= n <= SLOTS_MAX:
         raise InvalidInput(f"a limit of {n} slots", f"from 1 to {SLOTS_MAX}", "choose such a number")

@@ -1,4 +1,7 @@
-"""Telling people that a run needs them: after the row says so, best effort, its failure counted (GATE-5)."""
+"""Alerts to operators about runs that need attention, sent after the row records it (GATE-5).
+
+Delivery is best effort, and failures are counted.
+"""
 
 import asyncio
 import logging
@@ -15,14 +18,14 @@ log = logging.getLogger("outlast.engine")
 
 
 class Notifier(Protocol):
-    """A way to reach people: a queue, a webhook, a chat. It may fail; nothing depends on it."""
+    """Channel to operators: a queue, a webhook, a chat. It may fail; no run depends on it."""
 
     async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
-        """Tell them. What it raises is logged and counted."""
+        """Notify operators. An exception is logged and counted."""
 
 
 class Alerts:
-    """Sends notices beside the walks; the attention itself stands in the run's row already."""
+    """Sender of alerts, in tasks beside the runs."""
 
     def __init__(self, notifier: Notifier | None, counters: Counters) -> None:
         self._notifier = notifier
@@ -30,7 +33,7 @@ class Alerts:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, run: Run, reasons: Sequence[Attention]) -> None:
-        """Begin to tell them; returns at once and never raises."""
+        """Send an alert in a task. Returns at once and never raises."""
         if self._notifier is None:
             return
         task = asyncio.get_running_loop().create_task(self._send(self._notifier, run, reasons))
@@ -40,7 +43,7 @@ class Alerts:
     async def _send(self, notifier: Notifier, run: Run, reasons: Sequence[Attention]) -> None:
         try:
             await asyncio.wait_for(notifier.notify(run, reasons), NOTICE_TIMEOUT / SECOND)
-        except BaseException as error:  # whatever the channel raised: the attention stands all the same
+        except BaseException as error:  # any error of the channel, because the row has the attention anyway
             if ends_process(error):
                 self._failed(run, "the worker stopped before it was told")
                 raise
@@ -51,7 +54,7 @@ class Alerts:
         log.warning("run %s needs attention, and telling people failed: %s", run.run, why)
 
     async def flush(self) -> None:
-        """Give notices under way a last chance; what is left then has failed."""
+        """Give alerts in flight a last chance; the others count as failed."""
         if self._tasks:
             _, left = await asyncio.wait(set(self._tasks), timeout=NOTICE_LAST_CHANCE / SECOND)
             for task in left:

@@ -1,4 +1,8 @@
-"""Requests to people: asked once per name and visit, answered by the row, expired by the store's clock (S-20)."""
+"""Approvals: requested by a run, decided by approvers, expired by the store's clock (S-20, GATE-2, GATE-9).
+
+A run requests an approval once for each name and visit; the row holds the answer. Each decision is a compare-and-set of
+the row with its expiry as a condition. A refused decision names the rule (`refusal`), and nothing is written.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +29,7 @@ from outlast.store.port import Store
 
 
 class Question(NamedTuple):
-    """What is put to a person: the plans (the first is the one asked for), who may decide, and for how long (ms)."""
+    """Request to approvers: the plans (first the requested one), who may decide, and for how long (ms)."""
 
     name: str
     plans: tuple[Plan[Any], ...]
@@ -41,7 +45,7 @@ class Question(NamedTuple):
 
 
 def check_question(question: Question) -> None:
-    """What can be asked. Raises LimitExceeded, InvalidInput."""
+    """Raise LimitExceeded or InvalidInput if a request is not allowed."""
     if len(question.summary) > TEXT_CHARS_MAX:
         raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
     if not 1 <= question.quorum <= QUORUM_MAX:
@@ -66,16 +70,16 @@ def check_question(question: Question) -> None:
 
 
 def changes_of(approval: Approval) -> dict[str, Any]:
-    """The arguments that the decision changed, with their new values."""
+    """Return the arguments that the decision changed, with their new values."""
     chosen = [plan for plan in json.loads(approval.plans) if plan["digest"] == approval.chosen]
     changes: dict[str, Any] = chosen[0].get("changes", {}) if chosen else {}
     return changes
 
 
 async def request_approval(execution: NodeExecution, question: Question) -> Approval | None:
-    """The decided approval (approved and usable or used, or rejected); None once the walk waits for a person.
+    """Return the decided approval, or None if the execution waits for a decision.
 
-    One that is not used yet and whose stored plans do not match their digests is withdrawn and asked anew.
+    An unused approval whose stored plans do not match their digests is withdrawn and requested again.
     """
     session = execution.session
     asked = [a for a in session.approvals.values() if a.visit == session.run.visit and a.wait == question.name]
@@ -91,7 +95,7 @@ async def request_approval(execution: NodeExecution, question: Question) -> Appr
 
 
 def _asked_again(execution: NodeExecution, approval: Approval) -> bool:
-    """Did a person, since it expired, want it asked anew? The message says so to every later walk, until one has asked."""
+    """Return True if an operator answered, after it expired, to request it again."""
     if approval.status is not ApprovalStatus.EXPIRED:
         return False
     since = [n for n in execution.session.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
@@ -144,7 +148,8 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
     ]
     within_until = now.business + question.within_ms
     if last := execution.visit_deadline():
-        within_until = max(min(within_until, last), now.business + 1)  # asked too late, it is over at once
+        # requested after the deadline, it expires at once
+        within_until = max(min(within_until, last), now.business + 1)
     row = Approval(
         tenant=run.tenant,
         run=run.run,
@@ -194,13 +199,14 @@ def _same(approval: Approval, question: Question, execution: NodeExecution) -> b
         return False
     rules = (approval.quorum, bool(approval.not_requester), approval.editable)
     wanted = (question.quorum, question.not_requester, json.dumps(question.editable) if question.editable else "")
-    return approval.status is not ApprovalStatus.PENDING or rules == wanted  # the author's rules have changed
+    # differs if the author has changed the rules
+    return approval.status is not ApprovalStatus.PENDING or rules == wanted
 
 
 def chosen_plan(execution: NodeExecution, question: Question, approval: Approval) -> Plan[Any]:
-    """The plan that may run: one of those offered, or the one that a person changed, made anew from its arguments.
+    """Return the plan that may run: one of those offered, or the one that an approver changed.
 
-    Raises Conflict where what stands there is not what was approved, or differs in more than may be changed.
+    Raises Conflict if the plan differs from the approved one in more than was editable.
     """
     run = execution.session.run
     for plan in question.plans:
@@ -230,7 +236,7 @@ def _not_as_approved(approval: Approval, why: str) -> Conflict:
 
 
 def _lapsed(execution: NodeExecution, approval: Approval) -> bool:
-    """Is its time over, and what it allowed still to be done: never begun, or re-opened by a person?"""
+    """Return True if the approval's time is over and its call has not been made or was reopened."""
     if approval.status is not ApprovalStatus.APPROVED or execution.session.now.business < approval.valid_until:
         return False
     if not approval.consumed_by:
@@ -249,11 +255,11 @@ DecisionVerb = Literal["approve", "reject", "again"]
 
 
 class ChosenPlan(NamedTuple):
-    """What is approved: the digest of a plan, and the plan itself where a person changed it."""
+    """Digest of an approved plan, and the plan itself if an approver changed it."""
 
     digest: str
     changed: Mapping[str, Any] | None = None
-    verdict: Verdict | None = None  # of the workflow's policy on a changed plan
+    verdict: Verdict | None = None  # verdict of the policy on a changed plan
 
 
 async def decide_approval(
@@ -269,11 +275,12 @@ async def decide_approval(
     verdict: Verdict | None = None,
     version: int = 0,
 ) -> Approval:
-    """Decide, or vote, once. Raises Conflict or Forbidden, each with its `refusal`.
+    """Decide or vote once.
 
-    The caller's right to decide `approval` is the caller's to check; where that row changed meanwhile in who may
-    decide or what is offered, the decision is refused as `moved`. `version`: of the row that the decider has seen;
-    where it is named, any change since is refused so.
+    Raises Conflict or Forbidden, each with its `refusal`.
+
+    The caller checks the right to decide `approval`. If that row has changed since in its approvers or its plans, the
+    decision is refused as `moved`. `version`: the row that the approver saw; any change since is refused.
     """
     check_reason(reason)
     row = approval
@@ -301,12 +308,12 @@ async def decide_approval(
 
 
 async def acknowledge(store: Store, approval: Approval, *, by: str, version: int = 0) -> Approval:
-    """Say "I look at it". Raises Conflict: it is decided, expired or withdrawn, or not at the `version` seen."""
+    """Record that an approver looks at it. Raises Conflict if it is decided, or not at the `version` seen."""
     return await _update(store, approval, lambda row: people.look(row, by=by), version)
 
 
 async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str, version: int = 0) -> Approval:
-    """Let others decide; recorded with old, new and why. Raises as `acknowledge`, and InvalidInput (no reason)."""
+    """Let other approvers decide, and record why. Raises Conflict, and InvalidInput without a reason."""
     if not reason.strip():
         raise InvalidInput("handing an approval to others needs a reason", "people will read it", "say why")
     check_reason(reason)
@@ -331,7 +338,7 @@ async def _update(store: Store, approval: Approval, make: Any, version: int) -> 
 
 
 async def _landed(store: Store, row: Approval, commit: Commit) -> Approval | None:
-    """None once it has landed, else the row as it stands now, still pending. Raises Conflict for one that is not."""
+    """Commit; None if it landed, else the pending row as it is now. Raises Conflict if it is not pending."""
     try:
         await store.commit(commit)
     except Ended:
@@ -347,7 +354,7 @@ async def _landed(store: Store, row: Approval, commit: Commit) -> Approval | Non
 
 
 def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Mapping[str, Any] | None) -> None:
-    """What can be said before the store is asked; the store judges version and time."""
+    """Raise Conflict or Forbidden as far as the row tells; the store judges version and time."""
     if row.not_requester and by == row.requested_by:
         raise Forbidden(
             f"{by} may not decide {row.id}",
@@ -394,7 +401,7 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
 
 
 def _check_intact(row: Approval) -> None:
-    """Raise Conflict if a stored plan is not the one that was asked for: people read it, and the digest is approved."""
+    """Raise Conflict if a stored plan does not match its digest: approvers read the plan and approve the digest."""
     if key := people.altered_plan(row):
         raise Conflict(
             f"approval {row.id} cannot be approved: what it shows is not what was asked",
@@ -405,7 +412,7 @@ def _check_intact(row: Approval) -> None:
 
 
 def _check_policy(commit: Commit, verdict: Verdict | None) -> None:
-    """The policy's word on a changed plan: a decision that it would not honour is refused now."""
+    """Raise Conflict if the policy would not accept this decision on a changed plan."""
     put = commit.writes[0]
     assert isinstance(put, Put) and isinstance(put.row, Approval)
     if isinstance(verdict, Deny):
@@ -470,9 +477,9 @@ async def changed_plan(
     *,
     by: str,
 ) -> ChosenPlan:
-    """The plan that results from these changes, checked by the activity's types and asked of the policy (GATE-9).
+    """Return the plan with these changes, checked by the activity's types and the policy (GATE-9).
 
-    Raises Conflict (`not_editable`, `unchanged`, `drift`), InvalidInput with what does not fit.
+    Raises Conflict (`not_editable`, `unchanged`, `drift`) and InvalidInput.
     """
     _check_intact(approval)
     plans = json.loads(approval.plans)

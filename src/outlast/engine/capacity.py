@@ -1,4 +1,4 @@
-"""One take of a worker: which runs that the store offers are claimed, left, or queued for any worker (S-2, S-5)."""
+"""Capacity of a worker, and the decision which offered runs one take claims (S-2, S-5, S35)."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -13,25 +13,30 @@ from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import Run
 from outlast.core.verbs import claim, moved, requeue
 
-KEPT: Final = 10  # of so many places one is kept; of fewer none
-REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run was walked here
+KEPT: Final = 10  # one slot in so many is reserved; none of fewer
+REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run here
 
 
 class Capacity:
-    """Of one worker. Who serves one tenant only keeps nothing back; places that are held are never taken away."""
+    """Slots of one worker.
+
+    If it serves several tenants, the last ones are reserved for small shares.
+
+    A tenant that holds its share or more gets no reserved slot. Slots in use are never taken away.
+    """
 
     def __init__(self, count: int, clock: Clock) -> None:
         self._count = count
         self._kept = count // KEPT
         self._clock = clock
-        self._walked: dict[str, int] = {}  # when a run of each tenant was last held here
+        self._walked: dict[str, int] = {}  # monotonic time of each tenant's last run here
 
     def walks(self, tenant: str) -> None:
-        """A run of this tenant is held from now on."""
+        """Record that a run of this tenant is held."""
         self._walked[tenant] = self._clock.mono()
 
     def among(self, held: Iterable[tuple[str, str]]) -> "FreeSlots":
-        """What is free beside these runs."""
+        """Return the free slots beside these runs."""
         since = self._clock.mono() - REMEMBERED
         self._walked = {tenant: at for tenant, at in self._walked.items() if at >= since}
         share = self._count // (len(self._walked) + 1)
@@ -39,18 +44,18 @@ class Capacity:
 
 
 class FreeSlots:
-    """The free places of one take, as its step gives them away; asked about a run again, it answers the same."""
+    """Free slots of one take. Repeated questions about one run get the same answer."""
 
     def __init__(self, held: Iterable[tuple[str, str]], count: int, kept: int, share: int) -> None:
         self.held = Counter(tenant for tenant, _ in held)
-        self.refused = False  # somebody has to wait for a place though there is one
+        self.refused = False  # a run was refused although a slot is free
         self._free = count - self.held.total()
         self._kept, self._share = kept, share
         self._given: set[tuple[str, str]] = set()
         self._holds = Counter(self.held)
 
     def has(self, key: tuple[str, str]) -> bool:
-        """May this run have a place?"""
+        """Give a slot to a run; False if there is none for its tenant."""
         if key in self._given:
             return True
         if self._free - len(self._given) <= self._kept and self._holds[key[0]] >= self._share:
@@ -67,7 +72,7 @@ NO_OWNERS: Final[Owners] = MappingProxyType({})
 
 
 class Taker(NamedTuple):
-    """The worker of a take, as its step sees it."""
+    """The worker of a take."""
 
     worker: str
     budget_ms: int
@@ -78,13 +83,16 @@ class Taker(NamedTuple):
 
 
 class Taking:
-    """The step of one take, and the results for the next one. Runs come in the store's writing thread."""
+    """Decisions of one take, and its results for the next one. Called in the store's writing thread."""
 
     def __init__(self, taker: Taker, owners: Owners, group: RunGroup, room: FreeSlots, makes_room: Run | None) -> None:
-        """`makes_room`: the run for which this worker lets its other runs go; until it fits nothing else joins."""
-        self.before: dict[Key, Run] = {}  # each run as it was when it was claimed
-        self.overdue: set[str] = set()  # owners of runs that are due; whether they live is to be found out first
-        self.passed = 0  # runs that were offered and left, so that the next take looks beyond them
+        """Create the decisions of one take.
+
+        `makes_room`: the run for which this worker releases its other runs; no other run is claimed until it fits.
+        """
+        self.before: dict[Key, Run] = {}  # each claimed run before its claim
+        self.overdue: set[str] = set()  # owners of due runs, to be checked before they are taken over
+        self.passed = 0  # runs that were offered and skipped; the next take reads so many more
         self.makes_room = makes_room if owners else None
         self._only = makes_room
         self._taker = taker
@@ -94,13 +102,13 @@ class Taking:
         self._room = room
 
     def step(self, run: Run, now: Instant, _: Mapping) -> Commit | None:
-        """Move one run that the store offers. Asked about a run again, it answers the same."""
+        """Return the commit that claims an offered run, or None. Repeated calls for one run answer the same."""
         key = (run.tenant, run.run)
-        if key in self._taker.holders:  # just given back: looked for again once its holder is gone
+        if key in self._taker.holders:  # just released: taken again once its executor has finished
             self._taker.skipped.add(key)
             self.passed += 1
             return None
-        if run.lane not in self._taker.lanes:  # of a dead worker that served more than this one
+        if run.lane not in self._taker.lanes:  # of a dead worker that served other lanes too
             return None
         commit = self._of_owners(run, now) if self._owners else self._due(run, now)
         if commit is not None:
@@ -123,7 +131,7 @@ class Taking:
         return self._claim(run, now)
 
     def _left(self, run: Run, now: Instant) -> None:
-        """A run does not fit. After a while one worker makes room for it, which every worker names alike."""
+        """Note a run that does not fit. After a while one worker, the same for all, makes room for it."""
         is_wanted = self._only is not None and self._only[:2] == run[:2]
         late = run.due_at is not None and run.due_at + GROUP_PATIENCE <= now.real
         is_first = self._only is None and self._group.free > 0 and late
@@ -131,7 +139,7 @@ class Taking:
             self.makes_room = self._only = run
 
     def _of_owners(self, run: Run, now: Instant) -> Commit | None:
-        """A run of a dead worker is claimed or queued; one of a worker that lives only if it is overdue."""
+        """Return the commit that claims or queues a run of a dead worker, or an overdue run of a live one."""
         commit = self._claim(run, now)
         if commit is None:
             return None

@@ -1,4 +1,4 @@
-"""What people and programs outside a holder do to a run: start, signal, cancel, decide."""
+"""Commands of operators and programs to a run: start, signal, cancel, continue, answer its attention."""
 
 import json
 from typing import Any, Literal, NamedTuple
@@ -23,11 +23,11 @@ from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 from outlast.telemetry.traces import Traces
 
-RACES_MAX = 50  # a command that lost so many races in a row says so
+RACES_MAX = 50  # lost races in a row after which a command gives up
 
 
 class StartedRun(NamedTuple):
-    """The run, and whether this call created it (False: it had been started under the same key)."""
+    """The run, and whether this call created it (False: it was started under the same key before)."""
 
     run: str
     created: bool
@@ -45,7 +45,7 @@ async def start(
     correlation_id: str = "",
     trace_id: str = "",
 ) -> StartedRun:
-    """Start a run, durably, before this returns. Raises InvalidInput with every problem at once, Conflict (RUN-4)."""
+    """Start a run durably. Raises InvalidInput with all problems at once, Conflict (RUN-4)."""
     check_name("tenant", tenant)
     check_name("run", run)
     workflow.activities  # noqa: B018 - checks the definition, once
@@ -102,7 +102,7 @@ async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -
 
 
 async def find_run(store: Store, tenant: str, run: str) -> Run:
-    """The run row. Raises NotFound."""
+    """Return the run row. Raises NotFound."""
     row = await store.load(RUN, (tenant, run))
     if not isinstance(row, Run):
         raise no_run(tenant, run)
@@ -110,12 +110,12 @@ async def find_run(store: Store, tenant: str, run: str) -> Run:
 
 
 def no_run(tenant: str, run: str) -> NotFound:
-    """There is none of this id."""
+    """Return the error for a run id that does not exist."""
     return NotFound(f"no run {run}", f"tenant {tenant} has no run of this id", "list them with: outlast runs ls")
 
 
 def over(run: str) -> Conflict:
-    """The run has ended."""
+    """Return the error for a run that has ended."""
     return Conflict(
         f"run {run} has ended",
         "a run that has ended takes no message and makes no move",
@@ -125,12 +125,12 @@ def over(run: str) -> Conflict:
 
 
 def busy(run: str) -> Conflict:
-    """A command lost every race."""
+    """Return the error of a command that lost every race."""
     return Conflict(f"run {run} moved too often meanwhile", "other writers were faster each time", "try again")
 
 
 def moved(kind: Kind, key: Key, version: int) -> Conflict:
-    """What somebody acts on has changed since he saw it."""
+    """Return the error for a row that has changed since the caller saw it."""
     what = f"{kind.name} {key[-1]}"
     return Conflict(
         f"{what} has changed since you saw it", f"it is at version {version} now", "look again", refusal="moved"
@@ -138,7 +138,7 @@ def moved(kind: Kind, key: Key, version: int) -> Conflict:
 
 
 async def check_seen(store: Store, seen: Expect | None) -> None:
-    """Raise Conflict (`moved`) where a row is no longer at the version that somebody has seen; None: nobody says."""
+    """Raise Conflict (`moved`) if a row is not at the version that the caller saw; None skips the check."""
     if seen is None:
         return
     row = await store.load(seen.kind, seen.key)
@@ -147,7 +147,7 @@ async def check_seen(store: Store, seen: Expect | None) -> None:
 
 
 def as_seen(commit: Commit, seen: Expect | None) -> Commit:
-    """It lands only while that row is as somebody has seen it: judged by the store, in the act's own transaction."""
+    """Return the commit with the condition that a row has the version that the caller saw."""
     return commit if seen is None else commit._replace(expects=(*commit.expects, seen))
 
 
@@ -162,8 +162,10 @@ async def signal(
     signal_id: str = "",
     seen: Expect | None = None,
 ) -> bool:
-    """Leave a signal; False when this `signal_id` was left before. Raises NotFound, Conflict (ended; moved, where the
-    run is no longer as it was `seen`), NotStorable."""
+    """Append a signal to the run's inbox; False if this `signal_id` was appended before.
+
+    Raises NotFound, Conflict (ended; moved: the run is not as `seen`), NotStorable.
+    """
     check_name("signal", name)
     await check_seen(store, seen)
     data = canonical(payload)
@@ -198,7 +200,12 @@ async def signal(
 
 
 async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None) -> None:
-    """Ask that the run end. From here on no approval of it can be decided. Raises NotFound, Conflict (ended, moved)."""
+    """Request the end of a run.
+
+    From now on none of its approvals can be decided.
+
+    Raises NotFound, Conflict (ended, moved).
+    """
     if not reason.strip():
         raise InvalidInput("a cancel needs a reason", "people will read it in the run's history", "say why")
     check_reason(reason)
@@ -220,7 +227,7 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
 
 
 def check_reason(reason: str) -> None:
-    """What a person says must be storable. Raises LimitExceeded, InvalidInput."""
+    """Raise LimitExceeded or InvalidInput if a reason cannot be stored."""
     if len(reason) > TEXT_CHARS_MAX:
         raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
     if not reason.isascii():
@@ -231,7 +238,10 @@ def check_reason(reason: str) -> None:
 
 
 async def withdraw_late(store: Store, tenant: str, run: str) -> None:
-    """Approvals asked for between our reading and our cancel: nobody is told "accepted" after this returns (S-20)."""
+    """Withdraw approvals that the run requested while it was cancelled (S-20).
+
+    After this returns, no approver gets the answer "accepted".
+    """
     for _ in range(RACES_MAX):
         now = await store.now()
         puts = [put for a in await approvals_of(store, tenant, run) if (put := people.withdraw(a, now)) is not None]
@@ -244,12 +254,12 @@ async def withdraw_late(store: Store, tenant: str, run: str) -> None:
 
 
 async def approvals_of(store: Store, tenant: str, run: str) -> list[Approval]:
-    """Every approval of a run."""
+    """Return all approvals of a run."""
     return [row for row in await store.rows(APPROVAL, (tenant, run)) if isinstance(row, Approval)]
 
 
 async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
-    """The approval row. Raises NotFound."""
+    """Return the approval row. Raises NotFound."""
     page = await store.page(APPROVAL, tenant, {"id": approval}, limit=1)
     for row in page.rows:
         if isinstance(row, Approval):
@@ -266,8 +276,10 @@ ENDS = (Choice.CANCEL, Choice.FAIL)
 async def continue_run(
     store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None
 ) -> None:
-    """The operator's `continue` of a run in attention, in the same visit. Raises Conflict where it does not answer, or
-    where the run is no longer as it was `seen` (moved)."""
+    """Answer a run's attention with `continue`: it continues in the same visit.
+
+    Raises Conflict if that is no answer to its reasons, or if the run is not as `seen` (moved).
+    """
     check_reason(reason)
     for _ in range(RACES_MAX):
         await check_seen(store, seen)
@@ -308,8 +320,11 @@ async def resolve_attention(
     by_ms: int = 0,
     seen: Expect | None = None,
 ) -> None:
-    """A person's choice for one reason of a run's attention. Raises NotFound, InvalidInput, Conflict (ended, not
-    flagged so, not offered, answered before; moved, where the run is no longer as it was `seen`)."""
+    """Answer one reason of a run's attention.
+
+    Raises NotFound, InvalidInput, Conflict (ended, not flagged so, not offered, answered before; moved: the run is not
+    as `seen`).
+    """
     check_reason(text)
     choice = meant(reason, choice)
     if choice is Choice.EXTEND and by_ms <= 0:
@@ -353,10 +368,10 @@ async def resolve_attention(
 async def _answer_undo(
     store: Store, run: Run, entries: list[Attention], choice: Choice, *, actor: str, text: str, seen: Expect | None
 ) -> None:
-    """An undo that failed is called again, or was done by hand; once. Raises Conflict (answered before, too early)."""
+    """Let a failed undo be called again, or record that it was done by hand, once. Raises Conflict."""
     if choice is Choice.DONE_BY_HAND and not text.strip():
         raise InvalidInput("what was done by hand needs a reason", "people will read who did what", "say what was done")
-    (entry,) = entries  # undo stops at the first that fails
+    (entry,) = entries  # only one, because undo stops at the first failure
     undo = await store.load(EFFECT, (run.tenant, run.run, entry.visit, entry.key))
     assert isinstance(undo, Effect), "whoever called the person wrote it first"
     failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
@@ -378,7 +393,7 @@ async def _answer_undo(
 
 async def _undone_by(store: Store, undo: Effect) -> Effect:
     visit, _, key = undo.undoes.partition(":")
-    for owner in (undo.run, ""):  # '' = shared by the tenant
+    for owner in (undo.run, ""):  # '' for an effect shared by the tenant
         row = await store.load(EFFECT, (undo.tenant, owner, int(visit), key))
         if isinstance(row, Effect) and row.by_run in ("", undo.run):
             return row
@@ -400,7 +415,7 @@ async def _too_early(store: Store, effect: Effect, what: str) -> Conflict:
 
 
 async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
-    """Give a run that has passed its ceiling more time, and arm the ceiling anew. Raises NotFound, Conflict."""
+    """Extend the total timeout of a run that has passed it. Raises NotFound, Conflict."""
     await resolve_attention(
         store,
         tenant=tenant,
@@ -421,7 +436,7 @@ async def _unfinished(store: Store, tenant: str, run: str) -> Run:
 
 
 def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attention]:
-    """The entries that a choice answers. Raises Conflict."""
+    """Return the entries that a choice answers. Raises Conflict."""
     entries = [a for a in attention_of(run) if a.reason is reason and key in ("", a.key)]
     if not entries:
         now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in attention_of(run)) or "none"
@@ -443,10 +458,11 @@ def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attenti
 
 
 async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Effect]:
-    """The effects of these entries, refused with their attempts used up. Raises Conflict once they were answered."""
+    """Return the exhausted effects of these entries. Raises Conflict if one was answered before."""
     keys = {(a.visit, a.key) for a in entries}
     owners = [(run.run, visit, key) for visit, key in sorted(keys)]
-    owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]  # of scope `tenant`, whosever it is
+    # effects shared by the tenant, made by any run
+    owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]
     rows = [await store.load(EFFECT, (run.tenant, *name)) for name in owners]
     refused = [row for row in rows if isinstance(row, Effect) and row.status is EffectStatus.REFUSED]
     answered = next((e for e in refused if json.loads(e.error)["code"] != EXHAUSTED), None)
@@ -466,7 +482,7 @@ def _answer_to(reason: Reason, run: str) -> str:
 
 
 async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
-    """The effect of this key: of this visit, else the open one, else the latest visit's. Raises NotFound."""
+    """Return the effect of this key: of this visit, else the open one, else the latest. Raises NotFound."""
     await find_run(store, tenant, run)
     rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
     shared = await store.load(EFFECT, (tenant, "", 0, key))
@@ -493,8 +509,10 @@ async def resolve_effect(
     external_id: str = "",
     seen: Expect | None = None,
 ) -> None:
-    """A person's answer on an uncertain effect, once. Raises Conflict (settled, resolved before, too early; moved,
-    where the effect, or its run, is no longer as it was `seen`)."""
+    """Record an operator's answer on an uncertain effect, once.
+
+    Raises Conflict (settled, resolved before, too early; moved: the effect or its run is not as `seen`).
+    """
     check_reason(reason)
     await check_seen(store, seen)
     if effect.undoes:

@@ -1,7 +1,8 @@
-"""Does what a run stands on still fit the code that is about to walk it? Pure; the deploy gate asks the same (RUN-8).
+"""Compatibility of a run with the loaded code, and its move to another version (S-22, RUN-8).
 
-A walk finds most of what does not fit by itself: a node that is gone, a key under which other arguments stand, an open
-effect that nobody asks for. What stands here are the edits it would pass over, and act twice or lose something.
+An execution finds most differences by itself: a missing node, a key with other arguments, an open effect that the node
+does not ask for. The checks here find edits that it would miss, and that would repeat an effect or lose data. They are
+pure; `outlast check` uses them too.
 """
 
 import json
@@ -22,18 +23,18 @@ from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact, secrets_in
 
 NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
-KEYS_LOOKED_AT: Final = 50  # effects of one visit whose keys are rendered anew; a template shows in the first of them
+KEYS_LOOKED_AT: Final = 50  # effects of a visit whose keys are compared; a changed template shows in the first ones
 
 
 class Misfit(NamedTuple):
-    """One thing that does not fit: a word for it, and a sentence."""
+    """One difference between a run and the code: its kind, and a sentence."""
 
     kind: str
     why: str
 
 
 def lost_fields(before: bytes, after: bytes) -> list[str]:
-    """The paths that hold something in one JSON document and are not there in another."""
+    """Return the paths that have a value in one JSON document and are missing in the other."""
     return list(_lost(json.loads(before), json.loads(after), ""))
 
 
@@ -52,7 +53,7 @@ def _lost(old: Any, new: Any, path: str) -> Iterator[str]:
 
 
 def state_misfits(workflow: Workflow[Any], snapshot: bytes) -> Iterator[Misfit]:
-    """The state does not load, or what it holds has no place any more and would be gone with the next checkpoint."""
+    """Yield a misfit if the state does not load, or the next checkpoint would drop a value of it."""
     codec = workflow.state_codec
     try:
         lost = lost_fields(snapshot, codec.dump(codec.load(snapshot)))
@@ -65,7 +66,7 @@ def state_misfits(workflow: Workflow[Any], snapshot: bytes) -> Iterator[Misfit]:
 
 
 def effect_misfits(workflow: Workflow[Any], run: Run, effects: Iterable[Effect]) -> Iterator[Misfit]:
-    """What this visit did, or begun, under a name or key by which the code would not find it again."""
+    """Yield effects of this visit that the code would not find again under their name or key."""
     looked = 0
     for effect in effects:
         if effect.undoes or not effect.run or effect.visit not in (0, run.visit):
@@ -107,7 +108,7 @@ def misfits_of(
 
 
 def activity_of(workflow: Workflow[Any], name: str) -> Activity[Any, Any] | None:
-    """The activity of this name, if the code has one."""
+    """Return the activity of this name, or None."""
     try:
         return workflow.activity(name)
     except (NotFound, OutlastError):
@@ -115,7 +116,7 @@ def activity_of(workflow: Workflow[Any], name: str) -> Activity[Any, Any] | None
 
 
 def accepted(run: Run, messages: Iterable[Message]) -> bool:
-    """Did a person say, in this visit, that the run is to go on although something of it does not fit?"""
+    """Return True if an operator let the run continue in this visit although it does not fit."""
     for message in messages:
         if message.at < run.entered_at:
             continue
@@ -133,19 +134,19 @@ BY_MIGRATION: Final = "by its declared migration"
 
 
 class Stranded(NamedTuple):
-    """No way leads to the code that is here; the run stays exactly as it is."""
+    """Reason why the loaded code cannot continue a run. The run does not change."""
 
     why: str
 
 
 def newest_of(workflows: Workflows, name: str) -> Workflow[Any] | None:
-    """The highest version of a workflow that is here."""
+    """Return the highest loaded version of a workflow, or None."""
     alike = [workflow for workflow in workflows.values() if workflow.name == name]
     return max(alike, key=lambda workflow: workflow.version, default=None)
 
 
 def reader_of(workflows: Workflows, run: Run) -> Workflow[Any]:
-    """The code that speaks for a run: its own version, else the newest that is here. Raises KeyError for neither."""
+    """Return the workflow that reads a run: its version, else the newest loaded. Raises KeyError."""
     found = workflows.get(run.lane) or newest_of(workflows, run.workflow)
     if found is None:
         raise KeyError(run.lane)
@@ -153,7 +154,7 @@ def reader_of(workflows: Workflows, run: Run) -> Workflow[Any]:
 
 
 def wanted(run: Run, messages: tuple[Message, ...], way: WalkOn) -> MoveRequest | None:
-    """What a person wants of a run: a named version and node, or a plain `move_to_version` of a run that was stranded."""
+    """Return the version and node that an operator wants for a run, or None."""
     wish = move_request_of(run, messages)
     if wish is not None:
         return wish
@@ -164,7 +165,10 @@ def wanted(run: Run, messages: tuple[Message, ...], way: WalkOn) -> MoveRequest 
 def next_place(
     workflows: Workflows, run: Run, snapshot: bytes, wish: MoveRequest | None
 ) -> MoveTarget | Stranded | None:
-    """Where the run goes on: None = where it stands, with the code of its version. Pure but for the migrations."""
+    """Return where the run continues: None if it stays at its node and version.
+
+    Runs the author's migrations; otherwise pure.
+    """
     here = workflows.get(run.lane)
     if wish is None:
         return None if here is not None else _by_itself(workflows, run, snapshot)
@@ -179,7 +183,7 @@ def next_place(
 
 
 def _by_itself(workflows: Workflows, run: Run, snapshot: bytes) -> MoveTarget | Stranded:
-    """The newest version that a declared migration leads to."""
+    """Move the run to the newest version that a declared migration reaches."""
     alike = sorted((w for w in workflows.values() if w.name == run.workflow), key=lambda w: -w.version)
     for target in alike:
         if target.migrations.path(version_in(run.lane), target.version) is not None:
@@ -192,7 +196,7 @@ def _by_itself(workflows: Workflows, run: Run, snapshot: bytes) -> MoveTarget | 
 
 
 def command(run: Run, target: Workflow[Any]) -> str:
-    """What moves the run to a version, in words for people."""
+    """Return the command that moves the run to a version."""
     nodes = "|".join(target.nodes)
     at = "" if run.node in target.nodes else f" --at {nodes}"
     return f"outlast versions move {run.workflow} {target.version} {run.run}{at}"
@@ -201,13 +205,13 @@ def command(run: Run, target: Workflow[Any]) -> str:
 def _place(
     target: Workflow[Any], run: Run, snapshot: bytes, node: str, by: str, reason: str, *, insist: bool
 ) -> MoveTarget | Stranded:
-    """The run in `target`, or why it cannot be there. `insist`: only by declared migrations."""
+    """Return the run in `target`, or why it cannot move there. `insist`: only by declared migrations."""
     path = target.migrations.path(version_in(run.lane), target.version)
     assert path is not None or not insist
     try:
         moved = migrated(path or (), run.node, json.loads(run.visits), json.loads(snapshot))
         state = target.state_codec.dump(target.state_codec.admit(json.dumps(moved.state)))
-    except BaseException as raised:  # an author's migration may raise anything; the state stays as it was
+    except BaseException as raised:  # because an author's migration may raise anything; the state does not change
         error = as_exception(raised)
         known = secrets_in(snapshot)
         text = redact("".join(traceback.format_exception(error)), known)[-TRACE_CHARS:]

@@ -1,7 +1,7 @@
-"""The last walk of a run that ends early: what is open settles, then what it did is undone, the latest first (S-19).
+"""The end of a run: open effects settle, then its effects are undone, the latest first (S-19).
 
-Nothing forward begins here. An undo is a write like any other, with a key, an intent and a record of its own; its
-record and the word that its effect is undone land in one commit. One that fails stops the rest, and calls a person.
+No forward call begins here. An undo is an effect with its own key, intent and record. Its record and the mark on the
+undone effect land in one commit. A failed undo stops the rest and calls an operator.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
+
+from typing_extensions import override
 
 from outlast.core import compensation as core
 from outlast.core import ledger as moves
@@ -38,7 +40,7 @@ SHOWN_MAX = 10
 
 
 async def unwind(execution: NodeExecution, draining: Callable[[], bool]) -> None:
-    """The body of that walk: it returns once nothing is open and nothing is left to undo."""
+    """Settle open effects and undo the others; return when nothing is left."""
     await _settle_all(execution)
     session = execution.session
     for effect in core.owed(session.run, session.effects.values()):
@@ -50,7 +52,7 @@ async def unwind(execution: NodeExecution, draining: Callable[[], bool]) -> None
 
 # --- what is open ------------------------------------------------------------------------------------
 async def _settle_all(execution: NodeExecution) -> None:
-    """Every open effect of the run comes to its outcome before anything is undone (EFF-8)."""
+    """Settle each open effect before the first undo (EFF-8)."""
     settling = [
         asyncio.ensure_future(_settled(execution, ident, make)) for ident, make in left_open(execution, ending=True)
     ]
@@ -63,14 +65,14 @@ async def _settle_all(execution: NodeExecution) -> None:
 
 
 async def _settled(execution: NodeExecution, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    with suppress(EffectRefused):  # it is known not to have happened: nothing to undo
+    with suppress(EffectRefused):  # it did not happen, so there is nothing to undo
         await execution.deduplicate(ident, make)
 
 
 def left_open(execution: NodeExecution, *, ending: bool) -> list[LeftOpen]:
-    """Return the effects that earlier walks left open, each with what brings it to its outcome.
+    """Return the effects that earlier executions left open, each with a function that settles it.
 
-    `ending`: they are not wanted any more, because the run ends.
+    `ending`: the run ends, so they are not made any more.
     """
     run = execution.session.run
     mine = [e for e in execution.session.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)]
@@ -99,13 +101,13 @@ async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) 
 
 
 class _SettlingExecutor(EffectExecutor):
-    """An effect that a predecessor left open: it is found out what became of it, and it is not wanted any more.
+    """Executor that finds out the outcome of an open effect of a run that ends.
 
-    A call is made again only where that tells the outcome and can be undone: `resend`, within its limits.
+    It calls again only if that tells the outcome and can be undone: `resend`, within its limits.
     """
 
+    @override
     async def settle_open(self, effect: Effect) -> Any:
-        """See Write."""
         if effect.settle_after == 0:
             return self._refuse(effect, CANCELLED, "the run ended before another attempt")
         if self.callee.mode == "reconcile":
@@ -120,26 +122,30 @@ class _SettlingExecutor(EffectExecutor):
             return self._mark_uncertain(effect, *used_up(effect))
         return self._mark_uncertain(effect, "interrupted", "its outcome is not known and the run ends")
 
+    @override
     def _window_open(self, effect: Effect) -> bool:
         return core.can_undo(effect) and super()._window_open(effect)
 
+    @override
     async def _did_not_happen(self, effect: Effect) -> Any:
         return self._refuse(effect, CANCELLED, "the receiver does not know it")
 
+    @override
     async def _allowed(self, previous: Effect | None) -> Permission | None:
-        """What allowed the first attempt allows to find out what became of it; policy is not asked again."""
+        """Return the permission of the first attempt, without asking the policy again."""
         assert previous is not None
         if previous.covered_until:
             return covered(self.execution, previous.allowed_by, previous.covered_until)
         return Permission(previous.allowed_by)
 
+    @override
     async def _check_cancel(self, effect: Effect) -> None:
-        """The run ends already."""
+        """Ignore a cancel, because the run is ending."""
 
 
 # --- undoing -----------------------------------------------------------------------------------------
 async def _undo(execution: NodeExecution, original: Effect) -> None:
-    """Undo one effect; hangs where it is not undone in this walk."""
+    """Undo one effect. Never returns if it fails."""
     ident = core.undo_ident(original)
     row = execution.session.effects.get(ident)
     assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
@@ -150,7 +156,7 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
                 await execution.deduplicate(ident, undoing.drive)
                 return
             except EffectRefused:
-                pass  # the person who is called now reads it from the row
+                pass  # the row shows it to the operator who is called now
         else:
             await _withhold(execution, original, row, *undoing)
     execution.call_person(undo_failed(execution, execution.session.effects[ident]))
@@ -158,7 +164,7 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
 
 
 def _prepared(execution: NodeExecution, original: Effect, row: Effect | None) -> "_UndoExecutor | tuple[str, str]":
-    """The undo with its arguments, from the recorded response; or the code and the reason why it must not be called."""
+    """Return the executor of an undo, or the code and the reason why it must not be called."""
     if (why := kept_by_others(original)) and not (row is not None and is_reopened(row)):
         return "used_by_others", why
     try:
@@ -178,12 +184,12 @@ def _prepared(execution: NodeExecution, original: Effect, row: Effect | None) ->
 
 
 def kept_by_others(original: Effect) -> str:
-    """Why a person must decide whether it is undone; '' where nobody else relies on it (S-18)."""
+    """Return why an operator must decide about an undo: another run relies on the effect; else '' (S-18)."""
     return "another run of this tenant has used what it did" if original.shared == USED else ""
 
 
 async def _withhold(execution: NodeExecution, original: Effect, row: Effect | None, code: str, detail: str) -> None:
-    """Nothing is called; an undo that a predecessor may have called is in doubt."""
+    """Record that an undo is not called. If an earlier holder may have called it, it is uncertain."""
     session = execution.session
     if row is not None and row.status is EffectStatus.INTENDED:
         session.submit(moves.doubt(session.run, row, code, detail, now=session.now))
@@ -194,7 +200,7 @@ async def _withhold(execution: NodeExecution, original: Effect, row: Effect | No
 
 
 class _UndoExecutor(EffectExecutor):
-    """The undo of one effect."""
+    """Executor of the undo of one effect."""
 
     def __init__(self, execution: NodeExecution, terms: UndoTerms, call: BoundCall, original: Effect) -> None:
         super().__init__(execution, terms, call, core.undo_ident(original))
@@ -202,25 +208,30 @@ class _UndoExecutor(EffectExecutor):
 
     @property
     def _original(self) -> Effect:
-        """The effect as it stands now: the intent of an undo may have marked it."""
+        """Return the undone effect, which the intent of the undo may have marked."""
         return self.session.effects[self._of]
 
+    @override
     async def _allowed(self, previous: Effect | None) -> Permission | None:
-        """Policy is not asked: it allowed what is undone here (S-19)."""
+        """Allow it: the policy allowed the effect that is undone (S-19)."""
         return Permission(BY_THE_ENGINE)
 
+    @override
     def _intended(
         self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
         return core.intend_undo(self.session.run, what, previous, self._original, ordinal=ordinal, now=now)
 
+    @override
     async def _check_cancel(self, effect: Effect) -> None:
-        """The run ends already; a further cancel changes nothing."""
+        """Ignore a cancel, because the run is ending."""
 
+    @override
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
         self._counted()
         return core.record_undo(self.session.run, effect, self._original, now=self.session.now)
 
+    @override
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
         self._counted()
         return core.settle_undo(self.session.run, effect, self._original, now=self.session.now, external_id=external_id)
@@ -228,23 +239,25 @@ class _UndoExecutor(EffectExecutor):
     def _counted(self) -> None:
         self.execution.services.counted(WORKFLOW_COMPENSATIONS, self.session.run.workflow, self._original.activity)
 
+    @override
     def _call_person(self, effect: Effect) -> None:
         self.execution.call_person(undo_failed(self.execution, effect))
 
 
 class _TransactionalUndo(TransactionalExecutor, _UndoExecutor):
-    """The undo of one effect in a transaction: what it undoes is undone by the same COMMIT."""
+    """Executor of an undo in a transaction: one COMMIT marks the effect undone."""
 
+    @override
     @property
     def _original(self) -> Effect:
-        """As the intent leaves it, which has not landed yet."""
+        """Return the undone effect as the intent leaves it before it has landed."""
         puts = [write for write in (self._begun.writes if self._begun else ()) if isinstance(write, Put)]
         rows = [put.row for put in puts if isinstance(put.row, Effect) and (put.row.visit, put.row.key) == self._of]
         return rows[0] if rows else super()._original
 
 
 def undo_failed(execution: NodeExecution, undo: Effect) -> Attention:
-    """The reason to call a person: which undo, what became of it, what is undone and what still stands."""
+    """Return the reason to call an operator: the undo, its outcome, and the effects that remain."""
     run, effects = execution.session.run, execution.session.effects.values()
     error = refusal_of(undo)
     became = "nobody knows whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
@@ -271,8 +284,10 @@ async def end(
     log_entries: tuple[LogEntry, ...],
     results: dict[str, int] | None = None,
 ) -> None:
-    """One commit. `state`: None = as it was written last; `results`: what its last visit produced, counted. Raises
-    Moved when mail has come or a slot has moved, Lost when the run is no longer ours."""
+    """End the run in one commit, which frees its slots and withdraws its approvals.
+
+    `state`: None for the last checkpoint. `results`: counts of the last visit. Raises ConditionFailed, RunLost.
+    """
     run = session.run
     freed, others = await admission.held_and_not(session.store, run) if run.slots or run.queue else ((), ())
     stands = [] if outcome is RunStatus.COMPLETED else names(not_undone(run, session.effects.values()))

@@ -1,4 +1,4 @@
-"""The Context that a node is given: each verb handed to the room that knows it."""
+"""Context of a node: each of its verbs calls the part of the engine that implements it."""
 
 import asyncio
 import inspect
@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
+from typing_extensions import override
 
 from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
@@ -36,7 +37,7 @@ from outlast.flow.policy import Verdict
 from outlast.flow.source import place
 
 LOG_ENTRIES_MAX = 30
-ASKED_MAX: Final = 64  # from so many on, calls that are over are dropped from the list
+ASKED_MAX: Final = 64  # number of calls from which finished ones are dropped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,9 +45,9 @@ log = logging.getLogger("outlast.engine")
 
 
 class ContextCall(NamedTuple):
-    """A coroutine that the context gave to the node's code, and the line that asked for it."""
+    """A coroutine that the context returned to the node's code, and the line that called for it."""
 
-    coroutine: Any  # a CoroutineType, which has more than the interface Coroutine says
+    coroutine: Any  # a CoroutineType, which has attributes that Coroutine lacks
     name: str
     file: str
     line: int
@@ -63,7 +64,7 @@ class ContextCall(NamedTuple):
 def _seen(
     method: Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]:
-    """Keep each coroutine of this method until it is over, so that the end of the node sees those never awaited."""
+    """Record each coroutine of a method, so that the end of the node finds those never awaited."""
     name = method.__name__
 
     @wraps(method)
@@ -77,7 +78,7 @@ def _seen(
 
 
 class NodeContext(Context[Any]):
-    """A node's view of its run in one walk."""
+    """Context of one execution of a node."""
 
     def __init__(self, execution: NodeExecution, state: BaseModel) -> None:
         run = execution.session.run
@@ -105,23 +106,25 @@ class NodeContext(Context[Any]):
             self._asked_max = max(ASKED_MAX, 2 * len(self._asked))
 
     async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
-        """Run the node's function; message the calls that it has not begun to await when it ends."""
+        """Run the node's function; record the calls that it has not awaited when it ends."""
         try:
             return await fn(self)
         finally:
-            left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # most are over
+            left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # the others have finished
             self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
 
     def conclude(self) -> Misplaced | None:
-        """End the context's part in the walk. Return what to say if its node never awaited a call, else None.
+        """Close the context.
 
-        A task that the node left behind may have made the call since: then it counts as made.
+        Return an error if the node never awaited a call, else None.
+
+        A task that the node left behind may have made the call since; then it counts as awaited.
         """
         self._concluded = True
         found = [str(each) for each in self._unawaited if each.state != inspect.CORO_CLOSED]
         for each in self._unawaited:
             if each.state == inspect.CORO_CREATED:
-                each.coroutine.close()  # or Python warns of it, without the line
+                each.coroutine.close()  # otherwise Python warns without naming the line
         if not found:
             return None
         what = f"{', '.join(found)} {'was' if len(found) == 1 else 'were'} never awaited"
@@ -129,9 +132,9 @@ class NodeContext(Context[Any]):
         return Misplaced(what, why, "await it in the node, restart the worker, then let the run continue")
 
     # --- acting ----------------------------------------------------------------------------
+    @override
     @_seen
     async def do(self, call: Activity[Any, Any] | Plan[Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See Context."""
         if not isinstance(call, Plan):
             return await self._perform(call, call.bind(args, kwargs))
         if args or kwargs:
@@ -146,11 +149,11 @@ class NodeContext(Context[Any]):
         activity = self._walk.workflow.activity(plan.activity)
         return await self._perform(activity, self._bound(activity, plan))
 
+    @override
     @_seen
     async def do_all(
         self, plans: Mapping[Any, Plan[Any]] | Sequence[Plan[Any]], /, *, at_most: int = 0, refused: str = "raise"
     ) -> Any:
-        """See Context."""
         if refused not in ("raise", "return"):
             raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
         if type(at_most) is not int or at_most < 0:
@@ -188,6 +191,7 @@ class NodeContext(Context[Any]):
         args, kwargs = activity.load_args(plan.arguments)
         return BoundCall(args, kwargs, plan.key, plan.arguments, plan.digest)
 
+    @override
     @_seen
     async def approval(
         self,
@@ -206,7 +210,6 @@ class NodeContext(Context[Any]):
         quorum: int = 1,
         editable: Sequence[str] = (),
     ) -> Decision[Any]:
-        """See Context."""
         execution = self._walk
         execution.note_progress()
         if execution.closing:
@@ -246,15 +249,15 @@ class NodeContext(Context[Any]):
         return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
 
     # --- asking policy ---------------------------------------------------------------------
+    @override
     @_seen
     async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
-        """See Context."""
         names = sorted({activity.name for activity in activities})
         return list(await self._judged(f"allowed?{','.join(names)}", lambda: offered(self._walk, activities)))
 
+    @override
     @_seen
     async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
-        """See Context."""
         verdict: Verdict = await self._judged(
             f"check?{plan.digest}", lambda: proposed(self._walk, plan, proposed_by[:TEXT_CHARS_MAX])
         )
@@ -269,24 +272,25 @@ class NodeContext(Context[Any]):
         return await execution.deduplicate((self.visit, name), make)
 
     # --- waiting ---------------------------------------------------------------------------
+    @override
     @_seen
     async def sleep(
         self, duration: Duration | None = None, /, *, until: datetime | None = None, name: str = SLEEP
     ) -> None:
-        """See Context."""
         if duration is None and until is None:
             raise InvalidInput("ctx.sleep() without an end", "it takes a duration or an instant", 'ctx.sleep("12h")')
         await self._wait(NamedWait(self._walk, "sleep", name, timeout=duration, until=until))
 
+    @override
     @_seen
     async def receive(
         self, name: str, model: type[Any], /, *, timeout: Duration | None = None, until: datetime | None = None
     ) -> Any:
-        """See Context."""
         wait = NamedWait(self._walk, "receive", name, timeout=timeout, until=until, model=model)
         messages = await self._wait(wait)
         return wait.load(messages[0]) if messages else None
 
+    @override
     @_seen
     async def collect(
         self,
@@ -298,7 +302,6 @@ class NodeContext(Context[Any]):
         until: datetime | None = None,
         limit: int | None = None,
     ) -> list[Any]:
-        """See Context."""
         if timeout is None and until is None:
             raise InvalidInput(f"ctx.collect({name!r}) without an end", "it would never return", 'timeout="48h"')
         if limit is not None and limit < 1:
@@ -323,22 +326,22 @@ class NodeContext(Context[Any]):
         return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer)
 
     # --- what would otherwise differ between walks -----------------------------------------
+    @override
     def now(self) -> datetime:
-        """See Context."""
         return self.entered_at
 
+    @override
     def uuid(self, name: str, /) -> UUID:
-        """See Context."""
         return UUID(hex=digest(self.tenant, self.run_id, self.visit, "uuid", name)[:32], version=4)
 
+    @override
     def random(self, name: str, /) -> float:
-        """See Context."""
         return int(digest(self.tenant, self.run_id, self.visit, "random", name)[:13], 16) / 16**13
 
     # --- telling ---------------------------------------------------------------------------
+    @override
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
-        """See Context."""
-        line = canonical({"key": key, "text": text, "data": data})  # refused here, in the author's line
+        line = canonical({"key": key, "text": text, "data": data})  # raises in the author's line
         if len(self.log_entries) >= LOG_ENTRIES_MAX or len(line) > LOG_ENTRY_BYTES_MAX:
             raise LimitExceeded(
                 "too much was told in one walk", f"at most {LOG_ENTRIES_MAX} lines of {LOG_ENTRY_BYTES_MAX} bytes"
@@ -346,9 +349,9 @@ class NodeContext(Context[Any]):
         self.log_entries.setdefault(key, LogEntry(**json.loads(line)))
 
     # --- producing -------------------------------------------------------------------------
+    @override
     @_seen
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
-        """See Context."""
         execution = self._walk
         execution.note_progress()
         if execution.closing:

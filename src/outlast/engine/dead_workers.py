@@ -1,4 +1,4 @@
-"""The workers beside this one: the rows of those that died are closed, and their runs taken (S-2)."""
+"""Dead workers: their rows are closed and their runs taken over (S-2)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from outlast.telemetry.logs import Outage
 
 
 class DeadWorkers:
-    """What one worker knows of the others, and does once their leases have expired."""
+    """Other workers as one worker knows them, and the takeover of their runs once a lease expires."""
 
     def __init__(
         self,
@@ -31,8 +31,11 @@ class DeadWorkers:
         counters: Counters,
         outage: Outage,
     ) -> None:
-        """`take` moves the runs of these workers, and answers how many. Each comes with the number of runs that it held
-        when it died: 0 if it stopped as it was told, None if it lives; then only its overdue runs are taken."""
+        """Create the watch of one worker over the others.
+
+        `take` claims runs of these owners and returns how many it moved. The value of an owner is the number of runs it
+        held when it died, 0 if it stopped on request, and None if it lives: then only its overdue runs are taken.
+        """
         self._worker = worker
         self._store = store
         self._clock = clock
@@ -43,27 +46,26 @@ class DeadWorkers:
         self._outage = outage
         self._heard: dict[str, int] = {}
         self._alive: tuple[Worker, ...] = ()
-        self._overdue: set[str] = set()  # owners of runs that are due; a look says whether they live
+        self._overdue: set[str] = set()  # owners of due runs; the next check tells whether they live
         self._asked = asyncio.Event()
 
     def last_heard(self, worker: str) -> int:
-        """The store's real time when a worker whose row was closed here was last heard of; 0: it was closed
-        elsewhere."""
+        """Return the real time of the last renewal of a worker closed here; 0 if it was closed elsewhere."""
         return self._heard.get(worker, 0)
 
     def look_at(self, owners: set[str]) -> None:
-        """Look soon whether these owners live: runs of theirs are due."""
+        """Check soon whether these owners live, because runs of theirs are due."""
         if owners:
             self._overdue |= owners
             self._asked.set()
 
     def is_ours_to_make_room(self, run: Run) -> bool:
-        """True if this worker is the one that lets its other runs go for a run that fits nowhere (S-5)."""
+        """Return True if this worker releases its other runs for a run that fits nowhere (S-5)."""
         serving = [worker.id for worker in self._alive if run.lane in worker.lanes.split()]
         return makes_room(run, serving) in ("", self._worker)
 
     async def watch(self) -> None:
-        """Close the rows of workers whose lease has expired, at the moment it expires, and take their runs."""
+        """Close the rows of workers when their lease expires, and take over their runs."""
         while True:
             wait = self._live.heartbeat_every
             self._asked.clear()
@@ -83,9 +85,10 @@ class DeadWorkers:
             asked.cancel()
 
     async def _look(self) -> int:
-        """Close what has expired and take over its runs; answers the ms until the next lease may expire."""
+        """Close expired rows and take over their runs. Returns the ms until the next lease may expire."""
         rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
-        self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}  # the rest is forgotten
+        # rows that no longer exist are dropped
+        self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}
         now = (await self._store.now()).real
         self._alive = tuple(row for row in rows if row.status is LeaseStatus.ALIVE and row.lease_until > now)
         next_ms = min([self._live.heartbeat_every, *(row.lease_until - now for row in self._alive)])
@@ -93,7 +96,7 @@ class DeadWorkers:
         owners: dict[str, int | None] = dict.fromkeys(overdue - {row.id for row in rows}, 0)
         for row in rows:
             if row.status is LeaseStatus.CLOSED:
-                if row.lease_until + self._budget_ms > now or row.id in overdue:  # later its runs are due by themselves
+                if row.lease_until + self._budget_ms > now or row.id in overdue:  # afterwards its runs are due anyway
                     owners[row.id] = row.died_holding
             elif row.lease_until <= now and row.id != self._worker:
                 held = len(await self._store.owned(row.id))
@@ -105,7 +108,7 @@ class DeadWorkers:
         return next_ms
 
     async def _close(self, row: Worker, held: int) -> bool:
-        """False: it has renewed, or another worker was faster."""
+        """Close a row; False if it was renewed, or another worker was faster."""
         try:
             await self._store.commit(closed(row, held))
         except StoreError:

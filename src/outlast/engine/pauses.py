@@ -1,4 +1,8 @@
-"""Stop signs of operators and of breakers: put up, taken down, known to a worker within one heartbeat (S-23)."""
+"""Pauses of operators and circuit breakers of providers (S-23).
+
+An operator pauses an activity, a provider, a workflow or a tenant. A breaker pauses a provider that is away, and lets
+one run at a time try it. A worker knows of a change within one heartbeat.
+"""
 
 import asyncio
 import logging
@@ -22,7 +26,10 @@ PAGE = 500
 
 
 def pause_key(what: str, name: str = "") -> str:
-    """The key of a stop sign: `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`. Raises InvalidInput."""
+    """Return the key of a pause: `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`.
+
+    Raises InvalidInput.
+    """
     if what == TENANT and not name:
         return TENANT
     if what in ("activity", "provider", "workflow") and name:
@@ -33,45 +40,47 @@ def pause_key(what: str, name: str = "") -> str:
 
 
 class PauseCache:
-    """The stop signs as this worker last read them; one that seems to be up is read again before it stops a run."""
+    """Pauses as a worker last read them. A pause is read again before it stops a run."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._up: dict[tuple[str, str], Hold] = {}
 
     async def refresh(self) -> None:
-        """Read them anew. Raises StoreError."""
+        """Read all pauses in effect. Raises StoreError."""
         rows = await self._store.rows(HOLD, ())
         self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Hold) and h.up}
 
     def learn(self, hold: Hold) -> None:
-        """This worker has just written it, or read it."""
+        """Update one pause that this worker has written or read."""
         if hold.up:
             self._up[hold.tenant, hold.key] = hold
         else:
             self._up.pop((hold.tenant, hold.key), None)
 
     async def first(self, tenant: str, keys: Sequence[str]) -> Hold | None:
-        """The first of these that is up. Raises StoreError."""
+        """Return the first pause in effect under these keys, or None. Raises StoreError."""
         for key in keys if self._up else ():
             if (tenant, key) in self._up:
                 row = await self._store.load(HOLD, (tenant, key))
                 if isinstance(row, Hold) and row.up:
                     return row
-                self._up.pop((tenant, key), None)  # released since: a run it woke goes on at once
+                self._up.pop((tenant, key), None)  # resumed since the last refresh
         return None
 
 
 def waiting_for(hold: Hold) -> WaitingFor:
-    """What a run that meets a stop sign waits for."""
+    """Return the wait of a run that meets a pause."""
     reason = f": {hold.reason}" if hold.reason else ""
     return WaitingFor("hold", f"{hold.key}{reason}", who=hold.by, since=hold.since, then="goes on when it is released")
 
 
 async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str) -> None:
-    """Stop new intents under `key`; a breaker that is up there becomes an operator's hold, which only people release.
+    """Stop new intents under `key`.
 
-    Raises Conflict when it is held already, InvalidInput without a reason.
+    A breaker that is open there becomes a pause of the operator.
+
+    Raises Conflict if an operator has paused it, InvalidInput without a reason.
     """
     if not reason.strip() or len(reason) > TEXT_CHARS_MAX:
         raise InvalidInput("a hold needs a reason", "people will read it while they wait", "say why")
@@ -90,7 +99,7 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
 
 
 async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
-    """Release `key` and make due every run that waits for it. Answers how many. Raises NotFound, Conflict."""
+    """End a pause and make the runs that wait for it due. Returns how many. Raises NotFound, Conflict."""
     found = await store.load(HOLD, (tenant, key))
     if not isinstance(found, Hold) or not found.up:
         raise NotFound(f"{key} is not held", f"tenant {tenant} has no such hold", "list them: outlast pauses")
@@ -103,7 +112,7 @@ async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
 
 
 async def wake_all(store: Store, tenant: str, key: str) -> int:
-    """Runs that park a moment later with the old sign in mind look again by themselves (holds.LOOK_AGAIN)."""
+    """Make the runs due that wait for `key`, and return how many. A run that parks later checks by itself."""
     woken, cursor = 0, ""
     while True:
         page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
@@ -123,12 +132,12 @@ def _waits_for(run: Run, key: str) -> bool:
 
 log = logging.getLogger("outlast.engine")
 BY_THE_ENGINE: Final = "outlast"
-RUNS_MIN: Final = 2  # one run alone, which may have one wrong address, stops nobody else
+RUNS_MIN: Final = 2  # because one run alone may have a wrong address
 SHOWN: Final = 300
 
 
 def says_away(outcome: Outcome) -> bool:
-    """Does it say that the provider is away? A mistake in the activity's own code, or a conflict, says nothing."""
+    """Return True if an outcome means that the provider is away: no bug in the activity, no conflict."""
     if isinstance(outcome, Unsent):
         return outcome.code == "not_sent" or outcome.after_ms > INLINE_WAIT_MAX
     if isinstance(outcome, Maybe):
@@ -137,19 +146,19 @@ def says_away(outcome: Outcome) -> bool:
 
 
 def key_of_provider(provider: str) -> str:
-    """The key of its stop sign."""
+    """Return the key of a provider's pause."""
     return f"provider/{provider}"
 
 
 class Streak(NamedTuple):
-    """Attempts in a row that found a provider away, and the runs that made them."""
+    """Consecutive attempts that found a provider away, and the runs that made them."""
 
     n: int
     runs: frozenset[str]
 
 
 class Breakers:
-    """What one worker has heard of each provider of each tenant; a success forgets it."""
+    """Circuit breakers of one worker: outcomes of each provider and tenant since its last success."""
 
     def __init__(self, store: Store, holds: PauseCache, live: Liveness) -> None:
         self._store = store
@@ -159,11 +168,11 @@ class Breakers:
         self._waking: set[asyncio.Task[None]] = set()
 
     def is_calm(self, tenant: str, provider: str, outcome: Outcome) -> bool:
-        """Nothing to do for an outcome like this: the provider answers, as it did before."""
+        """Return True if an outcome changes nothing: the provider answers, as it did before."""
         return isinstance(outcome, Answered) and (tenant, provider) not in self._streaks
 
     async def heard(self, tenant: str, provider: str, run: str, outcome: Outcome) -> bool:
-        """Count one attempt; True when it put the breaker up. Never raises: what was not written is counted on."""
+        """Count the outcome of one attempt; True if it opened the breaker. Never raises StoreError."""
         name = (tenant, provider)
         if isinstance(outcome, Answered | No):
             self._streaks.pop(name, None)
@@ -199,11 +208,11 @@ class Breakers:
         return True
 
     def _pause(self, trips: int) -> int:
-        """How long it stays up before a run may try: doubled with each try that failed, up to the most."""
+        """Return how long a breaker stays open, doubled with each failed try up to a maximum."""
         return int(min(self._live.breaker_pause * 2.0 ** (trips - 1), self._live.breaker_pause_max))
 
     async def _put(self, row: Hold, version: int, *whens: When) -> bool:
-        """Write the sign, if it is still as it was read; and know it here at once."""
+        """Write a pause if its row has not changed, and update the cache."""
         try:
             await self._store.commit(Commit((Put(HOLD, row, version),), whens=whens, label=f"breaker {row.key}"))
         except Stale:
@@ -213,9 +222,11 @@ class Breakers:
 
     # --- trying whether it is over ----------------------------------------------------------------------
     async def probe(self, hold: Hold, now_real: int, lease_ms: int) -> Hold | None:
-        """The right to try, for one run: the sign as it stands with it, or None. Whoever writes it first has it.
+        """Claim the right to try the provider, for `lease_ms`.
 
-        It is lent for `lease_ms`, by which the attempt has come to its end; then another may try. Raises StoreError.
+        Returns the pause as written, or None.
+
+        The first run that writes the row has it. Afterwards another run may try. Raises StoreError.
         """
         if hold.kind != BREAKER or now_real < hold.again_at:
             return None
@@ -224,8 +235,10 @@ class Breakers:
         return row if await self._put(row, hold.version, due) else None
 
     async def probed(self, lent: Hold, run: str, outcome: Outcome) -> None:
-        """What the try came to: the sign goes down and whoever waits goes on, or it stays up for longer. Never
-        raises: a sign that could not be written is tried again when its loan is over."""
+        """Close the breaker and wake its runs, or keep it open for longer, after a try.
+
+        Never raises StoreError. A row that could not be written is tried again when the right has expired.
+        """
         try:
             if isinstance(outcome, Answered | No):
                 row = lent._replace(version=lent.version + 1, up=0, by=BY_THE_ENGINE)

@@ -1,4 +1,4 @@
-"""May this write be done now? Policy first, then the approval that covers exactly this call (S-20, GATE-6)."""
+"""Permission for the intent of an effect: the policy first, then the approval of exactly this call (S-20, GATE-6)."""
 
 import json
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ from outlast.flow.policy import Deny, NeedsApproval, Verdict
 
 
 class Permission(NamedTuple):
-    """Who allowed it; the approval to consume, if one is needed; and until when (real) the call may be sent.
+    """Who allowed a call, the approval that it consumes, and until when (real) it may be sent.
 
-    `mapping`: the version of the clock mapping by which the end of an approval became that instant.
+    `mapping`: version of the clock mapping that gave that instant.
     """
 
     by: str
@@ -31,7 +31,7 @@ class Permission(NamedTuple):
 
 
 def covered(execution: NodeExecution, by: str, until: int, approval: Approval | None = None) -> Permission:
-    """While an approval covers it: until this business instant."""
+    """Return a permission that ends with the approval, at this business time."""
     mapping = execution.session.store.mapping()
     return Permission(by, approval, mapping.real(until), mapping.version)
 
@@ -39,10 +39,10 @@ def covered(execution: NodeExecution, by: str, until: int, approval: Approval | 
 async def permission(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, previous: Effect | None
 ) -> Permission | None:
-    """The permission to intend this call; None when the walk has parked or closed instead.
+    """Return the permission to intend a call, or None if the execution has parked or closed.
 
-    Policy is asked once, with the approval that would be used up where there is one. Raises Refused where
-    policy asked a person and the answer was no.
+    The policy is asked once, with the approval that would be consumed. Raises Refused if the policy required an
+    approval and the approver rejected it.
     """
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
     covering = _covering(execution, previous)
@@ -81,7 +81,7 @@ async def permission(
 
 
 def was_put_to_person(execution: NodeExecution, activity: str) -> bool:
-    """Was a plan of this activity put to a person in this run?"""
+    """Return True if approval of a plan of this activity was requested in this run."""
     approvals = execution.session.approvals
     return bool(approvals) and any(
         plan["activity"] == activity for a in approvals.values() for plan in json.loads(a.plans)
@@ -89,7 +89,7 @@ def was_put_to_person(execution: NodeExecution, activity: str) -> bool:
 
 
 def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval]:
-    """Approvals of exactly this plan that stand, are unused, and have not lapsed."""
+    """Return unused approvals of exactly this plan that are still valid."""
     if not execution.session.approvals:
         return []
     run, now = execution.session.run, execution.session.now.business
@@ -102,10 +102,10 @@ def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval
 
 
 def was_theirs_to_decide(approval: Approval) -> bool:
-    """Do the roles on record of those who approved satisfy the rule, still, now that it is used up (RELIABILITY S10)?
+    """Return True if the recorded roles of the approvers satisfy the rule when the approval is used (S10).
 
-    Enough different people, each by the rule under which he or she voted, none of them the requester where that
-    counts. No role on record: the local operator, who holds them all.
+    It takes enough different approvers, each entitled by the rule under which he or she voted, and not the requester if
+    the approval excludes the requester. A vote without roles is the local operator's, who holds all roles.
     """
     votes = votes_of(approval)
     names = {vote["by"] for vote in votes}
@@ -115,7 +115,7 @@ def was_theirs_to_decide(approval: Approval) -> bool:
 
 
 def _covering(execution: NodeExecution, previous: Effect | None) -> Approval | None:
-    """The approval that an earlier attempt of this effect consumed, while it is valid."""
+    """Return the approval that an earlier attempt of this effect consumed, while it is valid."""
     if previous is None or not previous.approval or execution.session.now.business >= previous.covered_until:
         return None
     return execution.session.approvals[previous.approval]
@@ -147,7 +147,7 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
         return None
     if approval.status is not ApprovalStatus.APPROVED:
         raise Refused("approval_rejected", f"{approval.decided_by}: {approval.reason}")
-    if not satisfies(approval, verdict):  # it was reassigned to people whom this policy does not trust
+    if not satisfies(approval, verdict):  # it was reassigned to approvers outside the policy's rule
         _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} wants it")
         return None
     return _by_approval(execution, approval, said(execution, verdict))

@@ -1,7 +1,7 @@
-"""What the workflow's policy says: asked on each occasion, remembered within the visit, and recorded (GATE-6, S-13).
+"""Policy of a workflow: asked on each occasion, remembered within the visit, recorded (GATE-6, S-13).
 
-Offers and proposals are remembered: every walk of the visit gets the answer that the model was given. A write is asked
-about anew at each intent, so nothing is done on the strength of an answer that has grown old.
+Offers and proposals are remembered: every execution of the visit gets the answer that the model got. An effect is
+judged again at each intent, so no call relies on an old answer.
 """
 
 import json
@@ -35,12 +35,15 @@ from outlast.flow.policy import (
 )
 from outlast.flow.workflow import Workflow
 
-DENIALS_LOGGED_MAX: Final = 10  # of one visit have an event each; every one has its memo
+DENIALS_LOGGED_MAX: Final = 10  # denials of one visit with an event; all have a memo
 MEMOS: Final = "policy/"
 
 
 def occasion_of(execution: NodeExecution) -> Occasion:
-    """Has the visit waited, or was it taken over, since it began? Then facts may have changed."""
+    """Return "resume" if facts may have changed since the visit began, else "commit".
+
+    They may have if the visit has waited or another worker has taken it over.
+    """
     session = execution.session
     return "resume" if session.claimed_visit == session.run.visit and session.run.epoch > 1 else "commit"
 
@@ -53,7 +56,7 @@ def ask(
     approval: Approval | None = None,
     proposed_by: str = "",
 ) -> Verdict:
-    """The policy's verdict, now, in this walk. Raises as `judge`."""
+    """Return the policy's verdict in this execution. Raises as `judge`."""
     if execution.workflow.policy is None:
         return Allow()
     session = execution.session
@@ -72,7 +75,7 @@ def judge(
     approval: Approval | None = None,
     proposed_by: str = "",
 ) -> Verdict:
-    """The verdict on a plan of this run. Raises whatever an author's policy raises, TypeError for no verdict."""
+    """Return the policy's verdict on a plan. Raises what the author's policy raises, TypeError for no verdict."""
     if workflow.policy is None:
         return Allow()
     request = PolicyRequest(
@@ -96,30 +99,33 @@ def judge(
 
 
 def call_policy(policy: Policy, request: PolicyRequest) -> Verdict:
-    """Call the policy of an author. Raises what it raises, as an `Exception`; TypeError if it returns no verdict."""
+    """Call an author's policy. Raises its exception as an `Exception`, TypeError if it returns no verdict."""
     try:
         verdict = policy(request)
-    except BaseException as error:  # a policy of an author may raise anything
+    except BaseException as error:  # because an author's policy may raise anything
         raise as_exception(error)  # noqa: B904 - it names its cause
     return checked(verdict)
 
 
 def checked(verdict: object) -> Verdict:
-    """A policy's answer, if it is one: what is not a verdict allows nothing. Raises TypeError."""
+    """Return a policy's answer if it is a verdict. Raises TypeError."""
     if isinstance(verdict, Allow | Deny | NeedsApproval):
         return verdict
     raise TypeError(f"a policy answers Allow, Deny or NeedsApproval; this one answered {verdict!r}")
 
 
 def approved_by(approval: Approval) -> Approved:
-    """Who approved, as a policy is told."""
+    """Return the approvers in the form that a policy gets."""
     names = tuple(vote["by"] for vote in votes_of(approval))
     roles = tuple(json.loads(approval.claims)) if approval.claims else ()
     return Approved(approval.id, names, roles, _utc(approval.decided_at))
 
 
 def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
-    """Did enough people approve, all of whom may by the policy's own rule? No role named: the local operator's all."""
+    """Return True if enough approvers voted and the policy's rule allows each of them.
+
+    A vote without roles is the local operator's, who holds all roles.
+    """
     votes = votes_of(approval)
     if demand.not_requester and any(vote["by"] == approval.requested_by for vote in votes):
         return False
@@ -128,7 +134,7 @@ def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
 
 
 def said(execution: NodeExecution, verdict: Verdict) -> str:
-    """The verdict as the ledger keeps it: what, by which rule, of which version of the policy."""
+    """Return the verdict as the ledger records it: the word, the rule and the policy's version."""
     version = policy_version(execution.workflow.policy)
     word = "allow" if isinstance(verdict, Allow) else "needs approval"
     return f"policy: {word} {verdict.rule} @{version}" if version else f"policy: {verdict.rule}"
@@ -136,7 +142,7 @@ def said(execution: NodeExecution, verdict: Verdict) -> str:
 
 # --- before and after a model ------------------------------------------------------------------------
 async def offered(execution: NodeExecution, activities: Sequence[Activity[Any, Any]]) -> list[Activity[Any, Any]]:
-    """Those that may be offered in this visit: the same on each walk of it."""
+    """Return the activities that may be offered in this visit; each execution gets the same ones."""
     if execution.workflow.policy is None:
         return list(activities)
     visit, memos = execution.session.run.visit, execution.session.memos
@@ -152,7 +158,10 @@ async def offered(execution: NodeExecution, activities: Sequence[Activity[Any, A
 
 
 async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdict:
-    """What policy says of a plan that is not made: remembered within the visit. A denial is recorded."""
+    """Return the policy's verdict on a plan that is not executed, and record a denial.
+
+    It is remembered within the visit.
+    """
     if execution.workflow.policy is None:
         return Allow()
     key = f"{MEMOS}proposal/{plan.digest[:32]}"
@@ -166,9 +175,10 @@ async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdic
 
 
 def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> None:
-    """A write that was denied: its memo now, its event with the run's next move."""
+    """Record a denied effect: its memo now, its event with the next move of the run."""
     key = (
-        f"{MEMOS}{occasion}/{plan.digest[:32]}/{execution.session.inbox_read}"  # asked again after mail: another denial
+        # asked again after a message, so a separate denial
+        f"{MEMOS}{occasion}/{plan.digest[:32]}/{execution.session.inbox_read}"
     )
     if (execution.session.run.visit, key) not in execution.session.memos:
         execution.session.submit(
@@ -211,7 +221,7 @@ def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict,
 
 
 def dump(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as plain data."""
+    """Return a verdict as plain data."""
     if isinstance(verdict, Allow):
         return {"verdict": "allow", "rule": verdict.rule}
     if isinstance(verdict, Deny):

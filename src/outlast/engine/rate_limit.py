@@ -1,7 +1,7 @@
-"""Limits on calls, kept by all workers of a store together: so many at once, so many a second (S-23).
+"""Rate limits on calls, shared by all workers of a store: concurrent calls and calls a second (S-23).
 
-An activity that declares none never comes here. One row of the store is the door: a worker's waiting calls pass it
-together, by one compare-and-set, so its cost is a commit or two for each batch of calls, not for each call.
+An activity without a limit never comes here. One meta row holds each limit. Waiting calls of a worker enter together
+with one compare-and-set, so a batch of calls costs a commit or two.
 """
 
 import asyncio
@@ -24,27 +24,27 @@ from outlast.flow.declared import RateLimit
 from outlast.store.port import Store
 
 log = logging.getLogger("outlast.engine")
-LOOK_MS: Final = 20  # a full door is looked at again so soon; doubled up to the next
+LOOK_MS: Final = 20  # first wait before a full limit is read again; doubled up to the next
 LOOK_MAX_MS: Final = 500
-USUAL_MS: Final = SECOND  # how long a call takes, until one was seen
+USUAL_MS: Final = SECOND  # assumed duration of a call until one was measured
 
 
 class _LimitQueue:
-    """Those of this worker that wait at one door, and those that are inside."""
+    """Calls of this worker that wait for one limit, and those that have entered."""
 
     def __init__(self) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.inside = 0
-        self.log_entries = 0  # how many the row says are inside
+        self.log_entries = 0  # number of entered calls in the row
         self.version = 0
         self.usual_ms = float(USUAL_MS)
-        self.parked_until = 0  # the last of those that have parked looks again then
+        self.parked_until = 0  # time at which the last parked run tries again
         self.moved = asyncio.Event()
         self.keeper: asyncio.Task[None] | None = None
 
 
 class Throttle:
-    """The limits of one worker."""
+    """Rate limits of one worker."""
 
     def __init__(self, store: Store, clock: Clock, lease: Lease, chance: Callable[[], float]) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class Throttle:
         self._lines: dict[str, _LimitQueue] = {}
 
     async def enter(self, name: str, limit: RateLimit) -> "CallSlot | None":
-        """The right to make one call; None when none came within the time that a run waits while it is held."""
+        """Return a slot for one call, or None if none came free within the inline wait."""
         line = self._lines.setdefault(name, _LimitQueue())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.waiting.append(turn)
@@ -71,7 +71,10 @@ class Throttle:
         return CallSlot(self, name, line, limit, self._clock.mono()) if turn.done() else None
 
     def wait(self, name: str, limit: RateLimit, now_real: int) -> tuple[WaitingFor, int]:
-        """What a run that found it full waits for, and when it looks again: one by one, as places come free."""
+        """Return the wait of a run that found the limit full, and when it tries again.
+
+        Runs get different times, spaced as slots come free.
+        """
         line = self._lines.setdefault(name, _LimitQueue())
         gaps = [line.usual_ms / limit.concurrent if limit.concurrent else 0.0]
         gaps += [SECOND / limit.per_second if limit.per_second else 0.0]
@@ -79,7 +82,7 @@ class Throttle:
         return WaitingFor("limit", f"{name}: {limit.words}", then="calls as soon as there is room"), line.parked_until
 
     def _keep(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
-        """Have somebody at the door while anybody waits, or the row says more than is true."""
+        """Run the keeper of this limit while calls wait or the row is out of date."""
         line.moved.set()
         if line.keeper is None or line.keeper.done():
             line.keeper = asyncio.create_task(self._keeper(name, line, limit))
@@ -94,7 +97,7 @@ class Throttle:
 
     # --- the door ------------------------------------------------------------------------
     async def _keeper(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
-        """Let in who waits here, as there is room; ends when nobody waits and the row is true."""
+        """Let waiting calls enter as slots come free. Ends when none waits and the row is up to date."""
         pause = LOOK_MS
         while line.waiting or (limit.concurrent and line.log_entries != line.inside):
             line.moved.clear()
@@ -106,14 +109,14 @@ class Throttle:
             if entered is not None and entered.n:
                 pause = LOOK_MS
                 await self._let_in(line, entered)
-                if entered.door.wanting:  # another worker waits as well: whoever looks first comes in first
+                if entered.door.wanting:  # a random pause, so that another waiting worker may enter first
                     await self._clock.sleep(round(LOOK_MS * 2 * self._chance()))
             elif line.waiting or entered is None:
                 await self._sleep(line, round(pause * (0.5 + self._chance())))
                 pause = min(pause * 2, LOOK_MAX_MS)
 
     async def _pass(self, name: str, line: _LimitQueue, limit: RateLimit) -> Entry | None:
-        """One change of the row. None when somebody else was first. Raises StoreError."""
+        """Try one change of the row; None if another worker was first. Raises StoreError."""
         row = await self._store.load(META, limit_row(name))
         door, now, worker = door_of(row), (await self._store.now()).real, self._lease.worker
         version = row.version if isinstance(row, Meta) else 0
@@ -147,7 +150,7 @@ class Throttle:
         return found
 
     def _says_more(self, after: Door, before: Door, now: int) -> bool:
-        """Would writing it tell others that we want in, who do not know it (or will soon have forgotten)?"""
+        """Return True if the row should say that this worker waits, for the first time or again."""
         me = self._lease.worker
         return me in after.wanting and before.wanting.get(me, 0) - now < SECOND
 
@@ -156,9 +159,9 @@ class Throttle:
         return {row.id for row in rows if isinstance(row, Worker) and row.status is LeaseStatus.ALIVE}
 
     async def _let_in(self, line: _LimitQueue, entered: Entry) -> None:
-        """Each at its turn; a turn that nobody waits for any more is lost, its place is not."""
+        """Start the entered calls, each at its time. If a call no longer waits, its slot is free again."""
         ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
-        begun = self._clock.mono()  # after the store's answer: before it, a slow answer would let calls in early
+        begun = self._clock.mono()  # after the store's answer, because a slow one would let calls in early
         for n in range(entered.n):
             left = ahead + n * entered.gap_ms - (self._clock.mono() - begun)
             if left > 0:
@@ -169,7 +172,7 @@ class Throttle:
                 line.inside -= 1
 
     async def _sleep(self, line: _LimitQueue, ms: int) -> None:
-        """Until a call of ours has ended, or for so long."""
+        """Sleep for `ms`, or until a call of this worker has ended."""
         sleeper = asyncio.ensure_future(self._clock.sleep(ms))
         mover = asyncio.ensure_future(line.moved.wait())
         try:
@@ -179,7 +182,7 @@ class Throttle:
             mover.cancel()
 
     async def close(self) -> None:
-        """The worker stops: its places are free as soon as its row is closed."""
+        """Stop. The slots of this worker are free once its row is closed."""
         keepers = [line.keeper for line in self._lines.values() if line.keeper is not None]
         for keeper in keepers:
             keeper.cancel()
@@ -187,7 +190,7 @@ class Throttle:
 
 
 class CallSlot:
-    """The right to make one call, until it is left."""
+    """Slot of one call under a rate limit, until it is left."""
 
     def __init__(self, throttle: Throttle, name: str, line: _LimitQueue, limit: RateLimit, since: int) -> None:
         self._throttle = throttle
@@ -198,7 +201,7 @@ class CallSlot:
         self._left = False
 
     def leave(self) -> None:
-        """The call has ended, or is not made. A second time changes nothing."""
+        """Free the slot when the call has ended or is not made. A second call has no effect."""
         if not self._left:
             self._left = True
             took = self._throttle._clock.mono() - self._since

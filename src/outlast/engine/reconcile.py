@@ -1,4 +1,4 @@
-"""One attempt of an effect as the caller needs it, and asking the receiver whether an effect happened (S-17)."""
+"""Reconcile: ask the receiver whether an effect happened (S-17)."""
 
 import json
 from datetime import UTC, datetime
@@ -18,19 +18,19 @@ RECONCILE_TRIES: Final = 3
 
 
 def millis(value: Any) -> int:
-    """A timedelta in ms."""
+    """Return a timedelta in milliseconds."""
     return int(value.total_seconds() * SECOND)
 
 
 class Durations(NamedTuple):
-    """What bounds the attempts of one callee, in ms."""
+    """Timeout and settle margin of a callee's attempts, in ms."""
 
     timeout: int
     settle_margin: int
 
 
 def durations(execution: NodeExecution, callee: Callee) -> Durations:
-    """The callee's own, or the deployment's defaults."""
+    """Return the callee's durations, or the defaults of the deployment."""
     live = execution.services.live
     timeout = millis(callee.timeout) if callee.timeout else live.attempt_timeout
     quiet = max(live.settle_margin, millis(callee.settle_time) if callee.settle_time else 0)
@@ -40,7 +40,7 @@ def durations(execution: NodeExecution, callee: Callee) -> Durations:
 def attempt_of(
     execution: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> CallAttempt:
-    """What the caller needs to know of one attempt of an effect, but for the permit."""
+    """Return one attempt of an effect, without its permit."""
     run = execution.session.run
     return CallAttempt(
         callee=callee,
@@ -60,9 +60,12 @@ def attempt_of(
 async def reconcile(
     execution: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
 ) -> Happened[Any] | DidNotHappen | Unknown:
-    """Ask the receiver whether it has the effect; what it raises three times means that it cannot tell.
+    """Ask the receiver whether it has the effect.
 
-    It is told what replaced holders were answered too late; that settles nothing by itself (S-10). Raises StoreError.
+    Three errors in a row mean Unknown.
+
+    The receiver's function gets the late answers of earlier holders; they settle nothing by themselves (S-10). Raises
+    StoreError.
     """
     assert callee.reconcile_fn is not None
     evidence = await late_answers(execution, effect)
@@ -73,7 +76,7 @@ async def reconcile(
             await execution.services.clock.sleep(SECOND)
         try:
             answer = await execution.services.caller.as_call(attempt, callee.reconcile_fn, evidence)
-        except BaseException as raised:  # a receiver that cannot be asked cannot tell; `why` has the bug of a reconcile
+        except BaseException as raised:  # counts as Unknown; `why` names the error of the author's function
             why = text_of(as_exception(raised))
             continue
         if isinstance(answer, Happened | DidNotHappen | Unknown):
@@ -83,12 +86,12 @@ async def reconcile(
 
 
 async def late_answers(execution: NodeExecution, effect: Effect) -> tuple[LateAnswer, ...]:
-    """The evidence of an effect as its reconcile is given it."""
+    """Return the evidence of an effect, in the form that a reconcile function gets."""
     return tuple(_late_answer(row) for row in await evidence_of(execution, effect))
 
 
 async def evidence_of(execution: NodeExecution, effect: Effect) -> tuple[Evidence, ...]:
-    """Read the evidence of an effect: it may have come after this holder read its rows."""
+    """Read the evidence of an effect. It may have come after this holder read its rows."""
     rows = await execution.session.store.rows(
         EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)
     )

@@ -1,4 +1,4 @@
-"""After a restore: a new generation, no writer of the lost time left, every unfinished run in doubt (I42)."""
+"""Recovery after a restore: a new generation, closed writers, and unfinished runs marked uncertain (I42)."""
 
 from typing import NamedTuple
 
@@ -15,30 +15,32 @@ PAGE = 200
 
 
 class Recovered(NamedTuple):
-    """What a recovery did."""
+    """Counts of a recovery."""
 
     generation: Generation
-    workers: int  # closed
-    writers: int  # closed
-    runs: int  # that a person lets go on
-    effects: int  # that are uncertain
+    workers: int  # rows closed
+    writers: int  # rows closed
+    runs: int  # runs that wait for an operator
+    effects: int  # effects marked uncertain
 
 
 async def present_generation(store: Store) -> Generation | None:
-    """The generation of a store. Raises Corrupt."""
+    """Return the generation of a store. Raises Corrupt."""
     return generation_of(await store.load(META, GENERATION))
 
 
 async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
-    """Begin a new generation under an id never used before. Raises Stale when somebody else does so just now.
+    """Begin a new generation under an id that was never used.
 
-    First no process of the lost time can write any more: the rows of all workers and writers but this one are closed,
-    and a batch under a closed row is refused whole. Then each unfinished run is marked. A recovery that was cut off
-    is made again from the beginning; it asks people again, and forgets nothing.
+    Raises Stale if another process does so now.
+
+    First it closes the rows of all other workers and writers; a batch under a closed row is refused whole, so no
+    process from before the restore can write. Then it marks each unfinished run. A recovery that was interrupted is run
+    again from the start: it asks operators again and loses nothing.
     """
     since = (await store.now()).business
     before = await present_generation(store)
-    if before is None:  # a store of a version that knew no generations
+    if before is None:  # a store from before generations existed
         before = Generation(1, f"{new_id}-before", since)
         await store.commit(Commit((Put(META, before.row(), 0),), label="generation 1"))
     n = before.n + 1
@@ -59,7 +61,7 @@ async def _close_workers(store: Store) -> int:
                 await store.commit(closed(row))
                 n += 1
                 break
-            except Stale:  # it renews still: a process of the lost time that nobody stopped
+            except Stale:  # a process from before the restore still renews it
                 fresh = await store.load(WORKER, (STORE, row.id))
                 assert isinstance(fresh, Worker)
                 row = fresh
@@ -77,7 +79,7 @@ async def _close_writers(store: Store) -> int:
             await store.commit(Commit((Put(WRITER, after, row.version),), label=f"close writer {row.id}"))
             n += 1
         except Stale:
-            pass  # it closed itself
+            pass  # it closed its own row
     return n
 
 
@@ -95,7 +97,7 @@ async def _doubt_runs(store: Store, generation: int, actor: str) -> tuple[int, i
 
 
 async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int:
-    """Mark one run, whoever moves it meanwhile; answers how many of its effects are uncertain now."""
+    """Mark one run, and return how many of its effects became uncertain."""
     done = 0
     while True:
         (rows,) = await store.run_rows([run[:2]])
@@ -106,7 +108,7 @@ async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int
         commit = cast_doubt(
             rows.run, doubtful[:DOUBTED_MAX], generation=generation, actor=actor, now=now, mapping=store.mapping()
         )
-        if len(doubtful) > DOUBTED_MAX:  # the first ones by themselves: the run is marked with the last
+        if len(doubtful) > DOUBTED_MAX:  # the run is marked with the last ones
             here = Expect(RUN, run[:2], rows.run.version)
             commit = Commit(commit.writes[-DOUBTED_MAX:], expects=(here,), label=f"{run.run} restore")
         try:

@@ -1,7 +1,7 @@
-"""What a walk produces: buffered, stored in chunks under the holder's claim, counted by the event that follows.
+"""Results of a visit: buffered, stored in chunks, and counted by the event of the next move (S-7).
 
-The buffer is the walk (CKP-4): what could not be stored is gone with it, and the next walk emits it again under the
-same key. A chunk and the move after it are in one chain, so no event counts a row that did not land before it (S-7).
+The buffer belongs to one execution (CKP-4). A result that was not stored is emitted again under the same key by the
+next one. A chunk and the move after it are in one chain, so no event counts a row that did not land.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from outlast.errors import InvalidInput, LimitExceeded
 
 
 class Produced(NamedTuple):
-    """One result as the author gave it."""
+    """One result as the author emitted it."""
 
     key: str
     kind: str
@@ -30,7 +30,7 @@ class Produced(NamedTuple):
 
 
 class StoredVersion(NamedTuple):
-    """What is known of a row that the store has, or will have once the chain has landed."""
+    """Version, ordinal and stamp of a row that the store has, or will have once the chain has landed."""
 
     version: int
     ordinal: int
@@ -38,7 +38,7 @@ class StoredVersion(NamedTuple):
 
 
 class ResultBuffer:
-    """The results of one walk."""
+    """Buffer of the results of one execution."""
 
     def __init__(self, session: RunSession) -> None:
         self._ledger = session
@@ -46,11 +46,11 @@ class ResultBuffer:
         self._bytes = 0
         self._emitted: set[str] = set()
         self._stands: dict[str, StoredVersion] = {}
-        self._rows = -1  # of the run, as this chain leaves them; -1: not counted yet
-        self._turn = asyncio.Lock()  # chunks are made one after the other: each numbers on from the one before
+        self._rows = -1  # rows of the run after this chain; -1: not counted yet
+        self._turn = asyncio.Lock()  # one chunk at a time, because each numbers its rows after the one before
 
     def add(self, produced: Produced) -> bool:
-        """Take one more; True when there is a chunk to be stored. Raises LimitExceeded."""
+        """Add one result; True if a chunk should be stored. Raises LimitExceeded."""
         self._emitted.add(produced.key)
         if len(self._emitted) > RESULTS_PER_VISIT_MAX:
             raise LimitExceeded(
@@ -64,26 +64,29 @@ class ResultBuffer:
         return len(self._new) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES
 
     async def store(self) -> None:
-        """Land what there is. Raises Lost, Moved, StoreAway, StoreError; what did not land is emitted again."""
+        """Store all buffered results.
+
+        Raises RunLost, ConditionFailed, StoreAway, StoreError. Results that did not land are emitted again.
+        """
         async with self._turn:
             for chunk in self._chunks():
                 if rows := await self._rows_of(chunk):
                     await self._ledger.land(emit(self._ledger.run, rows))
 
     async def hand_in(self) -> None:
-        """Submit what is left: the move that follows lands after it or not at all. Raises StoreError."""
+        """Submit the remaining results, so that the next move lands after them or not at all. Raises StoreError."""
         async with self._turn:
             for chunk in self._chunks():
                 if rows := await self._rows_of(chunk):
                     self._ledger.submit(emit(self._ledger.run, rows))
 
     def counted(self) -> dict[str, int]:
-        """What the event of the move that ends the visit says: the run's rows, and how many of them it emitted."""
+        """Return the run's number of results and how many of them this visit emitted, for the event."""
         assert not self._new and self._rows > 0, "handed in before"
         return {"count": self._rows, "emitted": len(self._emitted)}
 
     def _chunks(self) -> list[list[Produced]]:
-        """What is buffered, in pieces of one commit each; the buffer is empty then."""
+        """Empty the buffer and return its results in pieces of one commit each."""
         taken, self._new, self._bytes = list(self._new.values()), {}, 0
         chunks: list[list[Produced]] = []
         room = 0
@@ -96,9 +99,9 @@ class ResultBuffer:
         return chunks
 
     async def _rows_of(self, chunk: Sequence[Produced]) -> list[Result]:
-        """The rows that differ from what stands there: new ones with the next ordinals, others one version on."""
+        """Return the rows that differ from the stored ones: new ordinals, or the next version."""
         run, store = self._ledger.run, self._ledger.store
-        await self._ledger.entered()  # what earlier visits of this chain emitted can be read
+        await self._ledger.entered()  # so that results of earlier visits in this chain can be read
         if unknown := [each.key for each in chunk if each.key not in self._stands]:
             found = await store.load_many(RESULT, [(run.tenant, run.run, key) for key in unknown])
             rows_there = [row for row in found if isinstance(row, Result)]
@@ -128,7 +131,7 @@ def _stamp(kind: str, data: bytes) -> bytes:
 
 
 def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
-    """A result as it is kept. Raises InvalidInput, NotStorable, LimitExceeded."""
+    """Return a result in its stored form. Raises InvalidInput, NotStorable, LimitExceeded."""
     if not key.isprintable() or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES_MAX:
         raise InvalidInput(
             f"a result cannot have the key {key!r}"[:200],
@@ -150,7 +153,7 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
 
 
 async def why_empty(session: RunSession) -> str:
-    """Return why a run that ends without a result is no success; '' if it has one, or if none of its calls failed.
+    """Return why a run without a result has failed; '' if it has one, or if none of its calls failed.
 
     Failures are counted from the rows, at the end (OUT-4).
     """
@@ -165,6 +168,6 @@ async def why_empty(session: RunSession) -> str:
 
 
 def _answered_later(memos: Mapping[EffectKey, Memo], ident: EffectKey) -> bool:
-    """True for the trace of a failed lookup that a later walk of its visit got an answer to."""
+    """Return True for a failed lookup that a later execution of its visit answered."""
     visit, key = ident
     return not memos[ident].activity and key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos

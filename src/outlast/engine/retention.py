@@ -1,4 +1,4 @@
-"""Retention: a worker deletes what a store need not keep, a little at a time."""
+"""Retention: a worker deletes expired rows of its store, a few at a time."""
 
 import json
 from typing import Final, NamedTuple
@@ -10,26 +10,26 @@ from outlast.core.rows import META, STORE, Meta, Row
 from outlast.errors import Corrupt, Stale
 from outlast.store.port import Store
 
-AT_ONCE: Final = 200  # of each kind in one transaction: some milliseconds, in which others wait
+AT_ONCE: Final = 200  # rows of each kind in one transaction, for which other writers wait some milliseconds
 PURGED_AT_ONCE: Final = 20  # runs in one transaction: some 500 rows, a few milliseconds
 PURGED: Final = (STORE, "purged")
-"""The key of the meta row that names the last daily purge."""
+"""Key of the meta row of the last daily purge."""
 
 
 class DailyPurge(NamedTuple):
     """The last daily purge of a store."""
 
-    at: int  # real; when a worker took it on
-    by: str  # that worker; '' = the store is younger than a day
-    runs: int  # forgotten so far
+    at: int  # real time at which a worker claimed it
+    by: str  # that worker; '' if the store is younger than a day
+    runs: int  # deleted so far
 
     def row(self, before: Meta | None) -> Meta:
-        """Return the meta row that says so, to be written after `before`."""
+        """Return the meta row of this purge, to be written after `before`."""
         return Meta(*PURGED, before.version + 1 if before else 1, json.dumps(self._asdict()))
 
 
 def purge_of(row: Row | None) -> DailyPurge | None:
-    """Return the purge that the meta row names; None if there is none yet. Raises Corrupt."""
+    """Return the purge in a meta row, or None if there is none yet. Raises Corrupt."""
     if row is None:
         return None
     assert isinstance(row, Meta)
@@ -41,20 +41,24 @@ def purge_of(row: Row | None) -> DailyPurge | None:
 
 
 class Retention:
-    """Deletes answers and workers' rows every FORGET_EVERY, and once a day, by one worker of all, old runs."""
+    """Deletes answers and workers' rows every FORGET_EVERY. One worker of all deletes old runs once a day."""
 
     def __init__(self, store: Store, clock: Clock, worker: str, runs_kept: int) -> None:
-        """`runs_kept`: how long a run is kept after its end, in business time; 0 = for ever."""
+        """Create the retention of one worker.
+
+        `runs_kept`: business time for which an ended run is kept; 0 for ever.
+        """
         self._store = store
         self._clock = clock
         self._worker = worker
         self._runs_kept = runs_kept
         self._next = 0  # monotonic
-        self._next_purge = 0  # monotonic; when the daily purge is looked for again
-        self._purge: tuple[Meta, int] | None = None  # the one under way: its row, and before when a run must have ended
+        self._next_purge = 0  # monotonic; next check for the daily purge
+        # the purge in progress: its row, and the time before which a run must have ended
+        self._purge: tuple[Meta, int] | None = None
 
     async def look(self) -> None:
-        """Delete what is due. Raises StoreError, and is then due at the next heartbeat."""
+        """Delete expired rows. Raises StoreError; the next heartbeat tries again."""
         if self._clock.mono() >= self._next:
             n = await self._store.forget(AT_ONCE)
             if n < AT_ONCE:
@@ -63,7 +67,7 @@ class Retention:
             await self._purge_some()
 
     async def _purge_some(self) -> None:
-        """Take the daily purge on if it is due, and delete a few runs: one transaction at each heartbeat."""
+        """Claim the daily purge if it is due, and delete a few runs in one transaction."""
         purge = self._purge or await self._take_purge()
         if purge is None:
             self._next_purge = self._clock.mono() + FORGET_EVERY
@@ -76,9 +80,11 @@ class Retention:
         self._purge = (written, before) if written is not None and n == PURGED_AT_ONCE else None
 
     async def _take_purge(self) -> tuple[Meta, int] | None:
-        """Claim today's purge. None: it is not due, or another worker has it.
+        """Claim the purge of this day.
 
-        A store is first purged a day after a worker has opened it, so that there is time to change the setting.
+        Returns None if it is not due or another worker has claimed it.
+
+        The first purge of a store runs a day after a worker has opened it, so that an operator can change the setting.
         """
         row, now = await self._store.load(META, PURGED), await self._store.now()
         assert row is None or isinstance(row, Meta)
@@ -92,7 +98,7 @@ class Retention:
         return None if mine is None else (mine, now.business - self._runs_kept)
 
     async def _write(self, purge: DailyPurge, before: Meta | None) -> Meta | None:
-        """Write the row; None if another worker was first."""
+        """Write the row, or return None if another worker was first."""
         row = purge.row(before)
         try:
             await self._store.commit(Commit((Put(META, row, row.version - 1),), label="daily purge"))

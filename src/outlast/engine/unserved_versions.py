@@ -1,7 +1,8 @@
-"""Lanes that nobody serves any more: a worker of another version of the same workflow sees to their runs (RUN-8).
+"""Versions that no worker serves: a worker of another version of the workflow takes their runs (RUN-8, S-15).
 
-It never takes a run from a worker that has its code: a lane is orphaned once no lease of a worker that serves it has
-been running for one heartbeat window. A deploy that is taken back within that time has moved nothing.
+A worker never takes a run from a worker that has its code. A lane is unserved once no worker that serves it has had a
+lease for one heartbeat window. A deploy that is rolled back within that time has moved nothing. Each worker publishes
+the topologies of its lanes.
 """
 
 import json
@@ -20,13 +21,13 @@ from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 
-PAGE: Final = 500  # runs read at once
-LOOK_EVERY: Final = 12  # heartbeats between two looks for lanes that this worker has not heard of
-EARLIER_MAX: Final = 20  # earlier versions that are looked for without a trace of them
+PAGE: Final = 500  # runs in one read
+LOOK_EVERY: Final = 12  # heartbeats between two reads of the published lanes
+EARLIER_MAX: Final = 20  # earlier versions that are checked even if they published no topology
 
 
 async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
-    """Make due the runs of these lanes that were stranded while no worker served them. Reads every run row once."""
+    """Make stranded runs of these lanes due. Reads each flagged run row once."""
     flagged = await store.census(RUN, ("tenant", "lane"), filled="attention")
     for tenant, lane in flagged:
         cursor, more = "", lane in lanes
@@ -40,12 +41,12 @@ async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
 
 
 async def _wake(store: Store, run: Run) -> None:
-    with suppress(Stale):  # it has moved on
+    with suppress(Stale):  # another worker has moved the run
         await store.commit(Commit((Wake(run.tenant, run.run),), label=f"{run.run} wake"))
 
 
 class UnservedVersions:
-    """The orphaned lanes of the workflows served here that have runs to take. `refresh` once a heartbeat."""
+    """Unserved lanes of the workflows of one worker, if they have due runs."""
 
     def __init__(self, store: Store, workflows: Mapping[str, Workflow[Any]], live: Liveness, worker: str) -> None:
         self._store = store
@@ -64,7 +65,7 @@ class UnservedVersions:
         self.lanes: tuple[str, ...] = ()
 
     async def refresh(self) -> None:
-        """Look anew. Raises StoreError."""
+        """Find the unserved lanes, once a heartbeat. Raises StoreError."""
         now = (await self._store.now()).real
         self._since = self._since or now
         if self._looks % LOOK_EVERY == 0:
@@ -77,7 +78,7 @@ class UnservedVersions:
         self.lanes = tuple([lane for lane in quiet if await self._store.next_due((lane,)) is not None])
 
     async def _hear(self) -> None:
-        """Lanes that were served once: each has left its topology."""
+        """Add the lanes of all published topologies."""
         for row in await self._store.rows(TOPOLOGY, (STORE,)):
             assert isinstance(row, Topology)
             name = row.lane.rpartition("@")[0]
@@ -85,7 +86,7 @@ class UnservedVersions:
                 self._known.add(row.lane)
 
     def _quiet_from(self, lane: str, workers: list[Worker]) -> int:
-        """The real instant from which a lane counts as orphaned, if nobody comes to serve it before."""
+        """Return the real time from which a lane counts as unserved."""
         last = self._since
         for row in workers:
             if row.id != self._worker and lane in row.lanes.split():
@@ -94,9 +95,9 @@ class UnservedVersions:
 
 
 async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
-    """Write the topologies that are missing or have changed: one read for each lane, one commit at most.
+    """Write topologies that are missing or have changed, with one commit at most.
 
-    Raises StoreError when the store cannot be reached. Where two workers begin at once, one of them writes.
+    Reads one row for each lane. If two workers start at once, one of them writes. Raises StoreError.
     """
     now = await store.now()
     puts: list[Put] = []
@@ -112,5 +113,5 @@ async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
     if puts:
         try:
             await store.commit(Commit(tuple(puts), label="topologies"))
-        except (Stale, Rejected):  # another worker was first, or it is too large: `check` reads less, nothing else
+        except (Stale, Rejected):  # another worker was first, or it is too large: then `check` knows less of this lane
             return

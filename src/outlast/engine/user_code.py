@@ -42,7 +42,7 @@ def ends_process(error: BaseException) -> bool:
     """Return True if the process stops, or the task: it is cancelled or closed, or a signal handler raised."""
     if isinstance(error, asyncio.CancelledError):
         return _is_cancelled()
-    if isinstance(error, GeneratorExit):  # of a coroutine that is collected at its await
+    if isinstance(error, GeneratorExit):  # raised into a coroutine that is collected while it awaits
         return not _is_raised(error)
     return from_signal(error)
 
@@ -58,7 +58,7 @@ def text_of(error: BaseException) -> str:
 def _is_readable(error: BaseException) -> bool:
     try:
         str(error)
-    except BaseException:  # the __str__ of an author's class may raise anything
+    except BaseException:  # because the __str__ of an author's class may raise anything
         return False
     return True
 
@@ -70,7 +70,7 @@ def from_signal(error: BaseException) -> bool:
     """
     if not isinstance(error, KeyboardInterrupt | SystemExit):
         return False
-    if threading.current_thread() is not threading.main_thread():  # handlers run there
+    if threading.current_thread() is not threading.main_thread():  # because signal handlers run in the main thread
         return False
     handlers = [signal.getsignal(number) for number in STOPPING]
     codes = {_code_of(handler) for handler in handlers}
@@ -89,7 +89,7 @@ def _is_raised(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> CodeType | None:
-    while isinstance(handler, partial):  # asyncio.Runner installs one
+    while isinstance(handler, partial):  # because asyncio.Runner installs one
         handler = handler.func
     code: CodeType | None = getattr(handler, "__code__", None)
     return code
@@ -98,6 +98,6 @@ def _code_of(handler: Any) -> CodeType | None:
 def _is_cancelled() -> bool:
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # a thread without a loop: nothing but the code itself can have raised it
+    except RuntimeError:  # a thread without a loop: only the author's code can have raised it
         return False
     return task is not None and task.cancelling() > 0

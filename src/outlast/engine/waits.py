@@ -1,4 +1,4 @@
-"""Named waits: the deadline fixed at the first asking, the answer fixed by one commit that binds it (S-14)."""
+"""Named waits: the first request fixes the deadline, one commit fixes the answer (S-14)."""
 
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -21,7 +21,7 @@ WaitKind = Literal["sleep", "receive", "collect"]
 
 
 class NamedWait:
-    """One wait of one walk."""
+    """One wait of one node execution."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class NamedWait:
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
 
     async def answer(self) -> tuple[Message, ...] | None:
-        """The messages it was bound to, or None for its deadline. Raises Unresolved when the walk parks here instead."""
+        """Return the messages bound to the wait, or None at its deadline. Raises Unresolved if the run parks."""
         execution, session = self.execution, self.execution.session
         wait = session.waits.get((session.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
@@ -59,12 +59,12 @@ class NamedWait:
         return self.notes_of(wait)
 
     def bound(self) -> Wait | None:
-        """Its row, if an earlier walk of this visit, or this one, has bound it: then nothing is left to wait for."""
+        """Return the row if an execution of this visit has bound it, else None."""
         wait = self.execution.session.waits.get((self.execution.session.run.visit, self.name))
         return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
 
     def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
-        """The messages it was bound to, or None for its deadline."""
+        """Return the messages bound to the wait, or None at its deadline."""
         bound = moves.bound_notes(wait)
         return (
             tuple(n for n in self.execution.session.messages if n.n in bound)
@@ -97,7 +97,7 @@ class NamedWait:
         return wait
 
     async def _bind(self, wait: Wait) -> Wait:
-        """Bind it if it can be; else park."""
+        """Bind the wait if messages or the deadline allow it, else park."""
         session = self.execution.session
         found = self._matching(wait)
         enough = 1 if self.kind == "receive" else self.most
@@ -110,7 +110,7 @@ class NamedWait:
         raise Unresolved
 
     def _matching(self, wait: Wait) -> tuple[Message, ...]:
-        """Unspent signals of this name, left before the deadline, that the model can read; in order of arrival."""
+        """Return unbound signals of this name before the deadline that the model accepts, in order."""
         session = self.execution.session
         if self.codec is None:
             return ()
@@ -149,7 +149,7 @@ class NamedWait:
         self.execution.park(Parked("park", waiting, armed))
 
     def load(self, message: Message) -> Any:
-        """What a message says, as the model."""
+        """Return the payload of a message as the model."""
         assert self.codec is not None
         return self.codec.admit(message.payload)
 

@@ -1,4 +1,4 @@
-"""A worker: takes runs of its lanes, holds each in a task, and sees to the runs of workers that died (S-2, S-3)."""
+"""A worker: claims runs of its lanes, executes each in a task, and takes over runs of dead workers (S-2, S-3)."""
 
 import asyncio
 import logging
@@ -49,13 +49,17 @@ from outlast.store.port import AnchoredClock, OnFile, Store
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage
 
-CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX  # after its timeout has cancelled it: it may have a connection to close
-GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # a holder asks a store that was away again within half of it
+# after its timeout has cancelled it, because it may have a connection to close
+CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX
+GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # an executor asks a store that was away again within half of it
 ENDLESS: Final = "the call did not end, although its time was over and it was cancelled"
 
 
 class OverrunWatch:
-    """The holders of one worker, and since when each of them is beyond its slice."""
+    """Watch over executors whose call or node does not end, or whose time is over.
+
+    Without it such a run would stay `running`, appear in no list, and occupy a slot.
+    """
 
     def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, budget_ms: int) -> None:
         self._store = store
@@ -67,22 +71,24 @@ class OverrunWatch:
         self._since: dict[asyncio.Task[None], int] = {}
         self._standing: dict[
             NodeExecution, int
-        ] = {}  # walks without a call under way at the last look, and their stirs then
+        ] = {}  # executions without a call in flight at the last check, with their progress then
 
     def watch(self, task: asyncio.Task[None], holder: RunExecutor) -> None:
-        """Look at this holder from now on."""
+        """Check this executor from now on."""
         self._held[task] = holder
 
     def forget(self, task: asyncio.Task[None]) -> None:
-        """Look no longer: the task is done. Its rows must not stay in memory until the next look."""
+        """Stop checking a finished executor, so that its rows do not stay in memory until the next check."""
         self._held.pop(task, None)
         self._since.pop(task, None)
 
     async def look(self) -> None:
-        """End what overruns. Raises StoreError.
+        """End calls, nodes and executors that take too long.
 
-        While the store takes no commit, no holder is given up: it may wait to record an answer, and no other worker can
-        take its run.
+        Raises StoreError.
+
+        No executor is given up while the store takes no commit: it may wait to record an answer, and no other worker
+        can claim its run.
         """
         if not self._lease.holds(self._clock):
             self._since.clear()
@@ -95,7 +101,7 @@ class OverrunWatch:
             self._give_up(task, holder, now)
 
     def _end_walk(self, execution: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
-        """Call a person for a node that does not return; hand a run back whose calls outlast its slice."""
+        """Call a person for a node that does not return; release a run whose calls outlast its time."""
         if execution.closing:
             return
         if execution.calls_in_flight:
@@ -111,7 +117,7 @@ class OverrunWatch:
             execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
     def _give_up(self, task: "asyncio.Task[None]", holder: RunExecutor, now: int) -> None:
-        """End a holder that is still there some time after its slice; the run is due, so any worker takes it."""
+        """Cancel an executor some time after its claim has ended. The run is due, so any worker claims it."""
         run = holder.session.run
         if not run.due_at or run.due_at > now:
             self._since.pop(task, None)
@@ -126,7 +132,7 @@ class OverrunWatch:
 
 
 def _end_calls(execution: NodeExecution) -> None:
-    """Leave calls behind that swallow the cancellation by their timeout: they may still act, as an abandoned thread."""
+    """Abandon calls that swallow the cancellation of their timeout. They may still act, like an abandoned thread."""
     latest = asyncio.get_running_loop().time() - CALL_ENDS_WITHIN / SECOND
     under_way = execution.services.caller.under_way
     for ident, flight in list(execution.calls_in_flight.items()):
@@ -147,14 +153,17 @@ def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
 
 
 class ClockStep:
-    """Looks once a heartbeat. A step forward counts once it was seen twice: a clock may be set wrong for a moment."""
+    """Detector of a wall clock that was set (S-4).
+
+    A step forward counts once it was seen twice, because a clock may be set wrong for a moment.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store if isinstance(store, AnchoredClock) else None
         self._before = 0
 
     async def look(self) -> None:
-        """Log a step when it is first seen, and follow it. Raises StoreError."""
+        """Log a step when it is first seen, and let business time follow it. Raises StoreError."""
         if self._store is None:
             return
         before, step = self._before, await self._store.clock_step()
@@ -173,12 +182,12 @@ class ClockStep:
 
 
 log = logging.getLogger("outlast.engine")
-TAKE_MAX = 200  # runs taken in one transaction
-TAKE_OVER_MAX = 1_000  # the same of dead workers: claimed first, walked after, since all of them wait
+TAKE_MAX = 200  # runs claimed in one transaction
+TAKE_OVER_MAX = 1_000  # the same for runs of dead workers: all are claimed before the first is executed
 
 
 def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBudget:
-    """The execution budget of a slice in a worker that serves these workflows (REC-2)."""
+    """Return the execution budget of a worker that serves these workflows (REC-2)."""
     calls = [
         (millis(a.timeout) if a.timeout else live.attempt_timeout, a.retry.attempts)
         for workflow in workflows
@@ -190,7 +199,7 @@ def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBu
 
 
 class WorkerProcess:
-    """One worker of this process. `run` serves until `drain` is called or its row is closed by another."""
+    """One worker of this process. `run` serves until `drain` is called or another process closes its row."""
 
     def __init__(
         self,
@@ -208,9 +217,11 @@ class WorkerProcess:
         about: Facts[str, str | int] | None = None,
         watch: Observer | None = None,
     ) -> None:
-        """`worker` is an id that was never used before; `chance` gives random numbers in [0, 1), for jitter. `about`:
-        where it runs and what it is, for people who read the list of workers. `watch`: who looks at what it does, if
-        anybody does. `threads=False`: the heartbeat beats in the loop, for virtual clocks.
+        """Create a worker; nothing is written before `open`.
+
+        `worker`: an id that was never used before. `chance`: random numbers in [0, 1), for jitter. `about`: facts for
+        the list of workers. `watch`: observer of its runs. `threads=False`: the heartbeat runs in the event loop, for
+        virtual clocks.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
         """
@@ -223,8 +234,8 @@ class WorkerProcess:
         self._clock = clock
         self._concurrency = concurrency
         self._capacity = Capacity(concurrency, clock)
-        self._reserving = False  # a place is free, and kept from those whose runs are due
-        self._passed = 0  # runs that the last take left: the next one looks beyond them
+        self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
+        self._passed = 0  # runs that the last take skipped; the next one reads so many more
         self._name = name
         self._threads = threads
         self._pool = DaemonPool(concurrency)
@@ -248,19 +259,19 @@ class WorkerProcess:
         self._unserved = UnservedVersions(store, self._workflows, self.live, worker)
         self._services = self._surroundings(chance)
         self._executors: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._grouped: dict[tuple[str, str], RunSession] = {}  # held runs whose workers died too often
-        self._makes_room: Run | None = None  # due, and its group is smaller than what is held: taken before others
+        self._grouped: dict[tuple[str, str], RunSession] = {}  # runs of groups, held because their workers crashed
+        # a due run whose group allows fewer runs than are held; claimed before others
+        self._makes_room: Run | None = None
         self._skipped: set[tuple[str, str]] = set()
         self._wake = asyncio.Event()
         self._draining = False
         self._taking = asyncio.Lock()
-        self._lost_claims: dict[tuple[str, str], int] = {}  # owned, perhaps: an answer was lost; each with its group
-        self.generation: Row | None = None  # of the store, as it was when this worker began
-        self.replaced = False  # its row was closed by another process: a new worker may serve, never this id (S-2)
-        self.store_replaced: StoreReplaced | None = None  # its store is gone: this process must not go on
+        self._lost_claims: dict[tuple[str, str], int] = {}  # claims whose answer was lost, each with its group size
+        self.generation: Row | None = None  # generation of the store when this worker began
+        self.replaced = False  # another process closed its row: a new worker may serve, under another id (S-2)
+        self.store_replaced: StoreReplaced | None = None  # the store was replaced: this process must stop
 
     def _surroundings(self, chance: Callable[[], float]) -> WorkerServices:
-        """What the walks of this worker share."""
         return WorkerServices(
             clock=self._clock,
             caller=ActivityCaller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
@@ -278,16 +289,17 @@ class WorkerProcess:
 
     # --- life --------------------------------------------------------------------------------------
     async def open(self) -> None:
-        """Be a worker of the store, which others see; `run` does it where it was not done. Raises StoreError."""
+        """Register the worker in the store; `run` does it if the caller has not. Raises StoreError."""
         if self._heartbeat.is_open:
             return
-        self.generation = await self._store.load(META, GENERATION)  # first: a failed read leaves no row behind
+        # first, because a failed read then leaves no row behind
+        self.generation = await self._store.load(META, GENERATION)
         await self._heartbeat.open(self._name, " ".join(self._workflows))
         if self._threads:
             self._heartbeat.start_thread()
 
     async def run(self) -> None:
-        """Serve. Raises StoreError if the store cannot be reached before the worker is open."""
+        """Serve until drained. Raises StoreError if the store cannot be reached before the worker is open."""
         await self.open()
         await self._learn_holds()
         unsubscribe = self._store.on_change(self._wake.set)
@@ -303,7 +315,7 @@ class WorkerProcess:
             await self._settle()
 
     async def _learn_holds(self) -> None:
-        """Read the stop signs before the first run is taken; a store that is away is asked until it answers."""
+        """Read the pauses before the first run is claimed, as soon as the store answers."""
         while not self._draining:
             try:
                 await self._pauses.refresh()
@@ -313,13 +325,13 @@ class WorkerProcess:
                 await self._clock.sleep(STORE_RETRY)
 
     def drain(self) -> None:
-        """Stop taking; what is held is settled and given back, then `run` returns (S-5)."""
+        """Stop claiming runs. Held runs settle and are released, then `run` returns (S-5)."""
         self._draining = True
         self._wake.set()
 
     @property
     def held(self) -> int:
-        """How many runs it walks at this moment."""
+        """Return the number of runs that it executes now."""
         return len(self._executors)
 
     def _health(self) -> dict[str, Any]:
@@ -329,7 +341,7 @@ class WorkerProcess:
         log.error("worker %s was silent for too long and was closed by another process; its runs are theirs", self.id)
         self.replaced = True
         self._lease.lost = True
-        self.drain()  # what it still walks learns at its next commit; answers that come too late become evidence
+        self.drain()  # executions find out at their next commit; late answers become evidence
 
     def _on_store_replaced(self, gone: StoreReplaced) -> None:
         log.error("worker %s stops: %s", self.id, gone.what)
@@ -338,33 +350,33 @@ class WorkerProcess:
         self.drain()
 
     async def _settle(self) -> None:
-        """Wait for the walks to give their runs back; what outlasts the grace is taken by others after we close."""
+        """Wait for the executors to release their runs. Other workers take over the rest."""
         tasks = list(self._executors.values())
         if tasks:
             gone = isinstance(self._store, OnFile) and self._store.lost() is not None
-            # Into a file that is gone no answer can be written: it is not waited for.
+            # Do not wait for answers that cannot be written, because the file is gone.
             await asyncio.wait(tasks, timeout=0 if gone else self.live.drain_grace / SECOND)
         for task in self._executors.values():
             task.cancel()
         await self._alerts.flush()
         await self._services.throttle.close()
-        if not self.store_replaced:  # what it finds there now is another store's
+        if not self.store_replaced:  # the file belongs to another store now
             await self._heartbeat.close(died=not self._draining)
         self._pool.close()
 
     # --- taking --------------------------------------------------------------------------------------
     def _lanes(self) -> tuple[str, ...]:
-        """Those it serves, and those of its workflows that nobody serves any more."""
+        """Return the lanes it serves, and unserved ones of its workflows."""
         return (*self._workflows, *self._unserved.lanes)
 
     async def _look(self) -> None:
-        """Take what is due; sleep until something may be."""
+        """Claim due runs; sleep until a run may be due."""
         self._wake.clear()
         try:
             taken = await self._take()
             free = self._group().free
             if self._makes_room is not None or (free <= 0 and self._grouped):
-                await self._sleep(None, KEPT_LOOK)  # a group may be over before any of its runs is let go
+                await self._sleep(None, KEPT_LOOK)  # a group may dissolve before any of its runs is released
             elif free > 0 and taken < min(free, TAKE_MAX):
                 if self._reserving or self._passed:
                     await self._sleep(None, KEPT_LOOK)
@@ -380,7 +392,8 @@ class WorkerProcess:
         ms: int = IDLE_LOOK if most is None else most
         if due is not None:
             left = due - (await self._store.now()).real
-            ms = min(ms, left) if left > 0 else CHANGE_POLL  # due, and declined: its holder is about to let go
+            # due, and skipped because its executor is about to release it
+            ms = min(ms, left) if left > 0 else CHANGE_POLL
         if not self._wake.is_set():
             sleeper = asyncio.ensure_future(self._clock.sleep(ms))
             waker = asyncio.ensure_future(self._wake.wait())
@@ -389,14 +402,13 @@ class WorkerProcess:
                 task.cancel()
 
     def _group(self) -> RunGroup:
-        """What is held at this moment, as the places of one take."""
         groups = [*(group_of(session.run) for session in self._grouped.values()), *self._lost_claims.values()]
         return RunGroup(len(self._executors) + len(self._lost_claims), self._concurrency, groups)
 
     async def _take(self, owners: Owners = NO_OWNERS) -> int:
-        """Claim due runs, or those of these owners, and begin to hold them. Return how many runs were moved.
+        """Claim due runs, or runs of these dead workers, and begin to execute them.
 
-        `owners`: see Others. A run of a dead worker that has no place here is queued for any worker.
+        Returns how many runs were moved. A run of a dead worker without a free slot here is queued for any worker.
         """
         async with self._taking:
             group = self._group()
@@ -448,7 +460,7 @@ class WorkerProcess:
             log.error("run %s: its holder failed, and it is given back at the next renewal", key[1], exc_info=error)
         self._executors.pop(key, None)
         self._overruns.forget(task)
-        if session.run.owner == self.id:  # its holder did not hear who owns it now
+        if session.run.owner == self.id:  # its executor does not know the current owner
             self._lost_claims[key] = group_of(session.run)
         was_grouped = self._grouped.pop(key, None) is not None
         if self._watch is not None:
@@ -460,9 +472,9 @@ class WorkerProcess:
 
     # --- chores ---------------------------------------------------------------------------------------
     async def _publish_versions(self) -> None:
-        """Publish what each lane looks like, for `check` and for workers of other versions; wake stranded runs.
+        """Publish the topology of each lane, and wake stranded runs.
 
-        Twice: a worker of another version may strand a run until it has heard of this one.
+        Does so twice, because a worker of another version may strand a run before it has read this topology.
         """
         looks = 0
         while looks < 2:
@@ -476,7 +488,7 @@ class WorkerProcess:
                 await self._clock.sleep(self.live.heartbeat_every)
 
     async def _maintain(self) -> None:
-        """Every heartbeat: lost claims are given back, free slots are handed on, what is old is forgotten."""
+        """Return lost claims, hand on free slots and delete old rows, once a heartbeat."""
         while True:
             await self._clock.sleep(self.live.heartbeat_every)
             try:
@@ -500,31 +512,34 @@ class WorkerProcess:
                 self._outage.met("cannot reach its store", error)
 
     async def _watch_file(self) -> None:
-        """Each second: stop when the file of the store was deleted or replaced."""
+        """Stop within a second if the file of the store is deleted or replaced."""
         if isinstance(self._store, OnFile):
             while (gone := self._store.lost()) is None:
                 await self._clock.sleep(FILE_CHECK)
             self._on_store_replaced(gone)
 
     def _beat(self) -> bool:
-        """In the loop, for virtual clocks; False when the row was closed by another."""
+        """Renew the lease in the event loop; False if another process closed the row."""
         self._heartbeat.tick(self._clock.mono())
         return self._heartbeat.renew()
 
     async def _return_lost_claims(self) -> None:
-        """Give back what the store says is ours and nobody here walks: a claim whose reply was lost (S-2)."""
+        """Release runs that the store assigns to this worker and that it does not execute (S-2).
+
+        The answer of such a claim was lost.
+        """
         if self._taking.locked():
             return
         async with self._taking:
             unwalked = tuple(self._lost_claims)
-            mine = await self._store.owned(self.id)  # the store first, our memory second: see the model of S-2
+            mine = await self._store.owned(self.id)  # the store before the local state: see the model of S-2
             for run in [run for run in mine if (run.tenant, run.run) not in self._executors]:
                 try:
                     now, mapping = await self._store.now(), self._store.mapping()
                     why = "nobody walked it"
                     await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
                 except StoreError:
-                    pass  # it has moved on: somebody else holds it
+                    pass  # another worker holds it
             for key in unwalked:
                 self._lost_claims.pop(key, None)
         if unwalked:
