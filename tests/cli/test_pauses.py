@@ -9,7 +9,7 @@ def test_a_hold_is_seen_by_the_run_that_meets_it_and_released_by_one_command(out
     assert answer.code == 0 and "activity open_case is held, says local:" in answer.out
     assert "→ outlast resume activity open_case" in answer.err
     outlast.start()
-    outlast.serve("r1", waits_for("hold"))
+    outlast.serve("r1", waits_for("pause"))
     assert "activity open_case 1 " in outlast("pauses").row("activity")
     assert outlast("pauses", "-o", "json").json["pauses"][0]["reason"] == "the archive is down"
     page = outlast("explain", "r1").out
@@ -43,6 +43,6 @@ def test_what_cannot_be_held(outlast: Terminal) -> None:
 def test_a_whole_tenant_is_held(outlast: Terminal) -> None:
     outlast.start()
     assert outlast("pause", "tenant", "--reason", "an incident").code == 0
-    outlast.serve("r1", waits_for("hold"))
+    outlast.serve("r1", waits_for("pause"))
     assert outlast("resume", "tenant", "-o", "json").json["runs"] == 1
     outlast.serve("r1", waits_for("approval"))

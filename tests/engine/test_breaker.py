@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.budget import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
 from outlast.core.overlay import waiting_of
-from outlast.core.rows import HOLD, Hold
+from outlast.core.rows import PAUSE, Pause
 from outlast.engine import pauses
 from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, resend
@@ -30,9 +30,9 @@ class Erp(Receiver):
         return await super().call()
 
 
-def sign(world: World, key: str = "provider/erp", tenant: str = "t") -> Hold:
-    row = world.core.shelf.get(HOLD, (tenant, key))
-    assert isinstance(row, Hold)
+def sign(world: World, key: str = "provider/erp", tenant: str = "t") -> Pause:
+    row = world.core.shelf.get(PAUSE, (tenant, key))
+    assert isinstance(row, Pause)
     return row
 
 
@@ -56,11 +56,11 @@ async def test_an_outage_is_one_item_and_nobody_uses_up_attempts(world: World) -
     erp = Erp()
     runs = await out(world, erp, 300)
     assert len(erp.attempts) < 3 * BREAKER_AFTER
-    assert [h.key for h in world.core.shelf.under(HOLD, ("t",))] == ["provider/erp"]
+    assert [h.key for h in world.core.shelf.under(PAUSE, ("t",))] == ["provider/erp"]
     row = sign(world)
     assert (row.up, row.kind, row.by, row.trips) == (1, "breaker", "outlast", 1)
     assert row.reason.startswith(f"{BREAKER_AFTER} calls in a row found it away; run r")
-    assert {w.kind for run in runs for w in waiting_of(world.run(run))} == {"hold"}
+    assert {w.kind for run in runs for w in waiting_of(world.run(run))} == {"pause"}
     before = len(erp.attempts)
     await world.pass_(2 * 60 * MINUTE)
     assert [world.reasons(run) for run in runs] == [[]] * 300
@@ -160,7 +160,7 @@ async def test_one_run_alone_stops_nobody(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     await world.pass_(2 * MINUTE)
-    assert (world.reasons(), world.core.shelf.under(HOLD, ("t",))) == (["retries_exhausted"], [])
+    assert (world.reasons(), world.core.shelf.under(PAUSE, ("t",))) == (["retries_exhausted"], [])
 
 
 @pytest.mark.parametrize("answer", [Refused("sold_out"), "it was done"])
@@ -172,7 +172,7 @@ async def test_an_answer_between_two_failures_begins_the_count_anew(world: World
     world.worker(flow)
     for i in range(2 * BREAKER_AFTER):
         await world.start(flow, f"r{i}")
-    assert world.core.shelf.under(HOLD, ("t",)) == []
+    assert world.core.shelf.under(PAUSE, ("t",)) == []
 
 
 async def test_a_breaker_is_of_one_provider_and_one_tenant(world: World) -> None:
@@ -187,7 +187,7 @@ async def test_a_breaker_is_of_one_provider_and_one_tenant(world: World) -> None
     await world.start(same, "s1")
     await world.start(other, "o1")
     await world.start(same, "s1", tenant="u")
-    assert ([w[0] for w in world.waiting("s1")], world.status("o1")) == (["hold"], "completed")
+    assert ([w[0] for w in world.waiting("s1")], world.status("o1")) == (["pause"], "completed")
     assert world.run("s1", tenant="u").status.value == "completed"
 
 

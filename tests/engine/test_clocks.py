@@ -136,7 +136,7 @@ async def test_ask_again_survives_a_stop_sign(world: World) -> None:
     await world.nights(flow, until=start + 96 * HOUR + 7 * DAY - MINUTE)
     await world.hold("tenant")
     await world.answer("approval_timeout", "ask_again")
-    assert world.waiting()[0][0] == "hold"
+    assert world.waiting()[0][0] == "pause"
     await world.pass_(5 * MINUTE)
     assert await world.release("tenant") == 1
     await world.pass_(SECOND)

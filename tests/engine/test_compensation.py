@@ -359,7 +359,7 @@ async def test_a_stop_sign_holds_the_undo_too(world: World) -> None:
     await world.cancel()
     await world.pass_(MINUTE)
     assert (world.status(), keys(shop)) == ("compensating", ["order/a"])
-    assert world.waiting()[0][0] == "hold"
+    assert world.waiting()[0][0] == "pause"
     await world.release("activity/order")
     assert (world.status(), keys(shop)) == ("cancelled", ["order/a", "undo/order/a"])
 

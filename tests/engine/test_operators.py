@@ -27,7 +27,7 @@ async def test_while_it_is_held_nothing_is_intended_and_runs_wait_visibly(world:
     for i in range(3):
         await world.start(flow, f"r{i}")
     await world.pass_(5 * MINUTE)
-    assert [world.waiting(f"r{i}") for i in range(3)] == [[("hold", f"{key}: an outage")]] * 3
+    assert [world.waiting(f"r{i}") for i in range(3)] == [[("pause", f"{key}: an outage")]] * 3
     assert (shop.attempts, world.effects("r0")) == ([], [])
     assert await world.release(key) == 3
     assert [world.status(f"r{i}") for i in range(3)] == ["completed"] * 3
@@ -80,7 +80,7 @@ async def test_a_run_that_parked_behind_the_release_looks_again_within_a_minute(
 
     process.wire.before("r1 park", released)
     await world.start(flow)
-    assert world.waiting()[0][0] == "hold"
+    assert world.waiting()[0][0] == "pause"
     await world.pass_(MINUTE)
     assert world.status() == "completed"
 
@@ -278,7 +278,7 @@ async def test_one_more_outlasts_a_stop_sign_and_is_told_once(world: World) -> N
     await world.hold("workflow/loop")
     await world.answer("visits_exhausted", "one_more")
     await world.pass_(3 * MINUTE)
-    assert world.waiting()[0][0] == "hold"
+    assert world.waiting()[0][0] == "pause"
     await world.release("workflow/loop")
     assert (world.run().visit, world.reasons()) == (2, ["visits_exhausted"])
     told = [json.loads(e.body)["data"]["answers"] for e in world.events() if e.type.endswith("answered")]

@@ -15,7 +15,7 @@ from outlast.core.machine import (
     WaitStatus,
 )
 from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
-from outlast.core.rows import ENDED, Approval, Effect, Event, Hold, Message, Run, Slot, Wait, Worker
+from outlast.core.rows import ENDED, Approval, Effect, Event, Message, Pause, Run, Slot, Wait, Worker
 from outlast.runtime.run_facts import RunFacts
 
 T = 1_767_225_600_000
@@ -176,8 +176,8 @@ SITUATIONS: dict[str, RunFacts] = {
     ),
     "held by an operator": (
         RunFacts(
-            waits("hold", "activity/issue_refund: the bank is down", "local:bo", then="goes on when it is released"),
-            NOW, holds=(Hold("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
+            waits("pause", "activity/issue_refund: the bank is down", "local:bo", then="goes on when it is released"),
+            NOW, holds=(Pause("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
             **SERVED,
         )
     ),

@@ -71,7 +71,7 @@ def test_a_hold_holds_and_lets_go(folder_url: str) -> None:
         assert quiet.post("/v1/pauses", {**ask, "reason": "strike"}).status_code == 201
         run = quiet.start("call", order="held")
     with Running(folder_url) as service:
-        service.until(f"/v1/runs/{run}", lambda body: any(w["kind"] == "hold" for w in body["waiting_for"]))
+        service.until(f"/v1/runs/{run}", lambda body: any(w["kind"] == "pause" for w in body["waiting_for"]))
         (found,) = service.get("/v1/pauses").json()["pauses"]
         assert (found["paused"], found["runs"], found["reason"]) == ("activity ring", 1, "strike")
         assert service.post("/v1/pauses/resume", ask).json()["runs"] == 1

@@ -42,7 +42,7 @@ async def pause(client: Client, screen: Screen, what: What, name: str, reason: s
 @click.argument("name", default="")
 @on_client
 async def resume(client: Client, screen: Screen, what: What, name: str) -> int:
-    """Take a hold or a circuit breaker down, and make due every run that waited for it."""
+    """Resume after a pause or an open circuit breaker, and make due every run that waited for it."""
     _check(what, name)
     view = await client.resume(what, name)
     if not screen.data(view):

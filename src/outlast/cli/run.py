@@ -24,7 +24,7 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.versions import workflows_by_name
 
 # What a run may wait for that does not come by itself: --wait ends there.
-FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "hold"})
+FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "pause"})
 RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # after which it may
 
 

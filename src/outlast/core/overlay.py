@@ -12,7 +12,7 @@ from outlast.core.rows import Run
 _encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 WaitingKind = Literal[
-    "timer", "signal", "approval", "effect", "retry", "settle", "slot", "worker", "hold", "limit", "attention"
+    "timer", "signal", "approval", "effect", "retry", "settle", "slot", "worker", "pause", "limit", "attention"
 ]
 
 

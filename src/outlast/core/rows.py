@@ -233,7 +233,7 @@ class Slot(NamedTuple):
     holder: str
 
 
-class Hold(NamedTuple):
+class Pause(NamedTuple):
     """Pause of new intents (S-23), keyed `activity/NAME`, `provider/NAME`, `workflow/NAME` or `tenant`."""
 
     tenant: str
@@ -354,7 +354,7 @@ Row: TypeAlias = (
     | Message
     | Token
     | Slot
-    | Hold
+    | Pause
     | Usage
     | Topology
     | Value
@@ -391,7 +391,7 @@ APPROVAL: Final = Kind("approval", Approval, 3, True, True)
 MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 SLOT: Final = Kind("slot", Slot, 2, True, True)
-HOLD: Final = Kind("hold", Hold, 2, True, True)
+PAUSE: Final = Kind("pause", Pause, 2, True, True)
 USAGE: Final = Kind("usage", Usage, 3, False, True)
 TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
 VALUE: Final = Kind("value", Value, 3, False, False)
@@ -415,7 +415,7 @@ KINDS: Final = (
     MESSAGE,
     TOKEN,
     SLOT,
-    HOLD,
+    PAUSE,
     USAGE,
     TOPOLOGY,
     VALUE,

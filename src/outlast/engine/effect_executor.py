@@ -13,7 +13,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
-from outlast.core.rows import Effect, Hold
+from outlast.core.rows import Effect, Pause
 from outlast.engine.attempts import Sending
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
@@ -65,7 +65,7 @@ class EffectExecutor:
         self._place: CallSlot | None = None  # slot of the rate limit, if the callee has one
         self._seat: asyncio.Semaphore | None = None  # semaphore of threads, if it holds a seat
         self._sending: Sending | None = None  # its place in the send window
-        self._probe: Hold | None = None  # breaker that lends this attempt the right to try the provider
+        self._probe: Pause | None = None  # breaker that lends this attempt the right to try the provider
         self._watches = False  # opened a breaker, or tried in vain: checks again as soon as a try is allowed
         # an earlier attempt may have happened; an attempt that was not sent does not disprove it
         self._maybe_done = False
@@ -158,19 +158,19 @@ class EffectExecutor:
         session, services = self.session, self.execution.services
         self._probe = None
         keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
-        hold = await services.held(session.run.tenant, keys)
-        if hold is None:
+        pause = await services.held(session.run.tenant, keys)
+        if pause is None:
             return
         lease_ms = services.live.start_budget + self.times.timeout + self.times.settle_margin
-        self._probe = await services.breakers.probe(hold, session.now.real, lease_ms)
+        self._probe = await services.breakers.probe(pause, session.now.real, lease_ms)
         if self._probe is not None:
             return
-        if hold.kind == BREAKER:
-            again_at = max(hold.again_at, session.now.real)
+        if pause.kind == BREAKER:
+            again_at = max(pause.again_at, session.now.real)
             jitter = 0 if self._watches else round(services.chance() * services.live.breaker_pause)
-            self.execution.park(paused_by_breaker(hold, again_at + jitter + 1, session.store.mapping()))
+            self.execution.park(paused_by_breaker(pause, again_at + jitter + 1, session.store.mapping()))
         else:
-            self.execution.park(paused_by(hold, session.now.real))
+            self.execution.park(paused_by(pause, session.now.real))
         raise Unresolved
 
     def _approval_lapsed(self, effect: Effect) -> bool:

@@ -16,7 +16,7 @@ from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.overlay import Armed, Attention
 from outlast.core.route import EndCancelled
-from outlast.core.rows import Hold, Run
+from outlast.core.rows import Pause, Run
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
@@ -44,7 +44,7 @@ class WorkerServices(NamedTuple):
     live: Liveness
     notify: Callable[[Run, Sequence[Attention]], None]
     """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
-    held: Callable[[str, Sequence[str]], Awaitable[Hold | None]]
+    held: Callable[[str, Sequence[str]], Awaitable[Pause | None]]
     """Return the first pause in effect for a tenant under one of these keys. Raises StoreError."""
     breakers: Breakers
     throttle: Throttle

@@ -18,7 +18,7 @@ from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import REOPENED
 from outlast.core.recovery import without_attempts
 from outlast.core.route import EndCancelled
-from outlast.core.rows import Effect, Hold, Memo
+from outlast.core.rows import Effect, Memo, Pause
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession
@@ -115,18 +115,18 @@ def attention(session: RunSession, reason: Reason, detail: str, effect: Effect |
     return Attention(reason, session.now.business, detail, key, visit, seen=session.inbox_read)
 
 
-def paused_by(hold: Hold, now_real: int) -> Parked:
+def paused_by(pause: Pause, now_real: int) -> Parked:
     """Return the wait for the end of a pause. Resuming makes the run due; a timer finds a missed resume."""
-    return Parked("park", waiting_for(hold), Armed(hold.key, now_real + HOLD_LOOK_AGAIN, real=True))
+    return Parked("park", waiting_for(pause), Armed(pause.key, now_real + HOLD_LOOK_AGAIN, real=True))
 
 
-def paused_by_breaker(hold: Hold, at_real: int, mapping: Mapping) -> Parked:
+def paused_by_breaker(pause: Pause, at_real: int, mapping: Mapping) -> Parked:
     """Return the wait for a breaker to close. At `at_real` the run checks the provider itself."""
     then = "one run tries whether it answers; the others go on when it does"
     waiting = WaitingFor(
-        "hold", f"{hold.key}: {hold.reason}", hold.by, hold.since, mapping.business(hold.again_at), then
+        "pause", f"{pause.key}: {pause.reason}", pause.by, pause.since, mapping.business(pause.again_at), then
     )
-    return Parked("park", waiting, Armed(hold.key, at_real, real=True))
+    return Parked("park", waiting, Armed(pause.key, at_real, real=True))
 
 
 def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:

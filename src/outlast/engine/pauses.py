@@ -13,7 +13,7 @@ from outlast.core.budget import INLINE_WAIT_MAX, Liveness
 from outlast.core.commit import Commit, Put, Wake, When
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.overlay import WaitingFor, waiting_of
-from outlast.core.rows import HOLD, RUN, Hold, Run, is_over
+from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.engine.call_outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.port import Store
@@ -35,7 +35,7 @@ def pause_key(what: str, name: str = "") -> str:
     if what in ("activity", "provider", "workflow") and name:
         return f"{what}/{name}"
     raise InvalidInput(
-        f"{what} {name} cannot be held", "an activity, a provider, a workflow or the tenant can", "hold activity NAME"
+        f"{what} {name} cannot be paused", "an activity, a provider, a workflow or the tenant can", "hold activity NAME"
     )
 
 
@@ -44,35 +44,37 @@ class PauseCache:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._up: dict[tuple[str, str], Hold] = {}
+        self._up: dict[tuple[str, str], Pause] = {}
 
     async def refresh(self) -> None:
         """Read all pauses in effect. Raises StoreError."""
-        rows = await self._store.rows(HOLD, ())
-        self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Hold) and h.up}
+        rows = await self._store.rows(PAUSE, ())
+        self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Pause) and h.up}
 
-    def learn(self, hold: Hold) -> None:
+    def learn(self, pause: Pause) -> None:
         """Update one pause that this worker has written or read."""
-        if hold.up:
-            self._up[hold.tenant, hold.key] = hold
+        if pause.up:
+            self._up[pause.tenant, pause.key] = pause
         else:
-            self._up.pop((hold.tenant, hold.key), None)
+            self._up.pop((pause.tenant, pause.key), None)
 
-    async def first(self, tenant: str, keys: Sequence[str]) -> Hold | None:
+    async def first(self, tenant: str, keys: Sequence[str]) -> Pause | None:
         """Return the first pause in effect under these keys, or None. Raises StoreError."""
         for key in keys if self._up else ():
             if (tenant, key) in self._up:
-                row = await self._store.load(HOLD, (tenant, key))
-                if isinstance(row, Hold) and row.up:
+                row = await self._store.load(PAUSE, (tenant, key))
+                if isinstance(row, Pause) and row.up:
                     return row
                 self._up.pop((tenant, key), None)  # resumed since the last refresh
         return None
 
 
-def waiting_for(hold: Hold) -> WaitingFor:
+def waiting_for(pause: Pause) -> WaitingFor:
     """Return the wait of a run that meets a pause."""
-    reason = f": {hold.reason}" if hold.reason else ""
-    return WaitingFor("hold", f"{hold.key}{reason}", who=hold.by, since=hold.since, then="goes on when it is released")
+    reason = f": {pause.reason}" if pause.reason else ""
+    return WaitingFor(
+        "pause", f"{pause.key}{reason}", who=pause.by, since=pause.since, then="goes on when it is released"
+    )
 
 
 async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str) -> None:
@@ -83,29 +85,29 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
     Raises Conflict if an operator has paused it, InvalidInput without a reason.
     """
     if not reason.strip() or len(reason) > TEXT_CHARS_MAX:
-        raise InvalidInput("a hold needs a reason", "people will read it while they wait", "say why")
+        raise InvalidInput("a pause needs a reason", "people will read it while they wait", "say why")
     now = await store.now()
-    found = await store.load(HOLD, (tenant, key))
-    version = found.version if isinstance(found, Hold) else 0
-    if isinstance(found, Hold) and found.up and found.kind == OPERATOR:
+    found = await store.load(PAUSE, (tenant, key))
+    version = found.version if isinstance(found, Pause) else 0
+    if isinstance(found, Pause) and found.up and found.kind == OPERATOR:
         raise Conflict(
             f"{key} is held already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
         )
-    row = Hold(tenant, key, version + 1, 1, actor, reason, now.business)
+    row = Pause(tenant, key, version + 1, 1, actor, reason, now.business)
     try:
-        await store.commit(Commit((Put(HOLD, row, version),), label=f"hold {key}"))
+        await store.commit(Commit((Put(PAUSE, row, version),), label=f"pause {key}"))
     except Stale:
         raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
 
 
 async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
     """End a pause and make the runs that wait for it due. Returns how many. Raises NotFound, Conflict."""
-    found = await store.load(HOLD, (tenant, key))
-    if not isinstance(found, Hold) or not found.up:
-        raise NotFound(f"{key} is not held", f"tenant {tenant} has no such hold", "list them: outlast pauses")
+    found = await store.load(PAUSE, (tenant, key))
+    if not isinstance(found, Pause) or not found.up:
+        raise NotFound(f"{key} is not paused", f"tenant {tenant} has no such pause", "list them: outlast pauses")
     row = found._replace(version=found.version + 1, up=0, by=actor)
     try:
-        await store.commit(Commit((Put(HOLD, row, found.version),), label=f"release {key}"))
+        await store.commit(Commit((Put(PAUSE, row, found.version),), label=f"release {key}"))
     except Stale:
         raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
     return await wake_all(store, tenant, key)
@@ -127,7 +129,7 @@ async def wake_all(store: Store, tenant: str, key: str) -> int:
 
 
 def _waits_for(run: Run, key: str) -> bool:
-    return any(w.kind == "hold" and w.what.split(":")[0] == key for w in waiting_of(run))
+    return any(w.kind == "pause" and w.what.split(":")[0] == key for w in waiting_of(run))
 
 
 log = logging.getLogger("outlast.engine")
@@ -194,14 +196,14 @@ class Breakers:
 
     async def _trip(self, tenant: str, provider: str, why: str) -> bool:
         key = key_of_provider(provider)
-        found = await self._store.load(HOLD, (tenant, key))
-        if isinstance(found, Hold) and found.up:
+        found = await self._store.load(PAUSE, (tenant, key))
+        if isinstance(found, Pause) and found.up:
             self._holds.learn(found)
             return False
-        version = found.version if isinstance(found, Hold) else 0
+        version = found.version if isinstance(found, Pause) else 0
         now = await self._store.now()
         again_at = now.real + self._pause(1)
-        row = Hold(tenant, key, version + 1, 1, BY_THE_ENGINE, why, now.business, BREAKER, again_at, 1)
+        row = Pause(tenant, key, version + 1, 1, BY_THE_ENGINE, why, now.business, BREAKER, again_at, 1)
         if not await self._put(row, version):
             return False
         log.warning("provider %s of tenant %s: %s", provider, tenant, why)
@@ -211,30 +213,30 @@ class Breakers:
         """Return how long a breaker stays open, doubled with each failed try up to a maximum."""
         return int(min(self._live.breaker_pause * 2.0 ** (trips - 1), self._live.breaker_pause_max))
 
-    async def _put(self, row: Hold, version: int, *whens: When) -> bool:
+    async def _put(self, row: Pause, version: int, *whens: When) -> bool:
         """Write a pause if its row has not changed, and update the cache."""
         try:
-            await self._store.commit(Commit((Put(HOLD, row, version),), whens=whens, label=f"breaker {row.key}"))
+            await self._store.commit(Commit((Put(PAUSE, row, version),), whens=whens, label=f"breaker {row.key}"))
         except Stale:
             return False
         self._holds.learn(row)
         return True
 
     # --- trying whether it is over ----------------------------------------------------------------------
-    async def probe(self, hold: Hold, now_real: int, lease_ms: int) -> Hold | None:
+    async def probe(self, pause: Pause, now_real: int, lease_ms: int) -> Pause | None:
         """Claim the right to try the provider, for `lease_ms`.
 
         Returns the pause as written, or None.
 
         The first run that writes the row has it. Afterwards another run may try. Raises StoreError.
         """
-        if hold.kind != BREAKER or now_real < hold.again_at:
+        if pause.kind != BREAKER or now_real < pause.again_at:
             return None
-        row = hold._replace(version=hold.version + 1, again_at=now_real + lease_ms)
-        due = When(hold.again_at, True, "real", "early")
-        return row if await self._put(row, hold.version, due) else None
+        row = pause._replace(version=pause.version + 1, again_at=now_real + lease_ms)
+        due = When(pause.again_at, True, "real", "early")
+        return row if await self._put(row, pause.version, due) else None
 
-    async def probed(self, lent: Hold, run: str, outcome: Outcome) -> None:
+    async def probed(self, lent: Pause, run: str, outcome: Outcome) -> None:
         """Close the breaker and wake its runs, or keep it open for longer, after a try.
 
         Never raises StoreError. A row that could not be written is tried again when the right has expired.
@@ -255,16 +257,16 @@ class Breakers:
         except StoreError as error:
             log.warning("what trying %s came to could not be written: %s", lent.key, error)
 
-    def _wake(self, hold: Hold) -> None:
-        task = asyncio.get_running_loop().create_task(self._wake_all(hold))
+    def _wake(self, pause: Pause) -> None:
+        task = asyncio.get_running_loop().create_task(self._wake_all(pause))
         self._waking.add(task)
         task.add_done_callback(self._waking.discard)
 
-    async def _wake_all(self, hold: Hold) -> None:
+    async def _wake_all(self, pause: Pause) -> None:
         try:
-            await wake_all(self._store, hold.tenant, hold.key)
+            await wake_all(self._store, pause.tenant, pause.key)
         except StoreError as error:
-            log.warning("runs that wait for %s look again by themselves: %s", hold.key, error)
+            log.warning("runs that wait for %s look again by themselves: %s", pause.key, error)
 
 
 def _said(run: str, outcome: Outcome) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.route import meant
-from outlast.core.rows import EVENT, HOLD, RUN, SLOT, STORE, WORKER, Event, Hold, Run, Slot, Worker
+from outlast.core.rows import EVENT, PAUSE, RUN, SLOT, STORE, WORKER, Event, Pause, Run, Slot, Worker
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
 from outlast.runtime.run_facts import RunFacts
@@ -96,7 +96,7 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
         page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
         for row in page.rows:
             if isinstance(row, Run):
-                counts.update({w.what.partition(":")[0] for w in waiting_of(row) if w.kind == "hold"})
+                counts.update({w.what.partition(":")[0] for w in waiting_of(row) if w.kind == "pause"})
         cursor = page.cursor
         if not cursor:
             return dict(counts)
@@ -120,7 +120,7 @@ async def seen(store: Store, tenant: str, run: str) -> RunFacts:
         approvals=rows.approvals,
         messages=rows.messages,
         workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
-        holds=tuple(h for h in await store.rows(HOLD, (tenant,)) if isinstance(h, Hold) and h.up),
+        holds=tuple(h for h in await store.rows(PAUSE, (tenant,)) if isinstance(h, Pause) and h.up),
         slots=tuple(s for s in slots if isinstance(s, Slot)),
         evidence=rows.evidence,
         clock_step=await clock_step(store),

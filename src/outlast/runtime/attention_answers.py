@@ -9,7 +9,7 @@ from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.overlay import Attention, attention_of
 from outlast.core.route import meant
-from outlast.core.rows import Effect, Hold, Run
+from outlast.core.rows import Effect, Pause, Run
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime.effect_queries import EffectEvidence
 from outlast.runtime.views import evidence_view
@@ -132,20 +132,20 @@ def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: In
     }
 
 
-def breaker_item(hold: Hold, runs: int) -> dict[str, Any]:
+def breaker_item(pause: Pause, runs: int) -> dict[str, Any]:
     """A circuit breaker that is up as an item of the board, with how many runs wait for it."""
-    provider = hold.key.partition("/")[2]
+    provider = pause.key.partition("/")[2]
     return {
         "run": "",
         "reason": AWAY,
         "provider": provider,
         "runs": runs,
-        "detail": hold.reason,
-        "since": iso(hold.since),
+        "detail": pause.reason,
+        "since": iso(pause.since),
         "until": None,
         "if_ignored": "one run at a time tries whether it answers; all go on when it does",
         "choices": [
             choice_view("release", f"outlast resume provider {provider}"),
-            choice_view("hold", f"outlast pause provider {provider} {WHY}"),
+            choice_view("pause", f"outlast pause provider {provider} {WHY}"),
         ],
     }

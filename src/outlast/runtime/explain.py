@@ -106,7 +106,7 @@ def _one(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
         case "settle":
             clause = f"waits until a call can no longer land, for another {seen.left(wait.until)}, to know {wait.what}"
             return _timed(seen, wait, clause)
-        case "hold":
+        case "pause":
             return _held(seen, wait)
         case "effect":
             return _shared(seen, wait)
@@ -171,7 +171,7 @@ def _held(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     up = next((h for h in seen.holds if h.key == key), None)
     said = f" ({reason})" if reason else ""
     if up is None:
-        clause = f"goes on: the hold of {key.replace('/', ' ')} was released; {taker_text(seen)}"
+        clause = f"goes on: the pause of {key.replace('/', ' ')} was released; {taker_text(seen)}"
         return ExplanationPart(clause, "a worker looks again within a minute", start_one(seen))
     if up.kind == BREAKER:
         again = (

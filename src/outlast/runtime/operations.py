@@ -15,7 +15,7 @@ from outlast.core.rows import (
     EFFECT,
     EVENT,
     EVIDENCE,
-    HOLD,
+    PAUSE,
     RESULT,
     RUN,
     SLOT,
@@ -26,7 +26,7 @@ from outlast.core.rows import (
     Effect,
     Event,
     Evidence,
-    Hold,
+    Pause,
     Result,
     Run,
     Slot,
@@ -563,16 +563,16 @@ class Operations:
         return await attention.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
 
     # --- pauses and slots --------------------------------------------------------------------------
-    async def pauses(self) -> tuple[Hold, ...]:
+    async def pauses(self) -> tuple[Pause, ...]:
         """Return pauses and open circuit breakers."""
-        rows = await self.store.rows(HOLD, (self.tenant,))
-        return tuple(r for r in rows if isinstance(r, Hold) and r.up)
+        rows = await self.store.rows(PAUSE, (self.tenant,))
+        return tuple(r for r in rows if isinstance(r, Pause) and r.up)
 
     async def held_up(self) -> dict[str, int]:
         """Count waiting runs by the key of the pause they wait for."""
         return await attention.held_up(self.store, self.tenant)
 
-    async def breakers(self) -> tuple[tuple[Hold, int], ...]:
+    async def breakers(self) -> tuple[tuple[Pause, int], ...]:
         """Return the open circuit breakers, each with its number of waiting runs."""
         up = [hold for hold in await self.pauses() if hold.kind == pauses.BREAKER]
         waiting = await self.held_up() if up else {}

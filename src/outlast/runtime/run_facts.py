@@ -18,8 +18,8 @@ from outlast.core.rows import (
     Effect,
     Event,
     Evidence,
-    Hold,
     Message,
+    Pause,
     Run,
     Slot,
     Wait,
@@ -41,7 +41,7 @@ class RunFacts(NamedTuple):
     approvals: Sequence[Approval] = ()
     messages: Sequence[Message] = ()
     workers: Sequence[Worker] = ()
-    holds: Sequence[Hold] = ()
+    holds: Sequence[Pause] = ()
     slots: Sequence[Slot] = ()
     evidence: Sequence[Evidence] = ()
     clock_step: int = 0  # how far the wall clock of this machine is ahead of business time

@@ -14,7 +14,7 @@ from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
-from outlast.core.rows import Approval, Effect, Event, Evidence, Hold, Result, Run, Worker, is_over
+from outlast.core.rows import Approval, Effect, Event, Evidence, Pause, Result, Run, Worker, is_over
 from outlast.flow.people import EVERY_ROLE
 from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
@@ -201,17 +201,17 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
     }
 
 
-def pause_view(hold: Hold, runs: int, business: Callable[[int], int]) -> dict[str, Any]:
+def pause_view(pause: Pause, runs: int, business: Callable[[int], int]) -> dict[str, Any]:
     """A stop sign, and how many runs wait for it; `again_at`: a breaker's, from when on one run tries whether the
     provider answers. `business` turns real instants into ours."""
     return {
-        "paused": hold.key.replace("/", " ", 1),
-        "kind": hold.kind,
+        "paused": pause.key.replace("/", " ", 1),
+        "kind": pause.kind,
         "runs": runs,
-        "by": hold.by,
-        "since": instant(hold.since),
-        "again_at": instant(business(hold.again_at)) if hold.again_at else None,
-        "reason": hold.reason,
+        "by": pause.by,
+        "since": instant(pause.since),
+        "again_at": instant(business(pause.again_at)) if pause.again_at else None,
+        "reason": pause.reason,
     }
 
 

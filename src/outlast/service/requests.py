@@ -112,7 +112,7 @@ class CreatePause(ReasonBody):
 
 
 class EndPause(RequestBody):
-    """Take a hold or a circuit breaker down."""
+    """Resume after a pause or an open circuit breaker."""
 
     what: What = Field(examples=["activity"])
     name: PauseName = Field("", examples=["erp.reserve"])

@@ -208,6 +208,6 @@ async def hold(ops: Ops, ask: CreatePause, key: IdempotencyKey = None) -> dict[s
 
 @pauses.post("/pauses/resume", operation_id="resume", response_model=admin_responses.PauseEnded, summary="Release")
 async def release(ops: Ops, ask: EndPause, key: IdempotencyKey = None) -> dict[str, Any]:
-    """Take a hold or a circuit breaker down, and make due every run that waited for it."""
+    """Resume after a pause or an open circuit breaker, and make due every run that waited for it."""
     woken = await ops.resume(ask.what, ask.name)
     return {"resumed": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "runs": woken}

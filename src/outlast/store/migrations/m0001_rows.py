@@ -210,7 +210,7 @@ CREATE TABLE slot (
 ){clustered}
 """,
     """
-CREATE TABLE hold (
+CREATE TABLE pause (
     tenant TEXT NOT NULL,
     key TEXT NOT NULL,
     version {integer} NOT NULL,
