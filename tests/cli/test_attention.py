@@ -88,7 +88,7 @@ def test_the_command_of_the_board_is_the_answer(raised: Terminal) -> None:
     words = shlex.split(command.replace("…", "mended"))[1:]
     answer = raised(*words)
     assert answer.code == 0 and "r1 exception: continue, says local:" in answer.out
-    assert "goes on with what people answered (continue by local:" in raised("explain", "r1").out
+    assert "continues with the answers of people (continue by local:" in raised("explain", "r1").out
     raised.serve("r1", is_over)
     assert raised.see()["shown"] == "COMPLETED"
     answered = [
@@ -155,7 +155,7 @@ def test_many_uncertain_effects_are_given_up_at_once(outlast: Terminal, monkeypa
     )
     assert answer.code == 0 and "2 runs are answered: give up, says local:" in answer.out
     for run in ("r1", "r2"):
-        assert "refused given_up (says local:" in outlast("runs", "effects", run).row("issue_refund")
+        assert "refused given_up (stated by local:" in outlast("runs", "effects", run).row("issue_refund")
 
 
 # --- what time brings --------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_it_happened(doubtful: Terminal) -> None:
     assert wrong.code == 2 and "not valid" in wrong.err
     answer = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", response)
     assert answer.code == 0 and "happened, as R-9, says local:" in answer.out
-    assert "executed (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    assert "executed (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
     doubtful.serve("r1", is_over)
     assert doubtful.see()["outcome"]["receipt"] == {"number": "R-9"}
     again = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", response)
@@ -227,10 +227,10 @@ def test_it_did_not_happen_can_be_said_once_the_call_can_no_longer_land(doubtful
     if early.code != 0:  # else this machine was slower than the settle time
         assert early.code == 4 and "too early" in early.err and "could land for another" in early.err
         assert eventually(lambda: doubtful(*command).code == 0)
-    assert "to be called again (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    assert "will be called again (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
     doubtful.serve("r1", is_over)
     assert doubtful.see()["outcome"]["receipt"] == {"number": "R-A-17"}
-    assert "executed, asked again ×1" in doubtful("runs", "effects", "r1").row("issue_refund")
+    assert "executed, called again ×1" in doubtful("runs", "effects", "r1").row("issue_refund")
 
 
 @pytest.mark.req("EFF-2")
@@ -238,7 +238,7 @@ def test_nobody_can_tell(doubtful: Terminal) -> None:
     command = ("effects", "resolve", "r1", "refund/A-17", "--give-up")
     assert doubtful(*command).code == 2
     assert doubtful(*command, "--reason", "the bank lost its books").code == 0
-    assert "refused given_up (says local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    assert "refused given_up (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
     doubtful.serve("r1", lambda row: '"reason":"exception"' in row.attention)  # the refund does not expect a no
 
 

@@ -128,7 +128,7 @@ def test_explain_says_it_in_one_sentence(outlast: Terminal) -> None:
     )
     assert view["unblock"][0] == f"outlast approvals approve {approval} --reason …"
     outlast("approvals", "approve", approval, "--reason", "fine")
-    assert f"r1 goes on: {approval} was approved by local:" in outlast("explain", "r1").out
+    assert f"r1 continues: {approval} was approved by local:" in outlast("explain", "r1").out
     outlast.serve("r1", is_over)
     assert outlast("explain", "r1").out.startswith("r1 completed ")
     assert outlast("explain", "r9").code == 3 and outlast("explain", "lease").code == 0
@@ -143,4 +143,4 @@ def test_explain_names_the_holder(outlast: Terminal) -> None:
     while not log.exists():
         assert worker.poll() is None
     view = outlast("explain", "r1", "-o", "json").json
-    assert "by w-" in view["sentence"] and view["facts"]["held by"].startswith("w-") and view["unblock"] == []
+    assert "on w-" in view["sentence"] and view["facts"]["held by"].startswith("w-") and view["unblock"] == []

@@ -39,7 +39,7 @@ COMPARED = {
     "docs/care.md: OUT-510  the store copy.db is a backup": "here: word for word",
     "docs/compensation.md: ana's trip": "test_examples.py",
     "docs/observability.md: 9e3c0b3ac5db495e (sent elsewhere)": "tests/e2e/test_over_http.py",
-    "docs/operating.md: order-7 is queued since 3m; no live worker serves order@1.": "here: word for word",
+    "docs/operating.md: order-7 has been queued for 3m; no live worker serves order@1.": "here: word for word",
     "docs/operating.md: WORKER           NAME  STATUS": "here: its columns",
     'docs/operating.md: "run": "order-7"': "here: the members of a real one",
     'docs/http.md: "type": "https://outlast.dev/e/OUT-402#decided"': "here: its members; tests/e2e/test_over_http.py",
@@ -109,7 +109,7 @@ def test_settings_of_a_page_are_settings(block: Block, tmp_path: Path, monkeypat
 
 
 def test_what_explain_says_is_what_it_says() -> None:
-    (shown,) = [block.body for block in TEXTS if "order-7 is queued" in block.body]
+    (shown,) = [block.body for block in TEXTS if "order-7 has been queued" in block.body]
     real = {masked(sentence) for sentence in SENTENCES.values()}
     assert {masked(line) for line in shown.splitlines()} <= real
 

@@ -12,41 +12,39 @@ from outlast.runtime.run_facts import Explanation, RunFacts
 from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
 
 SENTENCES = {
-    "queued, nobody serves": "r1 is queued since 60m; no live worker serves refund@1.",
-    "queued, a worker takes it": "r1 is queued since 60m; w-1 takes it.",
-    "queued for a slot": "r1 is queued for a slot since 60m; 2 of 2 slots of tenant t are taken.",
-    "walked": "r1 is walked by w-1 in node pay, since 3m.",
-    "recovering": "r1 is held by w-2, which settles what its predecessor left open in node pay, since 3m.",
+    "queued, nobody serves": "r1 has been queued for 60m; no live worker serves refund@1.",
+    "queued, a worker takes it": "r1 has been queued for 60m; w-1 takes it.",
+    "queued for a slot": "r1 has been queued for a slot for 60m; 2 of 2 slots of tenant t are taken.",
+    "walked": "r1 is running node pay on w-1, for 3m.",
+    "recovering": "r1 is held by w-2, which settles the calls its predecessor left open in node pay, for 3m.",
     "the owner's event loop is blocked": (
-        "r1 is held by w-1 and goes on once its event loop turns again: a call has blocked it for 17s."
+        "r1 is held by w-1 and continues when its event loop runs again: a call has blocked it for 17s."
     ),
     "queued, the one worker is blocked": (
-        "r1 is queued since 60m; w-1 takes it once its event loop turns again: a call has blocked it for 17s."
+        "r1 has been queued for 60m; w-1 takes it when its event loop runs again: a call has blocked it for 17s."
     ),
-    "queued, one of two workers is blocked": "r1 is queued since 60m; w-2 takes it.",
+    "queued, one of two workers is blocked": "r1 has been queued for 60m; w-2 takes it.",
     "the owner is silent": (
-        "r1 is held by w-1, which has been silent for 9s: takeover in 6s, unless it renews its lease."
+        "r1 is held by w-1, which has been silent for 9s: takeover in 6s unless it renews its lease."
     ),
     "the owner's lease has expired": "r1 was held by w-1, whose lease expired 2s ago; w-2 takes it over now.",
     "the owner's lease has expired, nobody else": (
         "r1 was held by w-1, whose lease expired 2s ago, and no live worker serves refund@1 to take it over."
     ),
-    "the owner is gone": "r1 was held by w-1, which is gone; w-2 takes it over now.",
+    "the owner is gone": "r1 was held by w-1, which has stopped; w-2 takes it over now.",
     "sleeping": "r1 sleeps (night) for another 2h.",
-    "slept, and nobody took it": (
-        "r1 goes on: its time for timer night is over since 5s; no live worker serves refund@1."
-    ),
+    "slept, and nobody took it": ("r1 continues: its timer night ended 5s ago; no live worker serves refund@1."),
     "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
-    "a signal, without an end": "r1 waits for the signal paid, without an end.",
-    "a signal that did not fit": "r1 waits for the signal paid, without an end; 1 came whose data it cannot read.",
-    "a signal that came": "r1 goes on: the signal paid came 3s ago; w-1 takes it.",
+    "a signal, without an end": "r1 waits for the signal paid, without a deadline.",
+    "a signal that did not fit": "r1 waits for the signal paid, without a deadline; 1 arrived with data of another type.",
+    "a signal that came": "r1 continues: the signal paid arrived 3s ago; w-1 takes it.",
     "collecting": "r1 has 2 of 5 signals bids and waits for more, for another 3h.",
     "an approval": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",
     "an approval with another round": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",
-    "decided, not taken yet": "r1 goes on: ap_1 was approved by local:bo 3s ago; w-1 takes it.",
+    "decided, not taken yet": "r1 continues: ap_1 was approved by local:bo 3s ago; w-1 takes it.",
     "retry": "r1 waits for attempt 3 of 3 of issue_refund (http_503), for another 20s.",
     "settle": (
-        "r1 waits until a call can no longer land, for another 3m, to know the outcome of issue_refund refund/A-17."
+        "r1 waits another 3m, until a sent call can no longer arrive, to learn the outcome of issue_refund refund/A-17."
     ),
     "uncertain, too early": (
         "r1 needs a person: issue_refund refund/A-17 may or may not have happened (timeout: ReadTimeout); "
@@ -57,38 +55,38 @@ SENTENCES = {
         "«did not happen» is accepted now."
     ),
     "uncertain, and settled": (
-        "r1 goes on with what people answered (refund/A-17 is settled by local:bo); w-1 takes it."
+        "r1 continues with the answers of people (refund/A-17 is settled by local:bo); w-1 takes it."
     ),
     "exception": "r1 needs a person: node pay raised RuntimeError: on fire.",
     "retries exhausted": "r1 needs a person: issue_refund refund/A-17 did not happen after 3 attempts: http_503: busy.",
-    "answered": "r1 goes on with what people answered (continue by local:bo); w-1 takes it.",
+    "answered": "r1 continues with the answers of people (continue by local:bo); w-1 takes it.",
     "approval timed out": (
         "r1 needs a person: ap_1 «Refund 42 EUR» was not decided in time by finance; without an answer it is "
         "cancelled in 6d23h."
     ),
     "ceiling passed": (
-        "r1 passed its ceiling 2h ago (refund_total_timeout) and goes on: it waits for the signal paid, without an end."
+        "r1 passed its ceiling 2h ago (refund_total_timeout) and continues: it waits for the signal paid, without a deadline."
     ),
-    "held by an operator": "r1 waits while activity issue_refund is held by local:bo since 2h (the bank is down).",
+    "held by an operator": "r1 waits because local:bo paused activity issue_refund 2h ago (the bank is down).",
     "asked to end, walked": (
-        "r1 was asked to end by local:bo 3s ago (ordered twice); w-1 heeds it before its next call."
+        "r1 was asked to end by local:bo 3s ago (ordered twice); w-1 stops it before its next call."
     ),
     "asked to end, nobody serves": (
         "r1 was asked to end by local:bo 3s ago (ordered twice); no live worker serves refund@1."
     ),
     "asked to end, still settling": (
-        "r1 was asked to end by local:bo 3s ago (ordered twice) and first waits until a call can no longer "
-        "land, for another 3m, to know the outcome of issue_refund refund/A-17."
+        "r1 was asked to end by local:bo 3s ago (ordered twice) and first waits another 3m, until a sent call can no "
+        "longer arrive, to learn the outcome of issue_refund refund/A-17."
     ),
     "poisoned": "r1 needs a person: 3 workers died, one after the other, while each held this run and no other.",
-    "of a dead worker, in a group": ("r1 is queued since 60m; w-1 takes it once it holds at most 39 others."),
-    "of a dead worker, alone": "r1 is queued since 60m; w-1 takes it once it holds no other run.",
+    "of a dead worker, in a group": ("r1 has been queued for 60m; w-1 takes it once it holds at most 39 others."),
+    "of a dead worker, alone": "r1 has been queued for 60m; w-1 takes it once it holds no other run.",
     "stranded, without a worker": "r1 needs a person: no worker serves refund@1 any more.",
-    "stranded, and served again": "r1 goes on: a worker serves refund@1 again; w-1 takes it.",
+    "stranded, and served again": "r1 continues: a worker serves refund@1 again; w-1 takes it.",
     "node gone": "r1 needs a person: refund v1 has no node pay any more.",
     "completed": "r1 completed 3m ago.",
     "failed": "r1 failed 3m ago: nothing to refund.",
-    "cancelled, with what stands": "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect of it stands.",
+    "cancelled, with what stands": "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect was not undone.",
 }
 
 
@@ -114,7 +112,7 @@ def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str |
 
 @pytest.mark.parametrize(("size", "deaths", "said"), [
     (40, 0, "executed with at most 39 other runs until it advances, because workers that held it died"),
-    (1, 2, "executed alone until it advances, because workers that held it died; 2 of 3 deaths alone"),
+    (1, 2, "executed alone until it advances, because workers that held it died; 2 of 3 crashes alone"),
 ])  # fmt: skip
 def test_a_run_of_a_group_says_why(size: int, deaths: int, said: str) -> None:
     facts = dict(explain(RunFacts(RUN._replace(due_at=T, group_max=size, crash_count=deaths), NOW)).facts)
@@ -178,7 +176,7 @@ def test_the_facts_say_who_holds_it_and_since_and_until_when() -> None:
     walked = dict(of("walked").facts)
     assert walked == {
         "node": "pay (visit 2)", "held by": "w-1", "since": "3m ago, 2025-12-31T23:57:00.000Z",
-        "lease": "for another 12s, renewed as long as the worker lives", "slice": "ends within 9m",
+        "lease": "for another 12s, renewed while the worker lives", "execution": "ends within 9m",
     }  # fmt: skip
     asked = of("an approval")
     assert dict(asked.facts)["until"] == "in 95h, 2026-01-04T23:00:00.000Z"
@@ -208,5 +206,5 @@ def test_several_waits_are_one_sentence() -> None:
     both = [WaitingFor("signal", "paid", "", T), WaitingFor("timer", "night", "", T, T + HOUR, "goes on")]
     run = RUN._replace(waiting_for=dump_waiting(both))
     assert explain(RunFacts(run, NOW, workers=(W1,))).sentence == (
-        "r1 waits for the signal paid, without an end and sleeps (night) for another 60m."
+        "r1 waits for the signal paid, without a deadline and sleeps (night) for another 60m."
     )

@@ -97,19 +97,19 @@ def error(code: str) -> str:
     ("changes", "words"),
     [
         ({}, "executed"),
-        ({"attempts": 3}, "executed, asked again ×2"),
+        ({"attempts": 3}, "executed, called again ×2"),
         ({"settled_by": "reconcile"}, "executed (the receiver was asked)"),
-        ({"settled_by": "local:ana"}, "executed (says local:ana)"),
+        ({"settled_by": "local:ana"}, "executed (stated by local:ana)"),
         ({"status": EffectStatus.REFUSED, "error": error("http_404")}, "refused http_404"),
         (
             {"status": EffectStatus.REFUSED, "error": error(REOPENED), "settled_by": "local:ana"},
-            "to be called again (says local:ana)",
+            "will be called again (stated by local:ana)",
         ),
         ({"status": EffectStatus.UNCERTAIN, "error": error("timeout")}, "UNCERTAIN timeout"),
-        ({"status": EffectStatus.INTENDED}, "under way"),
+        ({"status": EffectStatus.INTENDED}, "in progress"),
         (
             {"status": EffectStatus.INTENDED, "settle_after": 0, "error": error("http_503")},
-            "to be called again after http_503",
+            "will be called again after http_503",
         ),
         ({"status": EffectStatus.UNDONE}, "undone"),
     ],
@@ -118,10 +118,10 @@ def test_what_became_of_an_effect(changes: dict[str, object], words: str) -> Non
     assert views.effect_view(EFFECT._replace(**changes), NOW)["outcome"] == words  # type: ignore[arg-type]
 
 
-def test_an_open_effect_of_a_run_that_no_worker_holds_is_not_under_way() -> None:
+def test_an_open_effect_of_a_run_that_no_worker_holds_is_not_in_progress() -> None:
     left = EFFECT._replace(status=EffectStatus.INTENDED, attempts=2)
     said = {held: views.effect_view(left, NOW, held={left.run} if held else set())["outcome"] for held in (True, False)}
-    assert said == {True: "under way, asked again ×1", False: "left open, asked again ×1: it may have happened"}
+    assert said == {True: "in progress, called again ×1", False: "left open, called again ×1: it may have happened"}
 
 
 def test_how_long_until_a_person_may_say_that_it_did_not_happen() -> None:

@@ -1,4 +1,4 @@
-"""Why a run stands where it stands, in one sentence: a pure function of its rows, the same for every reader (RUN-9)."""
+"""Explanation of a run's present state in one sentence, computed from its rows alone (RUN-9)."""
 
 import json
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ DECIDED = {
 
 
 def waiting_part(seen: RunFacts) -> ExplanationPart:
-    """What it waits for, all of it in one clause; or, once it is due, who takes it."""
+    """Explain every wait of the run in one clause, or which worker takes it once it is due."""
     waits = waiting_of(seen.run)
     if seen.is_due() and not any(w.kind == "worker" for w in waits):
         return _due(seen, waits)
@@ -64,7 +64,7 @@ def waiting_part(seen: RunFacts) -> ExplanationPart:
 
 
 def _due(seen: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
-    """It is due, and no worker has taken it yet: what made it so?"""
+    """Explain a due run that no worker has taken yet by the event that made it due."""
     decided = [a for w in waits if w.kind == "approval" and (a := _approval(seen, w)) and a.status in DECIDED]
     over = [w for w in waits if 0 < w.until <= seen.now.business]
     late = seen.ago_real(seen.run.due_at or 0)
@@ -72,13 +72,15 @@ def _due(seen: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
         a = decided[0]
         what = f"{a.id} was {DECIDED[a.status]} by {a.decided_by} {seen.ago(a.decided_at)} ago"
     elif over:
-        what = f"its time for {over[0].kind} {over[0].what} is over since {seen.ago(over[0].until)}"
+        what = f"its {over[0].kind} {over[0].what} ended {seen.ago(over[0].until)} ago"
     elif seen.messages and seen.messages[-1].kind == "signal":
         message = seen.messages[-1]
-        what = f"the signal {message.name} came {seen.ago(message.at)} ago"
+        what = f"the signal {message.name} arrived {seen.ago(message.at)} ago"
     else:
-        what = f"it is due since {late}"
-    return ExplanationPart(f"goes on: {what}; {taker_text(seen)}", "the node is walked again", start_one(seen))
+        what = f"it has been due for {late}"
+    return ExplanationPart(
+        f"continues: {what}; {taker_text(seen)}", "the node runs again from its first line", start_one(seen)
+    )
 
 
 def _approval(seen: RunFacts, wait: WaitingFor) -> Approval | None:
@@ -104,30 +106,31 @@ def _one(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
             clause = f"waits for {wait.what} ({wait.who}), for another {seen.left(wait.until)}"
             return _timed(seen, wait, clause)
         case "settle":
-            clause = f"waits until a call can no longer land, for another {seen.left(wait.until)}, to know {wait.what}"
+            left = seen.left(wait.until)
+            clause = f"waits another {left}, until a sent call can no longer arrive, to learn {wait.what}"
             return _timed(seen, wait, clause)
         case "pause":
-            return _held(seen, wait)
+            return _paused(seen, wait)
         case "effect":
             return _shared(seen, wait)
     return _timed(seen, wait, f"waits for {wait.kind} {wait.what}")
 
 
 def _timed(seen: RunFacts, wait: WaitingFor, clause: str, *unblock: str) -> ExplanationPart:
-    following = f"in {seen.left(wait.until)} it {wait.then}" if wait.until else "it waits for as long as it takes"
+    following = f"in {seen.left(wait.until)} it {wait.then}" if wait.until else "it waits without a limit"
     return ExplanationPart(clause, following, unblock, wait.since, wait.until)
 
 
 def _worker(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    clause = f"is queued since {seen.ago(wait.since)}; {taker_text(seen)}"
+    clause = f"has been queued for {seen.ago(wait.since)}; {taker_text(seen)}"
     then = next((each.id for each in seen.takers()), f"a worker that serves {seen.run.lane}")
-    return ExplanationPart(clause, f"{then} walks node {seen.run.node}", start_one(seen), since=wait.since)
+    return ExplanationPart(clause, f"{then} runs node {seen.run.node}", start_one(seen), since=wait.since)
 
 
 def _slot(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     tenants = dict.fromkeys(s.tenant for s in seen.slots)
     said = " and ".join(_taken(tenant, [s for s in seen.slots if s.tenant == tenant]) for tenant in tenants)
-    clause = f"is queued for a slot since {seen.ago(wait.since)}" + (f"; {said}" if said else "")
+    clause = f"has been queued for a slot for {seen.ago(wait.since)}" + (f"; {said}" if said else "")
     return ExplanationPart(
         clause, f"it {wait.then}, when a run that holds a slot ends", ("outlast runs ls",), wait.since
     )
@@ -139,13 +142,13 @@ def _taken(tenant: str, slots: list[Slot]) -> str:
 
 
 def _signal(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    left = f"for another {seen.left(wait.until)}" if wait.until else "without an end"
+    left = f"for another {seen.left(wait.until)}" if wait.until else "without a deadline"
     row = next((w for w in seen.waits if w.name == wait.what and w.visit == seen.run.visit), None)
     send = f"outlast signal {seen.run.run} {wait.what} --data '{{…}}'"
     spent = {n for w in seen.waits if w.status is WaitStatus.BOUND for n in bound_notes(w)}
     came = [n for n in seen.messages if n.kind == "signal" and n.name == wait.what and n.n not in spent]
     if row is None or row.kind != "collect":
-        unfit = f"; {len(came)} came whose data it cannot read" if came else ""
+        unfit = f"; {len(came)} arrived with data of another type" if came else ""
         return _timed(seen, wait, f"waits for the signal {wait.what}, {left}{unfit}", send)
     of = f"{len(came)} of {row.most}" if row.most else f"{len(came)}"
     clause = f"has {of} signals {wait.what} and waits for more, {left}"
@@ -166,66 +169,62 @@ def _decision(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     return ExplanationPart(clause, then, tuple(commands), wait.since, wait.until, facts)
 
 
-def _held(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
+def _paused(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     key, _, reason = wait.what.partition(": ")
     up = next((h for h in seen.holds if h.key == key), None)
     said = f" ({reason})" if reason else ""
     if up is None:
-        clause = f"goes on: the pause of {key.replace('/', ' ')} was released; {taker_text(seen)}"
+        clause = f"continues: the pause of {key.replace('/', ' ')} has ended; {taker_text(seen)}"
         return ExplanationPart(clause, "a worker looks again within a minute", start_one(seen))
     if up.kind == BREAKER:
-        again = (
-            f"one run tries in {seen.left_real(up.again_at)} whether it answers" if up.again_at > seen.now.real else ""
-        )
-        clause = f"waits for {key.replace('/', ' ')}, which is away since {seen.ago(up.since)}{said}"
-        return ExplanationPart(
-            clause, again or "one run tries now whether it answers", _ways_of(key), up.since, wait.until
-        )
-    clause = f"waits while {key.replace('/', ' ')} is held by {up.by} since {seen.ago(up.since)}{said}"
+        again = f"one run tries it in {seen.left_real(up.again_at)}" if up.again_at > seen.now.real else ""
+        clause = f"waits for {key.replace('/', ' ')}, which has been unavailable for {seen.ago(up.since)}{said}"
+        return ExplanationPart(clause, again or "one run tries it now", _ways_of(key), up.since, wait.until)
+    clause = f"waits because {up.by} paused {key.replace('/', ' ')} {seen.ago(up.since)} ago{said}"
     return ExplanationPart(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
 
 
 def _ways_of(key: str) -> tuple[str, ...]:
-    """A breaker can be released at once, or be made a hold that stays until a person takes it down."""
+    """Return commands for a circuit breaker: close it at once, or turn it into a pause that only a person ends."""
     name = key.replace("/", " ")
     return (f"outlast resume {name}", f"outlast pause {name} --reason …")
 
 
 def _shared(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
     owner = wait.who.removeprefix("run ")
-    clause = f"waits for {wait.what}, which {wait.who} has under way: it alone settles it"
-    return ExplanationPart(clause, "it takes the recorded answer", (f"outlast explain {owner}",), wait.since)
+    clause = f"waits for {wait.what}, which {wait.who} is executing and will settle"
+    return ExplanationPart(clause, "it uses the recorded answer", (f"outlast explain {owner}",), wait.since)
 
 
 _ENDS = {RunStatus.FAILED: "fails", RunStatus.CANCELLED: f"is {RunStatus.CANCELLED.value}"}
 
 
 def undo_progress(run: Run, effects: Sequence[Effect]) -> str:
-    """How much is undone, of what is to be undone."""
+    """Return how many effects are undone, and of how many."""
     gone = len(undone(run, effects))
     return f"{gone} of {gone + len(owed(run, effects))} undone"
 
 
 def undoing_part(seen: RunFacts, inner: ExplanationPart | None) -> ExplanationPart:
-    """`inner`: what it waits for meanwhile; None while a worker holds it, or once it is due."""
+    """Explain a run that undoes its effects. `inner`: its wait; None while a worker holds it or once it is due."""
     run = seen.run
     ending = ending_of(run)
     assert ending is not None
     done = undo_progress(run, seen.effects)
     left = ", ".join(f"{e.activity} {e.key}" for e in owed(run, seen.effects))
     facts = (("ends", run_ends(ending)), ("undo", done), *((("to undo", left),) if left else ()))
-    first = f"undoes what it did before it {_ENDS[ending.outcome]} ({first_line(ending.reason)}; {done})"
+    first = f"undoes its effects before it {_ENDS[ending.outcome]} ({first_line(ending.reason)}; {done})"
     if inner is not None:
         return inner._replace(clause=f"{first}; it {inner.clause}", facts=(*inner.facts, *facts))
     who = f"{run.owner} holds it" if is_held(run) else taker_text(seen)
     unblock = () if is_held(run) else start_one(seen)
     return ExplanationPart(
-        f"{first}; {who}", "the latest of what is left is undone first, then it ends", unblock, facts=facts
+        f"{first}; {who}", "the remaining effects are undone, latest first, then it ends", unblock, facts=facts
     )
 
 
 def run_ends(ending: Ending) -> str:
-    """How it ends, and who decided it."""
+    """Return the outcome of the run, and who decided it."""
     return f"{ending.outcome.value}" + (f", decided by {ending.by}" if ending.by else "")
 
 
@@ -234,7 +233,7 @@ OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
 def explain(seen: RunFacts) -> Explanation:
-    """Where the run stands, why, who holds it, since and until when, what comes next, what would unblock it."""
+    """Explain where the run is and why, who holds it, since and until when, what is next and what would unblock it."""
     run = seen.run
     part = _part(seen)
     tripped = () if is_over(run) else _overlays(seen)
@@ -242,9 +241,9 @@ def explain(seen: RunFacts) -> Explanation:
     unblock = list(part.unblock)
     stops = any(a.reason not in OVERLAY_ONLY for a in attention_of(run))
     for entry in tripped:
-        clause = f"{_overlay(seen, entry)}{'; it' if stops else ' and goes on: it'} {clause}"
+        clause = f"{_overlay(seen, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in choice_commands(run, entry)]
-    facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "nobody")]
+    facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
     if not is_over(run) and (group := group_text(run)):
         facts.append(("group", group))
     if clock := clock_step_text(seen.clock_step):
@@ -261,7 +260,7 @@ def _route(seen: RunFacts) -> Route:
 
 
 def _overlays(seen: RunFacts) -> tuple[Attention, ...]:
-    """Reasons that stop nothing, and that nobody has answered yet."""
+    """Return the unanswered reasons that do not stop the run."""
     way = _route(seen)
     left = () if isinstance(way, EndCancelled | EndFailed) else way.left
     return tuple(a for a in left if a.reason in OVERLAY_ONLY)
@@ -270,7 +269,7 @@ def _overlays(seen: RunFacts) -> tuple[Attention, ...]:
 def _overlay(seen: RunFacts, entry: Attention) -> str:
     if entry.reason is Reason.TOTAL_TIMEOUT:
         return f"passed its ceiling {seen.ago(entry.since)} ago ({entry.trigger or entry.reason.value})"
-    return f"needs a person for {entry.reason.value} since {seen.ago(entry.since)}"
+    return f"has needed a person for {entry.reason.value} for {seen.ago(entry.since)}"
 
 
 def _ledger(seen: RunFacts) -> dict[tuple[int, str], Effect]:
@@ -282,28 +281,28 @@ def _part(seen: RunFacts) -> ExplanationPart:
         return _over(seen)
     way = _route(seen)
     if seen.run.ending:
-        return undoing_part(seen, _meanwhile(seen, way))
+        return undoing_part(seen, _obstacle(seen, way))
     if isinstance(way, EndCancelled | EndFailed):
         return _to_end(seen, way)
     if isinstance(way, Rest):
         return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
     if is_held(seen.run):
-        return _walked(seen)
+        return _executing(seen)
     if way.answers:
         return _answered(seen, way.answers)
     return waiting_part(seen)
 
 
-def _meanwhile(seen: RunFacts, way: Route) -> ExplanationPart | None:
-    """What keeps a run from undoing at this moment."""
+def _obstacle(seen: RunFacts, way: Route) -> ExplanationPart | None:
+    """Return the part that explains why an undoing run does not proceed now, or None."""
     if isinstance(way, Rest):
         return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
     if is_held(seen.run):
-        return _walked(seen)
+        return _executing(seen)
     return None if seen.is_due() else waiting_part(seen)
 
 
-# --- over ------------------------------------------------------------------------------------------
+# --- ended -----------------------------------------------------------------------------------------
 _ENDED = {
     RunStatus.COMPLETED: RunStatus.COMPLETED.value,
     RunStatus.FAILED: RunStatus.FAILED.value,
@@ -316,26 +315,24 @@ def _over(seen: RunFacts) -> ExplanationPart:
     run = seen.run
     last = seen.events[-1] if seen.events else None
     data = json.loads(last.body)["data"] if last is not None and last.type in ENDINGS else {}
-    reason, stands = first_line(data.get("reason", "")), data.get("not_undone", [])
+    reason, left = first_line(data.get("reason", "")), data.get("not_undone", [])
     said = f": {reason}" if reason else ""
     for by in ("cancelled by ", "failed by "):
         if reason.startswith(by):
             said = f" by {reason.removeprefix(by)}"
     clause = f"{_ENDED[run.status]} {seen.ago(run.ended_at)} ago{said}"
-    if stands:
-        clause += f"; {_count(len(stands), 'effect')} of it stand{'s' if len(stands) == 1 else ''}"
-    unblock = ("undo by hand what must be undone",) if stands else ()
-    facts = (("not undone", ", ".join(stands)),) if stands else ()
-    return ExplanationPart(
-        clause, "nothing: a run that has ended never changes", unblock, since=run.ended_at, facts=facts
-    )
+    if left:
+        clause += f"; {_count(len(left), 'effect')} {'was' if len(left) == 1 else 'were'} not undone"
+    unblock = ("undo these effects by hand if necessary",) if left else ()
+    facts = (("not undone", ", ".join(left)),) if left else ()
+    return ExplanationPart(clause, "nothing: an ended run does not change", unblock, since=run.ended_at, facts=facts)
 
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-# --- asked to end ------------------------------------------------------------------------------------
+# --- requested to end --------------------------------------------------------------------------------
 def _to_end(seen: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
     run = seen.run
     message = next((n for n in seen.messages if n.kind in ("cancel", "answer") and n.actor == way.by), None)
@@ -348,7 +345,7 @@ def _to_end(seen: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
     open_ = [e for e in seen.effects if e.status in OPEN]
     facts = (("open effects", ", ".join(f"{e.activity} {e.key}" for e in open_)),) if open_ else ()
     if is_held(run):
-        clause = f"{asked}; {run.owner} heeds it before its next call"
+        clause = f"{asked}; {run.owner} stops it before its next call"
         return ExplanationPart(clause, "its open effects are settled, then it ends", since=since, facts=facts)
     if seen.is_due():
         clause = f"{asked}; {taker_text(seen)}"
@@ -380,13 +377,13 @@ def _needs_person(seen: RunFacts, entries: tuple[Attention, ...]) -> Explanation
 
 
 def _open_facts(seen: RunFacts) -> tuple[tuple[str, str], ...]:
-    """Return the effects that no worker works at and that no person is asked about."""
+    """Return open effects that no worker executes and that no person is asked about."""
     open_ = [f"{e.activity} {e.key}" for e in seen.effects if e.status is EffectStatus.INTENDED]
     return (("open effects", ", ".join(open_)),) if open_ and not is_held(seen.run) else ()
 
 
 def _is_open(seen: RunFacts, entry: Attention, way: ChoiceCommand) -> bool:
-    """Would it be accepted now? «Did not happen» is, once a call in flight can no longer land."""
+    """Return True if the choice is accepted now. "Did not happen" is accepted once no sent call can still arrive."""
     effect = _ledger(seen).get((entry.visit, entry.key))
     return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.settle_after <= seen.now.real
 
@@ -418,9 +415,9 @@ def _why(seen: RunFacts, entry: Attention) -> str:
 def _answered(seen: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:
     said = " and ".join(_chosen(answer) for answer in answers)
     by_itself = all(answer.by == ENGINE for answer in answers)
-    clause = f"goes on: {said}" if by_itself else f"goes on with what people answered ({said})"
+    clause = f"continues: {said}" if by_itself else f"continues with the answers of people ({said})"
     clause += f"; {taker_text(seen)}"
-    return ExplanationPart(clause, "the node is walked again, in the same visit", start_one(seen))
+    return ExplanationPart(clause, "the node runs again from its first line, in the same visit", start_one(seen))
 
 
 def _chosen(answer: Answer) -> str:
@@ -432,7 +429,7 @@ def _chosen(answer: Answer) -> str:
 
 
 # --- a worker --------------------------------------------------------------------------------------
-def _walked(seen: RunFacts) -> ExplanationPart:
+def _executing(seen: RunFacts) -> ExplanationPart:
     run = seen.run
     taken = next((e for e in reversed(seen.events) if e.type in TAKEN), None)
     since = taken.at if taken is not None else 0
@@ -440,40 +437,40 @@ def _walked(seen: RunFacts) -> ExplanationPart:
     if worker is None or not is_alive(worker, seen.now):
         return _orphaned(seen, worker, since)
     facts = (
-        ("lease", f"for another {seen.left_real(worker.lease_until)}, renewed as long as the worker lives"),
-        ("slice", f"ends within {seen.left_real(run.due_at or 0)}"),
+        ("lease", f"for another {seen.left_real(worker.lease_until)}, renewed while the worker lives"),
+        ("execution", f"ends within {seen.left_real(run.due_at or 0)}"),
     )
-    dies = f"another worker takes over once the lease of {run.owner} has expired, should it die"
+    dies = f"if {run.owner} dies, another worker takes over when its lease expires"
     silent = seen.now.real - worker.renewed_at
     if blocked := blocked_ms(worker, seen.now):
-        clause = f"is held by {run.owner} and goes on once {blocked_text(blocked)}"
-        then = f"the worker stops renewing its lease if that lasts; {dies}"
+        clause = f"is held by {run.owner} and continues when {blocked_text(blocked)}"
+        then = f"if that lasts, the worker stops renewing its lease; {dies}"
         return ExplanationPart(clause, then, (BLOCKING, *start_one(seen)), since=since, facts=facts)
     if silent > (worker.lease_until - worker.renewed_at) // 2:
         clause = f"is held by {run.owner}, which has been silent for {seen.ago_real(worker.renewed_at)}"
-        clause += f": takeover in {seen.left_real(worker.lease_until)}, unless it renews its lease"
+        clause += f": takeover in {seen.left_real(worker.lease_until)} unless it renews its lease"
         return ExplanationPart(clause, dies, () if seen.takers() else (START_WORKER,), since=since, facts=facts)
-    ago = f", since {seen.ago(since)}" if since else ""
+    ago = f", for {seen.ago(since)}" if since else ""
     if run.status is RunStatus.RECOVERING:
-        clause = f"is held by {run.owner}, which settles what its predecessor left open in node {run.node}{ago}"
+        clause = f"is held by {run.owner}, which settles the calls its predecessor left open in node {run.node}{ago}"
     elif run.status is RunStatus.COMPENSATING:
         clause = f"is held by {run.owner}{ago}"
     else:
-        clause = f"is walked by {run.owner} in node {run.node}{ago}"
-    return ExplanationPart(clause, f"it goes on by itself; {dies}", since=since, facts=facts)
+        clause = f"is running node {run.node} on {run.owner}{ago}"
+    return ExplanationPart(clause, f"it continues by itself; {dies}", since=since, facts=facts)
 
 
 def _orphaned(seen: RunFacts, worker: Worker | None, since: int) -> ExplanationPart:
     owner, takers = seen.run.owner, seen.takers()
     if worker is None:
-        what = "of which nothing is known"
+        what = "which has no row"
     elif worker.status is LeaseStatus.CLOSED:
-        what = "which is gone"
+        what = "which has stopped"
     else:
         what = f"whose lease expired {seen.ago_real(worker.lease_until)} ago"
     if takers:
         return ExplanationPart(
-            f"was held by {owner}, {what}; {takers[0].id} takes it over now", "what was open is settled first"
+            f"was held by {owner}, {what}; {takers[0].id} takes it over now", "open calls are settled first"
         )
     clause = f"was held by {owner}, {what}, and no live worker serves {seen.run.lane} to take it over"
-    return ExplanationPart(clause, "a worker that serves it takes it over", (START_WORKER,), since=since)
+    return ExplanationPart(clause, "a worker that serves this version takes it over", (START_WORKER,), since=since)

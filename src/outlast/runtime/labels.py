@@ -1,4 +1,4 @@
-"""What rows say to people: the status shown, and words for what became of an effect."""
+"""Labels that rows are shown with: run status, waits, worker state and effect outcome."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -16,12 +16,12 @@ from outlast.core.rows import Effect, Run, Worker, is_over
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
 LATE_CHARS = 200
-STALLED = 2 * HEARTBEAT_EVERY  # of a loop that has not turned: a beat was missed
-BY_ITSELF = frozenset({"", "call", "reconcile"})  # what settles an effect without a person
+STALLED = 2 * HEARTBEAT_EVERY  # since the event loop last ran: a heartbeat was missed
+BY_ITSELF = frozenset({"", "call", "reconcile"})  # ways an effect is settled without a person
 
 
 def shown_status(run: Run) -> str:
-    """REQUIRES_ATTENTION if a person must look, else the node's business status, else the engine's (RUN-2)."""
+    """Return REQUIRES_ATTENTION if a person is needed, else the node's status label, else the status (RUN-2)."""
     if attention_of(run):
         return ATTENTION
     if is_over(run):
@@ -34,12 +34,12 @@ def shown_status(run: Run) -> str:
 
 
 def is_held(run: Run) -> bool:
-    """Does a worker hold it at this moment?"""
+    """Return True if a worker holds the run now."""
     return run.status in HELD and bool(run.owner)
 
 
 def waiting_text(run: Run, serving: Collection[str]) -> str:
-    """What the run waits for, in one line; where a worker walks it, what it walks. `serving`: the lanes served."""
+    """Return what the run waits for in one line, or the node being executed. `serving`: the lanes served."""
     if is_over(run):
         return ""
     if is_held(run):
@@ -66,17 +66,17 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
 
 
 def is_alive(worker: Worker, now: Instant) -> bool:
-    """Does its lease still run?"""
+    """Return True if the worker's lease is valid."""
     return worker.status is LeaseStatus.ALIVE and worker.lease_until > now.real
 
 
 def lanes_served(workers: Iterable[Worker], now: Instant) -> frozenset[str]:
-    """The lanes that some worker serves whose lease still runs."""
+    """Return the lanes that at least one worker with a valid lease serves."""
     return frozenset(lane for worker in workers if is_alive(worker, now) for lane in worker.lanes.split())
 
 
 def worker_label(worker: Worker, now: Instant) -> str:
-    """What a worker is doing, by its row: serving, draining, silent (its lease has run out), or gone."""
+    """Return the worker's state: serving, draining, silent (lease expired) or stopped."""
     if worker.status is LeaseStatus.CLOSED:
         return "gone"
     if not is_alive(worker, now):
@@ -85,36 +85,35 @@ def worker_label(worker: Worker, now: Instant) -> str:
 
 
 def blocked_ms(worker: Worker, now: Instant) -> int:
-    """Return for how long the event loop of a worker is blocked, by its last heartbeat; 0 if it turns."""
+    """Return for how long the worker's event loop has been blocked at its last heartbeat; 0 if it runs."""
     ticked = int(json.loads(worker.health).get("loop_ticked_ms", 0)) if worker.health else 0
     return ticked + max(0, now.real - worker.renewed_at) if ticked > STALLED else 0
 
 
 def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
-    """What became of an effect. `code`: of its refusal, of its doubt or of its last failed attempt.
-
-    `held`: a worker holds its run.
+    """Return the outcome of an effect. `code`: of its refusal, uncertainty or last failed attempt; `held`: a worker
+    holds its run.
     """
-    again = f", asked again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
+    again = f", called again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
     if effect.status is EffectStatus.DONE and code == BY_HAND:
-        return f"done by hand{_told_by(effect)}"
+        return f"done manually{_source(effect)}"
     if effect.status is EffectStatus.DONE:
-        return f"executed{again}{_told_by(effect)}"
+        return f"executed{again}{_source(effect)}"
     if effect.status is EffectStatus.UNCERTAIN:
         return f"UNCERTAIN {code}"
     if effect.status is EffectStatus.UNDONE:
         return f"{effect.status.value}{again}"
     if effect.status is EffectStatus.REFUSED:
         if code == REOPENED:
-            return f"to be called again{_told_by(effect)}"
-        return f"{effect.status.value} {code}{again}{_told_by(effect)}"
+            return f"will be called again{_source(effect)}"
+        return f"{effect.status.value} {code}{again}{_source(effect)}"
     if effect.settle_after == 0:
-        return f"to be called again after {code}"
-    return f"under way{again}" if held else f"left open{again}: it may have happened"
+        return f"will be called again after {code}"
+    return f"in progress{again}" if held else f"left open{again}: it may have happened"
 
 
 def late_answer_label(view: Mapping[str, Any]) -> str:
-    """What a replaced worker was told, of an evidence view."""
+    """Describe the late answer of a replaced worker, from an evidence view."""
     if view["status"] == NOT_SENT:
         return f"a replaced worker did not send it: {view['detail']} (epoch {view['epoch']})"
     said = view["code"] and f" {view['code']}: {view['detail']}"
@@ -122,7 +121,7 @@ def late_answer_label(view: Mapping[str, Any]) -> str:
     return f"a replaced worker later got: {view['status']}{said or (answer and ' ' + answer)} (epoch {view['epoch']})"
 
 
-def _told_by(effect: Effect) -> str:
+def _source(effect: Effect) -> str:
     if effect.settled_by == "reconcile":
         return " (the receiver was asked)"
-    return "" if effect.settled_by in BY_ITSELF else f" (says {effect.settled_by})"
+    return "" if effect.settled_by in BY_ITSELF else f" (stated by {effect.settled_by})"

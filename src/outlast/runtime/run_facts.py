@@ -1,4 +1,4 @@
-"""All rows that say where a run stands, as they were at one moment, and what a sentence about them consists of."""
+"""Rows that explain one run, read at one moment, and the clauses that several explanations share."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from outlast.store.port import Store
 
 
 class RunFacts(NamedTuple):
-    """The rows. `events`: the newest ones at least, in order; `workers`: those of the store, closed ones too."""
+    """Rows of a run. `events`: at least the newest, in order; `workers`: all of the store, closed ones included."""
 
     run: Run
     now: Instant
@@ -44,27 +44,27 @@ class RunFacts(NamedTuple):
     holds: Sequence[Pause] = ()
     slots: Sequence[Slot] = ()
     evidence: Sequence[Evidence] = ()
-    clock_step: int = 0  # how far the wall clock of this machine is ahead of business time
-    used: Sequence[Effect] = ()  # of other runs, which this one uses or waits for
+    clock_step: int = 0  # wall clock of this machine minus business time
+    used: Sequence[Effect] = ()  # effects of other runs that this run uses or waits for
 
     def ago(self, at: int) -> str:
-        """How long ago a business instant was."""
+        """Return the time since a business instant."""
         return span(max(0, self.now.business - at))
 
     def left(self, until: int) -> str:
-        """How long until a business instant."""
+        """Return the time until a business instant."""
         return span(max(0, until - self.now.business))
 
     def left_real(self, until: int) -> str:
-        """How long until a real instant."""
+        """Return the time until a real instant."""
         return span(max(0, until - self.now.real))
 
     def ago_real(self, at: int) -> str:
-        """How long ago a real instant was."""
+        """Return the time since a real instant."""
         return span(max(0, self.now.real - at))
 
     def takers(self) -> list[Worker]:
-        """The live workers that serve the run's lane, but for its owner; those whose event loop turns come first."""
+        """Return live workers that serve the run's lane, without its owner; those not blocked come first."""
         found = [
             w for w in self.workers
             if w.id != self.run.owner and self.run.lane in w.lanes.split() and is_alive(w, self.now)
@@ -72,28 +72,28 @@ class RunFacts(NamedTuple):
         return sorted(found, key=lambda worker: blocked_ms(worker, self.now))
 
     def is_due(self) -> bool:
-        """May a worker take it now?"""
+        """Return True if a worker may take the run now."""
         return self.run.due_at is not None and self.run.due_at <= self.now.real
 
     def instant(self, at: int) -> str:
-        """An instant for a fact: relative and exact."""
+        """Format an instant relatively and exactly."""
         text = f"{self.ago(at)} ago" if at <= self.now.business else f"in {self.left(at)}"
         return f"{text}, {iso(at)}"
 
 
 class ExplanationPart(NamedTuple):
-    """What is to be said: `clause` has the run as its subject, and everything else follows from it."""
+    """Part of an explanation; the run is the subject of `clause`."""
 
     clause: str
     next: str
     unblock: tuple[str, ...] = ()
-    since: int = 0  # business; 0 = not known, or of no interest
+    since: int = 0  # business; 0 = unknown or irrelevant
     until: int = 0
     facts: tuple[tuple[str, str], ...] = ()
 
 
 class Explanation(NamedTuple):
-    """Where a run stands: one sentence, its facts by name, what comes next, and the commands that would unblock it."""
+    """Explanation of a run: a sentence, named facts, the next step and commands that would unblock it."""
 
     sentence: str
     facts: tuple[tuple[str, str], ...]
@@ -101,7 +101,7 @@ class Explanation(NamedTuple):
     unblock: tuple[str, ...]
 
     def view(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the explanation as JSON data."""
         return {
             "sentence": self.sentence,
             "facts": dict(self.facts),
@@ -116,7 +116,7 @@ def in_order(run: str, effects: Iterable[Effect]) -> tuple[Effect, ...]:
 
 
 def clock_step_text(step: int) -> str:
-    """Say that the wall clock was set; '' below CLOCK_STEP."""
+    """Describe a step of the wall clock; '' if it is below CLOCK_STEP."""
     if abs(step) < CLOCK_STEP:
         return ""
     if step > 0:
@@ -128,24 +128,24 @@ START_WORKER = "outlast worker MODULE"
 
 
 def taker_text(seen: RunFacts) -> str:
-    """Say which live worker takes the run, in a clause."""
+    """Name the live worker that takes the run, in a clause."""
     takers = seen.takers()
     if not takers:
         return f"no live worker serves {seen.run.lane}"
     blocked = blocked_ms(takers[0], seen.now)
     room = capacity_text(seen.run)
     return f"{takers[0].id} takes it{room}" + (
-        f"{' and' if room else ''} once {blocked_text(blocked)}" if blocked else ""
+        f"{' and' if room else ''} when {blocked_text(blocked)}" if blocked else ""
     )
 
 
 def blocked_text(ms: int) -> str:
-    """Say that the event loop of a worker is blocked."""
-    return f"its event loop turns again: a call has blocked it for {span(ms)}"
+    """Describe how long the event loop of a worker has been blocked."""
+    return f"its event loop runs again: a call has blocked it for {span(ms)}"
 
 
 def capacity_text(run: Run) -> str:
-    """The condition under which a worker takes a run of a small group; '' for other runs (S-5)."""
+    """Return the condition under which a worker takes a run of a limited group; '' for other runs (S-5)."""
     group = group_of(run)
     if not group:
         return ""
@@ -153,21 +153,21 @@ def capacity_text(run: Run) -> str:
 
 
 def group_text(run: Run) -> str:
-    """Why a run is executed alone, or in a group of a certain size; '' for other runs (S-5)."""
+    """Explain why a run is executed alone or in a limited group; '' for other runs (S-5)."""
     if not run.group_max:
         return ""
     how = "alone" if run.group_max == ALONE else f"with at most {run.group_max - 1} other runs"
-    counted = f"; {run.crash_count} of {DEATHS_ALONE_MAX} deaths alone" if run.group_max == ALONE else ""
+    counted = f"; {run.crash_count} of {DEATHS_ALONE_MAX} crashes alone" if run.group_max == ALONE else ""
     return f"executed {how} until it advances, because workers that held it died{counted}"
 
 
 def start_one(seen: RunFacts) -> tuple[str, ...]:
-    """The command that starts a worker, where none is there."""
+    """Return the command that starts a worker if no live worker serves the run."""
     return () if seen.takers() else (START_WORKER,)
 
 
 def first_line(text: str, width: int = 300) -> str:
-    """The first line of a text that may be a traceback."""
+    """Return the first line of a text that may be a traceback."""
     lines = text.splitlines()
     return lines[0][:width] if lines else ""
 
@@ -176,14 +176,17 @@ NOTES_PER_READ = 1_000
 
 
 def may_have_pending_requests(run: Run, now: Instant) -> bool:
-    """May it have an unread note? A note makes a run that nobody holds due, so a run at rest has read all (S-1)."""
+    """Return True if the run may have an unread message.
+
+    A message makes a run due unless a worker holds it, so a waiting run has read every message (S-1).
+    """
     return (
         run.inbox_seq > 0 and not is_over(run) and (is_held(run) or (run.due_at is not None and run.due_at <= now.real))
     )
 
 
 async def messages_of(store: Store, run: Run) -> list[Message]:
-    """Every note of a run, in the order they were left."""
+    """Read every message of a run in order of arrival."""
     found: list[Message] = []
     after = 0
     while True:
@@ -196,7 +199,7 @@ async def messages_of(store: Store, run: Run) -> list[Message]:
 
 
 def pending_requests_of(run: Run, notes: Iterable[Message]) -> list[dict[str, Any]]:
-    """The first cancel, or else the `continue` that answers the present attention, as plain data."""
+    """Return the first cancel request, else the `continue` that answers the current attention, as JSON data."""
     if is_over(run):
         return []
     posted: Sequence[Message] = list(notes)
