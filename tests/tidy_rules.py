@@ -30,8 +30,8 @@ ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/engine/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/engine/context.py", "rejected"): "in the type of a decision, as the author compares it",
     ("outlast/flow/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
-    ("outlast/flow/people.py", "approved"): "in the type of a decision, as the author compares it",
-    ("outlast/flow/people.py", "rejected"): "in the type of a decision, as the author compares it",
+    ("outlast/flow/approval_rule.py", "approved"): "in the type of a decision, as the author compares it",
+    ("outlast/flow/approval_rule.py", "rejected"): "in the type of a decision, as the author compares it",
     ("outlast/service/routes/history.py", "completed"): "a published field of the checkpoint event",
     (
         "outlast/testing/run_snapshot.py",

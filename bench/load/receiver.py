@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from bench.engines import Place
 from bench.load.stack import dispatching
 from bench.serving import ACTOR, TENANT, opened
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.outbox.address import AddressPolicy
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor

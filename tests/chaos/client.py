@@ -23,7 +23,7 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.overlay import attention_of
 from outlast.core.rows import Approval, Run
 from outlast.errors import OutlastError, StoreError, Uncertain
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.flow import Context, Fail, Refused, Workflow, activity, lookup
-from outlast.flow.people import role
+from outlast.flow.approval_rule import role
 from tests.engine.world import HOUR, Go, Receiver, World, write
 
 Ctx = Context[Go]

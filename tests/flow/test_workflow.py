@@ -15,7 +15,7 @@ import outlast
 from outlast import Context, Decision, Workflow, role
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow import Rule, workflows_of
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.reach import reach_of
 
 

@@ -13,7 +13,7 @@ from outlast import Context, Workflow
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import RESULT, Key, Kind, Result, Row
 from outlast.errors import NotFound
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations

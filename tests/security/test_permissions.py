@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from outlast.errors import Forbidden
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.service.identity import Anonymous, Permissions, Principal, permissions, permit
 
 

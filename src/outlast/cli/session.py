@@ -16,7 +16,7 @@ from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import Settings, one_place
 from outlast.errors import InvalidInput
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations

@@ -22,7 +22,7 @@ from outlast.engine.node_execution import NodeExecution
 from outlast.engine.node_result import Parked
 from outlast.engine.policy import judge, satisfies
 from outlast.errors import Conflict, Ended, Forbidden, InvalidInput, LimitExceeded, NotStorable, OutlastError, Stale
-from outlast.flow.plan import Plan
+from outlast.flow.calls import Plan
 from outlast.flow.policy import Deny, NeedsApproval, Verdict
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store

@@ -29,8 +29,8 @@ from outlast.engine.call_outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.lease import Permit
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
-from outlast.flow.callee import Callee
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
+from outlast.flow.options import Callee
 from outlast.flow.outcomes import NotSent
 from outlast.telemetry.redact import redact, secrets_in
 from outlast.telemetry.traces import Traces

@@ -29,12 +29,12 @@ from outlast.engine.results import ResultBuffer, produced
 from outlast.engine.waits import NamedWait
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.approval_rule import Decision, Rule
+from outlast.flow.calls import Plan
 from outlast.flow.context import SLEEP, Context
 from outlast.flow.outcomes import Refusal, Refused
-from outlast.flow.people import Decision, Rule
-from outlast.flow.plan import Plan
 from outlast.flow.policy import Verdict
-from outlast.flow.source import place
+from outlast.flow.registry import place
 
 LOG_ENTRIES_MAX = 30
 ASKED_MAX: Final = 64  # number of calls from which finished ones are dropped

@@ -35,8 +35,7 @@ from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.callee import Callee
-from outlast.flow.declared import Resend
+from outlast.flow.options import Callee, Resend
 from outlast.flow.outcomes import DidNotHappen, Happened, Refusal, Unknown
 
 CANCELLED: Final = "run_cancelled"

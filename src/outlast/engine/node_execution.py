@@ -26,9 +26,9 @@ from outlast.engine.rate_limit import CallSlot, Throttle, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
-from outlast.flow.callee import Callee
 from outlast.flow.calls import walking
-from outlast.flow.source import place
+from outlast.flow.options import Callee
+from outlast.flow.registry import place
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.observer import Observer
 

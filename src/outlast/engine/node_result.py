@@ -25,7 +25,7 @@ from outlast.engine.run_session import EffectKey, RunSession
 from outlast.engine.user_code import text_of
 from outlast.errors import Misplaced, OutlastError
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.callee import Callee
+from outlast.flow.options import Callee
 from outlast.flow.outcomes import Cancel, Fail, Refusal, Refused
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact, secrets_in

@@ -12,9 +12,9 @@ from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
 from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.approval_rule import Rule
+from outlast.flow.calls import Plan
 from outlast.flow.outcomes import Refused
-from outlast.flow.people import Rule
-from outlast.flow.plan import Plan
 from outlast.flow.policy import Deny, NeedsApproval, Verdict
 
 

@@ -20,8 +20,8 @@ from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
-from outlast.flow.people import Rule
-from outlast.flow.plan import Plan
+from outlast.flow.approval_rule import Rule
+from outlast.flow.calls import Plan
 from outlast.flow.policy import (
     Allow,
     Approved,

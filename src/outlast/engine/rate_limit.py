@@ -19,8 +19,7 @@ from outlast.core.rows import META, STORE, WORKER, Meta, Worker
 from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
 from outlast.errors import Stale, StoreError
-from outlast.flow.callee import Callee
-from outlast.flow.declared import RateLimit
+from outlast.flow.options import Callee, RateLimit
 from outlast.store.port import Store
 
 log = logging.getLogger("outlast.engine")

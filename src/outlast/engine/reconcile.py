@@ -10,8 +10,8 @@ from outlast.core.rows import EVIDENCE, Effect, Evidence
 from outlast.engine.attempts import CallAttempt
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception, text_of
-from outlast.flow.callee import Callee
 from outlast.flow.calls import LateAnswer
+from outlast.flow.options import Callee
 from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 
 RECONCILE_TRIES: Final = 3

@@ -4,10 +4,11 @@ Boundary: this room declares and checks; it moves nothing. `Context` is an inter
 """
 
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
-from outlast.flow.calls import Call, this_call
+from outlast.flow.approval_rule import Decision, Rule, role
+from outlast.flow.calls import Call, Plan, this_call
 from outlast.flow.context import Context
-from outlast.flow.declared import RateLimit, Resend, Retry, resend
 from outlast.flow.node import Node
+from outlast.flow.options import RateLimit, Resend, Retry, resend
 from outlast.flow.outcomes import (
     Cancel,
     DidNotHappen,
@@ -21,8 +22,6 @@ from outlast.flow.outcomes import (
     Unknown,
     classify,
 )
-from outlast.flow.people import Decision, Rule, role
-from outlast.flow.plan import Plan
 from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict
 from outlast.flow.policy_file import PolicyFile, policy_from_file
 from outlast.flow.workflow import Workflow, workflows_of

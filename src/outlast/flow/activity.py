@@ -9,8 +9,8 @@ from outlast.core.compensation import NO_UNDO
 from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
-from outlast.flow.calls import refuse_bare_call
-from outlast.flow.declared import (
+from outlast.flow.calls import Plan, refuse_bare_call
+from outlast.flow.options import (
     IfUncertain,
     RateLimit,
     Resend,
@@ -22,10 +22,8 @@ from outlast.flow.declared import (
     transaction_of,
 )
 from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
-from outlast.flow.plan import Plan
-from outlast.flow.registry import ACTIVITIES
+from outlast.flow.registry import ACTIVITIES, locals_of_caller, where_of
 from outlast.flow.signature import Signature
-from outlast.flow.source import locals_of_caller, where_of
 from outlast.flow.undo import DecoratesUndo, UndoTerms
 
 P = ParamSpec("P")

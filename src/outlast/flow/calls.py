@@ -5,8 +5,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from outlast.core.codec import digest
 from outlast.core.limits import KEY_BYTES_MAX
 from outlast.errors import Misplaced
 
@@ -112,3 +113,29 @@ def refuse_bare_call(name: str) -> None:
             "such a call is not in the ledger: it would be made again on every walk",
             f"write: await ctx.do({name}, …)",
         )
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan(Generic[R_co]):
+    """One call, not yet made: activity, key and arguments as canonical JSON. What an approval covers.
+
+    Made by `activity.plan(…)`. Two plans are equal when their digests are.
+    """
+
+    activity: str
+    key: str
+    arguments: bytes
+    digest: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def approval_digest(self, tenant: str, run_id: str) -> str:
+        """What an approval of this plan in this run is about: tenant, run, activity, rendered key, arguments (S-20)."""
+        return digest(tenant, run_id, self.activity, self.key, self.arguments)

@@ -12,9 +12,9 @@ from pydantic import BaseModel, JsonValue
 
 from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
+from outlast.flow.approval_rule import Decision, Rule
+from outlast.flow.calls import Plan
 from outlast.flow.outcomes import Refusal
-from outlast.flow.people import Decision, Rule
-from outlast.flow.plan import Plan
 from outlast.flow.policy import Verdict
 
 P = ParamSpec("P")

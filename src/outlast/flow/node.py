@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from outlast.core.limits import NAME, VISITS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.context import Context
-from outlast.flow.declared import positive
 from outlast.flow.graph import Exits, Place, read_exits
-from outlast.flow.source import hints_of, where_of
+from outlast.flow.options import positive
+from outlast.flow.registry import hints_of, where_of
 
 
 class NodeOptions(NamedTuple):

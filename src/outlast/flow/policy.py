@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from outlast.flow.people import Rule
+from outlast.flow.approval_rule import Rule
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]
 """When a policy is asked:

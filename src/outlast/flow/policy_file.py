@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from outlast.core.budget import SECOND
 from outlast.errors import DefinitionError, InvalidInput, to_install
-from outlast.flow.people import Rule
+from outlast.flow.approval_rule import Rule
 from outlast.flow.policy import VERSION_CHARS, Allow, Deny, NeedsApproval, PolicyRequest, Verdict
 
 NO_RULE: Final = "no-rule"  # nothing permits it

@@ -4,7 +4,11 @@ A name may be declared in several places of one process (two modules, two tests)
 has to be found and two places answer. Declaring again at the same file and line (a reload) replaces.
 """
 
-from typing import Any, Final, Generic, Protocol, TypeVar
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar, get_type_hints
 
 from outlast.errors import DefinitionError, NotFound
 
@@ -59,3 +63,35 @@ ACTIVITIES: Final[Registry[Any]] = Registry("activity")
 WORKFLOWS: Final[Registry[Any]] = Registry("workflow")
 CLASSIFIED: Final[dict[type[BaseException], Any]] = {}
 """What authors said of exceptions: their class → the class of flow/outcomes.py that says the same."""
+
+
+def where_of(fn: Callable[..., Any]) -> str:
+    """File and line of a function, relative to the working directory where it lies below it."""
+    code = inspect.unwrap(fn).__code__
+    return place(code.co_filename, code.co_firstlineno)
+
+
+def where_called(depth: int) -> str:
+    """File and line of the caller `depth` frames above the function that asks."""
+    frame = sys._getframe(depth + 1)
+    return place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def locals_of_caller(depth: int) -> Mapping[str, Any]:
+    """A copy of the names local to the caller `depth` frames above; empty at module level."""
+    frame = sys._getframe(depth + 1)
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def hints_of(fn: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """The annotations of `fn`, with text resolved by its module and then `names`. Raises NameError if that fails."""
+    return get_type_hints(fn, localns=dict(names), include_extras=True)
+
+
+def place(filename: str, line: int) -> str:
+    """Return "file:line", relative to the working directory where the file lies below it."""
+    path = Path(filename)
+    try:
+        return f"{path.relative_to(Path.cwd())}:{line}"
+    except (ValueError, OSError):  # not below it, or the directory is gone
+        return f"{filename}:{line}"

@@ -11,7 +11,7 @@ from outlast.core.codec import Codec, canonical_plain, digest, problems_of
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import ARGUMENTS_BYTES_MAX, PARAMETERS_MAX, RESPONSE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput
-from outlast.flow.source import hints_of
+from outlast.flow.registry import hints_of
 
 _IMMUTABLE: Final = frozenset({str, int, bool, type(None)})
 _KINDS: Final = (

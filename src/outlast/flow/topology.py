@@ -8,8 +8,8 @@ from pydantic import PydanticUserError
 
 from outlast.core.codec import digest
 from outlast.flow.activity import Activity
-from outlast.flow.declared import Resend
 from outlast.flow.node import Node
+from outlast.flow.options import Resend
 from outlast.flow.reach import reach_of
 from outlast.flow.workflow import Workflow
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from outlast.errors import DefinitionError
-from outlast.flow.declared import (
+from outlast.flow.options import (
     IfUncertain,
     RateLimit,
     Resend,

@@ -13,15 +13,13 @@ from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
-from outlast.flow.declared import positive
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
+from outlast.flow.options import positive
 from outlast.flow.policy import Policy
-from outlast.flow.reach import emits
-from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous
-from outlast.flow.source import locals_of_caller, where_called, where_of
-from outlast.flow.visible import activities_seen_by
+from outlast.flow.reach import activities_seen_by, emits
+from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous, locals_of_caller, where_called, where_of
 
 S = TypeVar("S", bound=BaseModel)
 S_inv = TypeVar("S_inv", bound=BaseModel)

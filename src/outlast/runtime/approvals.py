@@ -7,7 +7,7 @@ from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.people import CHANGED_BY, votes_of
 from outlast.core.rows import APPROVAL, Approval, Run
-from outlast.flow.people import Rule
+from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime.labels import effect_label, shown_status
 from outlast.runtime.operations import PAGES_PER_CALL, Operations

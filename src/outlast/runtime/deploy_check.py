@@ -11,8 +11,8 @@ from outlast.engine.compatibility import Misfit, Stranded, activity_of, effect_m
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import Corrupt, InvalidInput, NotStorable
 from outlast.flow.activity import Activity
+from outlast.flow.calls import Plan
 from outlast.flow.node import Node
-from outlast.flow.plan import Plan
 from outlast.flow.reach import Reach, reach_of
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow

@@ -37,7 +37,7 @@ from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.engine.snapshots import joined
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
-from outlast.flow.people import Rule
+from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime import attention, effect_queries
 from outlast.runtime.attention_answers import choice_commands

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from outlast.errors import Forbidden
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 
 
 @dataclass(frozen=True)

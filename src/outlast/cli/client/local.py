@@ -11,7 +11,7 @@ from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectS
 from outlast.core.overlay import attention_of
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
 from outlast.engine.pauses import What
-from outlast.flow.people import Rule
+from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime import approvals, stores
 from outlast.runtime import versions as of_store

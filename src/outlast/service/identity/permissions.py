@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any, Final, Protocol
 
 from outlast.errors import Forbidden, Unauthenticated
-from outlast.flow.people import EVERY_ROLE
+from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.port import Actor
 from outlast.service.identity.listen import is_loopback
 

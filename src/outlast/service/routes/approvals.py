@@ -9,7 +9,7 @@ from starlette.responses import Response
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval, Run, is_over
 from outlast.errors import Conflict, OutlastError
-from outlast.flow.people import Rule
+from outlast.flow.approval_rule import Rule
 from outlast.runtime import approvals
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import run_views

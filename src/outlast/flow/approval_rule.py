@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from outlast.core.keys import check_name
 from outlast.core.limits import ROLES_PER_RULE_MAX
 from outlast.errors import DefinitionError, InvalidInput
-from outlast.flow.plan import Plan
+from outlast.flow.calls import Plan
 
 R_co = TypeVar("R_co", covariant=True)
 
