@@ -322,9 +322,9 @@ async def test_held_and_poisoned_runs_keep_their_slots_and_give_them_back_once(w
     for i in (1, 2):
         await world.start(keeping, f"r{i}")
         await world.pass_(10)
-    assert (holders(world), world.waiting("r1")[0][0], world.status("r2")) == (["r0", "r1"], "hold", "queued")
+    assert (holders(world), world.waiting("r1")[0][0], world.status("r2")) == (["r0", "r1"], "pause", "queued")
     await world.answer("poisoned", "fail", "r0")
-    assert (holders(world), world.status("r0"), world.waiting("r2")[0][0]) == (["r2", "r1"], "failed", "hold")
+    assert (holders(world), world.status("r0"), world.waiting("r2")[0][0]) == (["r2", "r1"], "failed", "pause")
     await world.release("workflow/keeping")
     for i in (1, 2):
         await world.signal("end", f"r{i}")

@@ -61,7 +61,7 @@ async def test_an_effect_under_way_finishes_and_no_further_attempt_begins(world:
     await world.hold("activity/order")
     slow.go.set()
     await world.pass_(MINUTE)
-    assert (len(shop.attempts), world.waiting()[0][0]) == (1, "hold")
+    assert (len(shop.attempts), world.waiting()[0][0]) == (1, "pause")
     assert world.effect("order/a").status.value == ("done" if answer == "answers" else "intended")
     await world.release("activity/order")
     await world.pass_(MINUTE)
@@ -97,12 +97,12 @@ async def test_a_worker_that_remembers_a_released_sign_reads_it_again(world: Wor
 
 
 @pytest.mark.req("RUN-9")
-async def test_a_hold_is_put_up_once_with_a_reason_and_taken_down_once(world: World) -> None:
+async def test_a_pause_needs_a_reason_and_is_set_and_ended_once(world: World) -> None:
     await world.hold("tenant")
     with pytest.raises(Conflict, match="held already"):
         await world.hold("tenant")
     await world.release("tenant")
-    with pytest.raises(NotFound, match="not held"):
+    with pytest.raises(NotFound, match="not paused"):
         await world.release("tenant")
     await world.hold("tenant")
     await world.release("tenant")
