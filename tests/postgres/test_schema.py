@@ -60,7 +60,7 @@ def test_a_role_that_asks_for_less_is_given_full_durability(schema: str) -> None
 def test_a_server_that_does_not_sync_is_refused(schema: str) -> None:
     own = server.Server(fsync="off")
     try:
-        with pytest.raises(StoreUnusable, match="does not keep what it acknowledges"):
+        with pytest.raises(StoreUnusable, match="does not make commits durable"):
             asyncio.run(open_postgres(f"{own.url}?schema={schema}", writer="w"))
     finally:
         own.close()

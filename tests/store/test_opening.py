@@ -59,7 +59,7 @@ def test_full_is_set_and_read_back(tmp_path: Path) -> None:
     database.connection = Lax
     assert database.writer().execute("PRAGMA synchronous").fetchone()[0] == FULL
     database.connection = Stubborn
-    with pytest.raises(StoreUnusable, match="does not keep what it acknowledges"):
+    with pytest.raises(StoreUnusable, match="does not make commits durable"):
         database.writer()
 
 

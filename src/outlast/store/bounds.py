@@ -72,7 +72,7 @@ def check(commit: Commit) -> None:
     """
     writes = commit.writes
     if not 0 < len(writes) <= WRITES_MAX:
-        raise Rejected(f"{len(writes)} writes in one commit; the bound is 1 to {WRITES_MAX}")
+        raise Rejected(f"{len(writes)} writes in one commit; the limit is 1 to {WRITES_MAX}")
     total = 0
     keys: list[tuple[str, Key]] = []
     for write in writes:
@@ -82,9 +82,9 @@ def check(commit: Commit) -> None:
         elif type(write) is AppendMessage:
             total += _size(SHAPES[MESSAGE.name], write.message)
     if total > COMMIT_BYTES_MAX:
-        raise Rejected(f"{total} bytes in one commit; the bound is {COMMIT_BYTES_MAX}")
+        raise Rejected(f"{total} bytes in one commit; the limit is {COMMIT_BYTES_MAX}")
     if len(keys) > 1 and len(set(keys)) != len(keys):
-        raise Rejected("a commit writes one row twice")
+        raise Rejected("a commit writes the same row twice")
 
 
 def _check_put(put: Put) -> int:
@@ -93,7 +93,7 @@ def _check_put(put: Put) -> int:
         if row[kind.key] != replaces + 1 or replaces < 0:
             raise Rejected(f"{kind.name}: version {row[kind.key]!r} does not follow {replaces}")
     elif replaces:
-        raise Rejected(f"{kind.name}: rows of this kind are only ever inserted")
+        raise Rejected(f"{kind.name}: rows of this kind cannot be updated")
     try:
         if kind is RUN:
             assert isinstance(row, Run)
@@ -130,5 +130,5 @@ def _size(shape: ColumnTypes, row: Row) -> int:
         if value is not None and not (type(value) is int and abs(value) <= INT_MAX):
             raise Rejected(f"{shape.kind.name}: {shape.kind.row._fields[i]} is {value!r}")
     if size > ROW_BYTES_MAX:
-        raise Rejected(f"{shape.kind.name}: {size} bytes in one row; the bound is {ROW_BYTES_MAX}")
+        raise Rejected(f"{shape.kind.name}: {size} bytes in one row; the limit is {ROW_BYTES_MAX}")
     return size

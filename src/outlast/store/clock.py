@@ -136,7 +136,7 @@ def successor(old: Mapping, wanted: Mapping, real: int) -> Mapping:
     Raises Rejected if business time would go backwards or stop.
     """
     if not wanted.rate > 0:
-        raise Rejected(f"business time at rate {wanted.rate}: it must go forward")
+        raise Rejected(f"the rate of business time is {wanted.rate}, but must be positive")
     if wanted.business(real) < old.business(real):
-        raise Rejected("business time would run backwards", fix="begin the new mapping at the present business instant")
+        raise Rejected("business time would go backwards", fix="begin the new mapping at the present business instant")
     return wanted._replace(version=old.version + 1)

@@ -91,14 +91,14 @@ def copied(path: Path, named: StoreFile) -> StoreUnusable:
     if named.copied_at:
         return StoreUnusable(
             f"the store {path} is a backup of {named.path}",
-            "what was done after the backup is not in it, and a worker would do it again",
+            "it lacks all work after the backup, and a worker would repeat that work",
             f"{recover} --after-restore",
             refusal="backup",
         )
     return StoreUnusable(
         f"the store {path} is not in the file that was written last",
-        f"that was {named.path} on {named.host}: this file is a copy of it, a restored backup, or was moved between "
-        "disks\na worker on a copy would do again what was done in the other file",
+        f"the last one was {named.path} on {named.host}: this file is a copy of it, a restored backup, or was moved "
+        "between disks\na worker on a copy would repeat the work recorded in the other file",
         f"{recover} --after-restore, if it is a copy or was restored; --moved, if the old file is gone",
         refusal="copy",
     )
@@ -192,7 +192,7 @@ class Database:
         synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
         if mode != "wal" or synchronous != self.synchronous:
             db.close()
-            raise StoreUnusable(f"the store {self.path} does not keep what it acknowledges",
+            raise StoreUnusable(f"the store {self.path} does not make commits durable",
                                 f"journal mode {mode}, synchronous {synchronous}; write-ahead log and FULL are needed",
                                 "put it on a local disk")  # fmt: skip
         return db
@@ -315,7 +315,7 @@ class Database:
             f"{self._real}{end} {what} while this process had it open",
             "what is written now would be in a file without a name; commits acknowledged in the last second "
             "may be lost",
-            "find out who did it; put the right file back, outlast fsck, and start again",
+            "find the cause, restore the right file, run `outlast fsck`, and restart",
         )
 
     @property

@@ -93,7 +93,7 @@ class MemoryStore(Store):
         self._fair = FairQueue()
         with core.lock:
             if core.shelf.get(WRITER, (STORE, writer)) is not None:
-                raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start")
+                raise StoreUnusable(f"writer {writer} exists already", "each start needs a new writer id")
             row = Writer(STORE, writer, 1, LeaseStatus.ALIVE, 0, core.now().business)
             core.shelf.put(WRITER, (STORE, writer), row)
 
@@ -187,7 +187,7 @@ class MemoryStore(Store):
             raise Unavailable("the store is closed")
         row = self._core.shelf.get(WRITER, (STORE, self.writer))
         if not isinstance(row, Writer) or row.status is not LeaseStatus.ALIVE:
-            raise Unavailable(f"writer {self.writer} has been closed", "another process took this one for dead")
+            raise Unavailable(f"writer {self.writer} has been closed", "another process declared this one dead")
         return row._replace(batch=row.batch + 1)
 
     @override

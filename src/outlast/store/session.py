@@ -310,8 +310,8 @@ class SqliteSession:
         self._batches += 1
         receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
         if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
-            raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
-                              "start this process again")  # fmt: skip
+            raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
+                              "restart this process")  # fmt: skip
         points.point("store.batch:inside", labels)
         try:
             self.db.execute("COMMIT")

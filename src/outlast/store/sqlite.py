@@ -141,7 +141,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
             self._session.drop()
             raise
         except sqlite3.IntegrityError as error:
-            raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start") from error
+            raise StoreUnusable(f"writer {writer} exists already", "each start needs a new writer id") from error
         except sqlite3.Error as error:
             raise unusable(self._database.path, error) from error
 

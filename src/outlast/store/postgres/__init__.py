@@ -1,1 +1,1 @@
-"""The store for teams: many processes over one PostgreSQL, set-based batches, LISTEN/NOTIFY (extra `postgres`)."""
+"""The PostgreSQL store, for workers on many machines."""

@@ -1,4 +1,4 @@
-"""A PostgreSQL address, and connections with the settings that make a commit durable, read back and insisted on."""
+"""Addresses of PostgreSQL stores, and connections whose settings make a commit durable."""
 
 import asyncio
 import re
@@ -10,15 +10,23 @@ import asyncpg
 from outlast.errors import StoreUnusable, Unavailable
 
 SCHEMES: Final = ("postgresql", "postgres")
-SHOWN: Final = ("host", "port", "user", "database", "dbname")  # parameters that say where it is; none is a secret
+SHOWN: Final = (
+    "host",
+    "port",
+    "user",
+    "database",
+    "dbname",
+)  # parameters that name the place of the store and are not secret
 SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 CONNECT_S: Final = 5.0
-ANSWER_S: Final = 15.0  # a statement without an answer for so long: the line is taken for dead, a COMMIT is asked after
-CHORE_S: Final = 600.0  # of statements that go over many runs at once
-LOCK_TIMEOUT_MS: Final = 5_000  # nobody of ours waits for a row; a stranger's lock must not hold a batch for ever
-IDLE_MS: Final = 10_000  # a frozen process keeps its rows locked no longer than this, so its runs can be taken over
+ANSWER_S: Final = 15.0  # a statement unanswered for longer: the connection is taken for dead
+CHORE_S: Final = 600.0  # for statements over many runs
+LOCK_TIMEOUT_MS: Final = (
+    5_000  # our transactions wait for no row; another program's lock must not hold a batch for long
+)
+IDLE_MS: Final = 10_000  # a stopped process keeps its rows locked for this long, then its runs can be taken over
 
-# The server, too, finds out that nobody is at the other end, though nothing was closed.
+# Lets the server notice a client that vanished without closing the connection.
 DEAD_PEER: Final = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -26,7 +34,7 @@ DEAD_PEER: Final = {
     "tcp_user_timeout": "15000",
 }
 
-# The planner's guesses about a table that was empty a minute ago must not cost a scan of it (docs/scaling.md).
+# Prevents table scans that the planner would choose for a table that was empty a minute ago (docs/scaling.md).
 PLANNER: Final = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -44,31 +52,34 @@ AWAY: Final = (
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
     asyncpg.InternalClientError,
-    asyncpg.PostgresSystemError,  # its disk does not read or write
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary that has become one
+    asyncpg.PostgresSystemError,  # the server's disk fails
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary that became one
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.TransactionTimeoutError,
 )
-"""The server did not answer, or will not now: nothing is wrong with what was asked."""
+"""Errors of a server that did not answer or cannot answer now. The request itself is valid."""
 AGAIN: Final = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.LockNotAvailableError,
-    asyncpg.InvalidCachedStatementError,  # a migration of another process came between
+    asyncpg.InvalidCachedStatementError,  # another process migrated the schema
 )
-"""The transaction lost a race and is safe to repeat as a whole."""
+"""Errors of a transaction that lost a race. It is safe to repeat as a whole."""
 
 
 class Address(NamedTuple):
-    """Where the store is: what asyncpg connects to, our schema in it, and how people are shown it."""
+    """Where the store is: asyncpg's DSN, the schema in it, and the address without the password."""
 
     dsn: str
     schema: str
-    shown: str  # without the password
+    shown: str  # without password
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """`postgresql://user:password@host:port/database?schema=outlast`. Raises StoreUnusable."""
+        """Parse `postgresql://user:password@host:port/database?schema=outlast`.
+
+        Raises StoreUnusable.
+        """
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         schema = query.pop("schema", "outlast")
@@ -87,7 +98,7 @@ class Address(NamedTuple):
 
 
 def rested_on(address: Address, *, writes: bool) -> dict[str, str]:
-    """The settings without which a connection is not ours, as the server shows them in its base units."""
+    """Return the settings that a connection must have, as the server shows them in its base units."""
     return {
         "search_path": address.schema,
         "synchronous_commit": "on",
@@ -100,9 +111,10 @@ def rested_on(address: Address, *, writes: bool) -> dict[str, str]:
 
 
 async def connect(address: Address, *, writes: bool, answer_s: float | None = ANSWER_S) -> "asyncpg.Connection[Any]":
-    """A connection whose settings are ours, whatever the role or the database set. Raises asyncpg's errors.
+    """Open a connection with our settings, whatever the role or the database sets.
 
-    A statement that is not answered within `answer_s` raises TimeoutError; the connection is then of no further use.
+    A statement unanswered for `answer_s` raises TimeoutError, and the connection cannot be used afterwards. Raises
+    asyncpg's errors.
     """
     settings = {"application_name": "outlast", **rested_on(address, writes=writes), **DEAD_PEER}
     return await asyncpg.connect(
@@ -111,47 +123,53 @@ async def connect(address: Address, *, writes: bool, answer_s: float | None = AN
 
 
 async def reconnect(address: Address, *, writes: bool, answer_s: float | None = ANSWER_S) -> "asyncpg.Connection[Any]":
-    """`connect`, for a store that is open: a server that turns us away now (a password that was changed, a database
-    that is being restored) is away, and refuses no commit. Raises Unavailable, AWAY."""
+    """Open a connection for a store that is already open. Raises Unavailable and the errors in AWAY.
+
+    A server that refuses the connection now, for instance while a database is restored, is away: no commit is refused
+    for good.
+    """
     try:
         return await connect(address, writes=writes, answer_s=answer_s)
     except AWAY:
         raise
     except asyncpg.PostgresError as error:
-        raise Unavailable("the store lets nobody in", f"{type(error).__name__}: {error}") from error
+        raise Unavailable("the store refuses connections", f"{type(error).__name__}: {error}") from error
 
 
 async def insist_on_durability(db: "asyncpg.Connection[Any]", address: Address) -> None:
-    """Read back what makes an acknowledged commit survive, over a connection that writes. Raises StoreUnusable."""
+    """Read back the settings that make a commit durable, over a writing connection.
+
+    Raises StoreUnusable.
+    """
     ours = rested_on(address, writes=True)
     read = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
     records = await db.fetch(read, [*ours, "fsync", "full_page_writes"])
     found = {record["name"]: record["setting"] for record in records}
     if found["fsync"] != "on" or found["full_page_writes"] != "on":
         raise StoreUnusable(
-            f"the store {address.shown} does not keep what it acknowledges",
-            f"fsync is {found['fsync']}, full_page_writes is {found['full_page_writes']}; both have to be on",
+            f"the store {address.shown} does not make commits durable",
+            f"fsync is {found['fsync']}, full_page_writes is {found['full_page_writes']}; both must be on",
             "set fsync = on and full_page_writes = on on the server",
         )
     lost = [f"{name} is {found[name]}, not {value}" for name, value in ours.items() if found[name] != value]
     if lost:
-        raise _behind_a_pooler(address, f"our settings do not arrive: {', '.join(lost)}")
+        raise _behind_a_pooler(address, f"the server does not apply our settings: {', '.join(lost)}")
 
 
 def _behind_a_pooler(address: Address, why: str) -> StoreUnusable:
     return StoreUnusable(
-        f"the store {address.shown} is behind a pooler that gives no session of our own",
+        f"the store {address.shown} is behind a pooler that does not give each client its own session",
         why,
         "connect to the server directly; a worker keeps its few connections open (docs/postgres.md)",
     )
 
 
 def unusable(address: Address, error: BaseException) -> StoreUnusable:
-    """The one sentence for an error met while opening."""
+    """Return the error of a store that cannot be opened."""
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
         return StoreUnusable(f"the store {address.shown} refuses this user", str(error), "check the user and password")
     if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return StoreUnusable(f"the store {address.shown} has no such database", str(error), "createdb it first")
+        return StoreUnusable(f"the store {address.shown} has no such database", str(error), "create it with createdb")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreUnusable(
             f"the store {address.shown} may not be set up by this user",
@@ -160,9 +178,11 @@ def unusable(address: Address, error: BaseException) -> StoreUnusable:
         )
     if isinstance(error, asyncpg.DuplicatePreparedStatementError | asyncpg.InvalidSQLStatementNameError):
         return _behind_a_pooler(address, str(error))
-    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):  # as PgBouncer says it
+    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):  # the text of PgBouncer
         return _behind_a_pooler(address, str(error))
     if isinstance(error, AWAY):
         said = str(error) or type(error).__name__
-        return StoreUnusable(f"the store {address.shown} cannot be reached", said, "is the server running there?")
+        return StoreUnusable(
+            f"the store {address.shown} cannot be reached", said, "check that the server runs at this address"
+        )
     return StoreUnusable(f"the store {address.shown} cannot be opened", f"{type(error).__name__}: {error}")

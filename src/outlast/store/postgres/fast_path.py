@@ -1,4 +1,4 @@
-"""Which batches land by one statement, with no row read before: those of holders whose runs this writer knows (S-8)."""
+"""Batches that land by one statement without reading: those of holders whose runs this writer knows (S-8)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -11,10 +11,9 @@ KNOWN_MAX: Final = 50_000  # runs; at most 1 KB each
 
 
 class KnownRuns:
-    """Runs as this writer's batches left or found them, of the workers that take through it.
+    """Runs of this process's workers, as this writer's batches left or found them.
 
-    Nothing rests on their being true: the statement finds each at the version and the inbox_seq known here, and holds it
-    from there on, or changes nothing.
+    Outdated entries are harmless: the statement locks each run at the known version and inbox_seq, or changes nothing.
     """
 
     def __init__(self) -> None:
@@ -22,11 +21,11 @@ class KnownRuns:
         self._runs: dict[Key, Run] = {}
 
     def serve(self, owners: Iterable[str]) -> None:
-        """Runs of these owners are held by this process."""
+        """Add owners whose runs this process holds."""
         self._owners.update(owners)
 
     def learn(self, run: Run) -> None:
-        """A run as it stands in the store now."""
+        """Keep a run as the store has it now, or drop it if its owner is not one of ours."""
         if run.owner not in self._owners:
             self._runs.pop(run[:2], None)
             return
@@ -35,14 +34,14 @@ class KnownRuns:
         self._runs[run[:2]] = run
 
     def read(self, kind: Kind, key: Key) -> Row | None:
-        """For a Batch: a run that is known, and of other kinds nothing."""
+        """Return a known run. Used as the `read` of a Batch, which gets no rows of other kinds."""
         return self._runs.get(key) if kind is RUN else None
 
     def of(self, tickets: Sequence[Ticket]) -> "list[Run] | None":
-        """The runs that these commits name, in the order in which rows are locked.
+        """Return the runs that these commits name, in lock order.
 
-        None where one of them is not known, or where a commit asks for the time or for any other row: such a batch
-        locks and reads first.
+        Return None if a run is unknown, or if a commit depends on the time or on any other row. Such a batch locks and
+        reads first.
         """
         keys: set[Key] = set()
         for ticket in tickets:
@@ -55,7 +54,7 @@ class KnownRuns:
 
 
 def _of_a_holder(commit: Commit) -> bool:
-    """Is it judged by its run alone, and says nothing that depends on the time?"""
+    """Return True if the commit is judged by its run alone and does not depend on the time."""
     fence = commit.fence
     if fence is None or fence.mapping is not None or commit.whens or commit.expects:
         return False
@@ -65,8 +64,10 @@ def _of_a_holder(commit: Commit) -> bool:
         kind, row, replaces = write
         if kind is RUN:
             assert isinstance(row, Run)
-            if not replaces or row[:2] != fence[:2] or row.owner == "":  # somebody may have to be told that it is due
+            if (
+                not replaces or row[:2] != fence[:2] or row.owner == ""
+            ):  # other processes may have to be notified that it is due
                 return False
-        elif kind.read_first or (kind is EFFECT and row[1] == ""):  # an effect of the tenant's has several writers
+        elif kind.read_first or (kind is EFFECT and row[1] == ""):  # a shared effect has several writers
             return False
     return True

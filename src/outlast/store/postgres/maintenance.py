@@ -1,4 +1,4 @@
-"""Rare work that needs a transaction of its own: the writer's row, the clock mapping, forgetting old runs, facts."""
+"""Schema, writer rows, clock mapping, retention and facts of a PostgreSQL store."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,21 +20,24 @@ from outlast.store.postgres.connection import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
 
-_PASSING: Final = " FOR UPDATE SKIP LOCKED"  # two that forget at once share the work, and wait for nobody
+_PASSING: Final = " FOR UPDATE SKIP LOCKED"  # concurrent calls share the rows, and none waits
 FACTS: Final = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "max_connections")
 
 
 async def register(db: "asyncpg.Connection[Any]", batch: Batch, writer: str) -> None:
-    """Insert this writer's row. Raises StoreUnusable when the id was used before."""
+    """Insert this writer's row.
+
+    Raises StoreUnusable if the id exists.
+    """
     row = Writer(STORE, writer, 1, LeaseStatus.ALIVE, 0, batch.now.business)
     try:
         await db.execute(numbered(SQL[WRITER.name].insert), *row)
     except asyncpg.UniqueViolationError as error:
-        raise StoreUnusable(f"writer {writer} exists already", "a writer id is new at each start") from error
+        raise StoreUnusable(f"writer {writer} exists already", "each start needs a new writer id") from error
 
 
 async def resign(db: "asyncpg.Connection[Any]", batch: Batch, writer: str) -> None:
-    """Close this writer's row: nothing more is written under its id."""
+    """Close this writer's row. No more batches land under its id."""
     record = await db.fetchrow(numbered(SQL[WRITER.name].select) + " FOR UPDATE", STORE, writer)
     row = DECODE[WRITER.name](tuple(record)) if record is not None else None
     if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
@@ -49,9 +52,9 @@ async def set_mapping(
     wanted: Mapping,
     rearm: Callable[[Run, Mapping], int | None],
 ) -> Mapping:
-    """Store the mapping that follows the present one, and move the due_at of every unowned, unfinished run.
+    """Store the next clock mapping, and set the due_at of every unowned, unfinished run.
 
-    In a transaction that begins with BEGIN_MAPPING.
+    The transaction begins with BEGIN_MAPPING.
     """
     stored = successor(old, wanted, batch.now.real)
     moved: list[tuple[int | None, str, str]] = []
@@ -70,8 +73,10 @@ async def set_mapping(
 
 
 async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int) -> int:
-    """Delete at most `n` runs that ended before an instant, with all their rows but tokens; what they shared and was
-    kept for long enough; and old receipts."""
+    """Delete at most `n` runs that ended before an instant, and what belongs to no other run.
+
+    Tokens stay. Shared effects and receipts go when their retention is over.
+    """
     over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n, timeout=CHORE_S)]
     for kind in OF_A_RUN:
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
@@ -81,8 +86,10 @@ async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int
 
 
 async def forget(db: "asyncpg.Connection[Any]", batch: Batch, n: int) -> int:
-    """Delete at most `n` answers to requests, and `n` rows of workers, that have been kept for long enough; rows that
-    somebody writes to at this moment are left for the next time."""
+    """Delete at most `n` stored answers and `n` rows of workers whose retention is over.
+
+    Rows that another transaction holds are left for the next call.
+    """
     now = batch.now
     answers = await db.fetch(numbered(sql.OLD_REQUESTS) + _PASSING, now.business - ANSWERS_KEPT, n, timeout=CHORE_S)
     gone = (STORE, LeaseStatus.CLOSED.value, now.real - WORKERS_KEPT, n)
@@ -93,7 +100,7 @@ async def forget(db: "asyncpg.Connection[Any]", batch: Batch, n: int) -> int:
 
 
 async def facts(db: "asyncpg.Connection[Any]", address: Address) -> dict[str, str | int]:
-    """What `doctor` shows, read back from a connection."""
+    """Return versions and settings for `outlast doctor`, read from a connection."""
     found: dict[str, str | int] = {"store": address.shown}
     for name in FACTS:
         found[name] = str(await db.fetchval(f"SHOW {name}"))
@@ -103,21 +110,20 @@ async def facts(db: "asyncpg.Connection[Any]", address: Address) -> dict[str, st
 
 
 TYPES: Final = {"integer": "BIGINT", "blob": "BYTEA", "clustered": ""}
-TURN: Final = 0x6F75746C  # 'outl': the advisory lock under which schemas are made
+TURN: Final = 0x6F75746C  # 'outl', the advisory lock of migrations
 VERSION: Final = "outlast_schema"
 
 
 def spelt(statement: str) -> str:
-    """A migration's statement in this dialect: text is compared by its bytes, as every store does."""
+    """Return a migration's statement in this dialect. Text is compared by bytes, as in every store."""
     return statement.format(**TYPES).replace(" TEXT", ' TEXT COLLATE "C"')
 
 
 async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool = True) -> None:
-    """Make the schema, or bring it to this version; with `make=False` it has to be there. Raises StoreUnusable,
-    asyncpg's errors.
+    """Create the schema, or bring it to this version. Without `make`, it must exist.
 
-    Each step is one transaction under one advisory lock. Steps only add, so a worker of the version before, which
-    names its columns, goes on writing while this runs and after it.
+    Each migration is one transaction under one advisory lock. Migrations only add, so a worker of the previous version,
+    which names its columns, continues to write. Raises StoreUnusable and asyncpg's errors.
     """
     found = await _version(db, address)
     if found == SCHEMA:
@@ -140,14 +146,14 @@ async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool
 
 
 async def _version(db: "asyncpg.Connection[Any]", address: Address) -> int:
-    """The schema found; 0 where there is none yet."""
+    """Return the schema of the database, or 0 without one."""
     if not await db.fetchval("SELECT to_regclass($1)", f"{address.schema}.{VERSION}"):
         return 0
     return int(await db.fetchval(f"SELECT coalesce(max(version), 0) FROM {VERSION}"))
 
 
 async def _step(db: "asyncpg.Connection[Any]", address: Address) -> int:
-    """The next step, if one is missing. Answers the schema after it."""
+    """Run the next migration, if one is missing, and return the schema after it."""
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", TURN, address.schema)
         found = await _version(db, address)

@@ -1,4 +1,4 @@
-"""Reads of a PostgreSQL store, over a few connections that cannot write; a run's rows in one snapshot."""
+"""Reads of a PostgreSQL store, over a few connections that cannot write."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -34,7 +34,7 @@ from outlast.store.sql import DECODE
 T = TypeVar("T")
 
 CONNECTIONS: Final = 3
-TRIES: Final = 3  # a read over a connection that was cut is made again
+TRIES: Final = 3  # attempts of a read whose connection was cut
 _PAIRS: Final = f"unnest({parameters(('text', 'text'), 1)}) AS k(tenant, run)"
 _LAST: Final = (
     f"SELECT e.* FROM {_PAIRS} CROSS JOIN LATERAL (SELECT {COLUMNS[EVENT.name]} FROM event "
@@ -48,14 +48,14 @@ _SHARED: Final = (
 
 
 def _of_runs(kind: Kind) -> str:
-    """Every row of a kind that belongs to these runs, in key order."""
+    """Return a query for the rows of a kind that belong to given runs, in key order."""
     columns = ", ".join(f"t.{name}" for name in kind.row._fields)
     order = ", ".join(f"t.{name}" for name in kind.row._fields[: kind.key])
     return f"SELECT {columns} FROM {_PAIRS} JOIN {kind.name} t USING (tenant, run) ORDER BY {order}"
 
 
 class Reads:
-    """The reading half of a PostgreSQL store; lives in the store's own loop."""
+    """The reading half of a PostgreSQL store, in the store's own event loop."""
 
     def __init__(self, address: Address, ticker: StoreClock) -> None:
         self._address = address
@@ -66,18 +66,21 @@ class Reads:
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[asyncpg.Connection[Any]]":
         async with self._room:
-            while self._idle and self._idle[-1].is_closed():  # by a server that went
+            while self._idle and self._idle[-1].is_closed():  # closed by the server
                 self._idle.pop()
             db = self._idle.pop() if self._idle else await reconnect(self._address, writes=False)
             try:
                 yield db
-            except BaseException:  # a connection left in the middle of an answer is of no use to the next read
+            except BaseException:  # a connection with an unfinished answer cannot be used again
                 db.terminate()
                 raise
             self._idle.append(db)
 
     async def do(self, read: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> T:
-        """Make a read, again where its connection was cut. Raises Unavailable."""
+        """Run a read, and repeat it if its connection was cut.
+
+        Raises Unavailable.
+        """
         for n in range(TRIES):
             try:
                 async with self._connection() as db:
@@ -88,19 +91,19 @@ class Reads:
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
-        """End the connections."""
+        """Terminate the idle connections at once."""
         for db in self._idle:
             db.terminate()
         self._idle.clear()
 
     # --- what is read --------------------------------------------------------------------
     async def load(self, db: "asyncpg.Connection[Any]", kind: Kind, key: Key) -> Row | None:
-        """One row."""
+        """Return one row, or None."""
         record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
         return None if record is None else DECODE[kind.name](tuple(record))
 
     async def load_many(self, db: "asyncpg.Connection[Any]", kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """The rows at these keys, in their order."""
+        """Return the rows at these keys in the order given."""
         if not keys:
             return ()
         records = await db.fetch(statements.find(kind, lock=False), *statements.keys_of(kind, keys))
@@ -108,11 +111,11 @@ class Reads:
         return tuple(found.get(key) for key in keys)
 
     async def mapping(self, db: "asyncpg.Connection[Any]") -> Mapping:
-        """The clock mapping."""
+        """Return the clock mapping in the store."""
         return mapping_of(await self.load(db, META, MAPPING_ROW))
 
     async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
-        """The store's time."""
+        """Return the store's real and business time."""
         real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
         mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
         return mapping.at(self._ticker.heard(real))
@@ -120,7 +123,7 @@ class Reads:
     async def rows(
         self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int
     ) -> tuple[Row, ...]:
-        """Rows under a prefix, in key order, from after a key."""
+        """Return rows under a prefix, in key order, starting after a key."""
         assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
         statement = numbered(sql.prefix(kind, len(prefix), len(after)))
         return _rows(kind, await db.fetch(statement, *prefix, *after[len(prefix) :], limit))
@@ -128,7 +131,7 @@ class Reads:
     async def in_order(
         self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: int, limit: int
     ) -> tuple[Row, ...]:
-        """Rows under a prefix, by their ordinal."""
+        """Return rows under a prefix, by ordinal."""
         return _rows(kind, await db.fetch(numbered(sql.in_order(kind, len(prefix))), *prefix, after, limit))
 
     async def count(self, db: "asyncpg.Connection[Any]", kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
@@ -140,18 +143,18 @@ class Reads:
         return tuple(int(record[0]) for record in found)
 
     async def runs(self, db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
-        """Runs that a statement finds."""
+        """Return the runs that a statement finds."""
         return tuple([sql.run_of(tuple(r)) for r in await db.fetch(numbered(statement), *values)])
 
     async def moving(self, db: "asyncpg.Connection[Any]", tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """The runs of a tenant that somebody owns, then those that have ended since."""
+        """Return the owned runs of a tenant, then those that ended since."""
         held = await self.runs(db, sql.HELD, (tenant, limit))
         return sql.each_once(held, await self.runs(db, sql.OVER_SINCE, (since, tenant, limit)))
 
     async def run_rows(
         self, db: "asyncpg.Connection[Any]", runs: Sequence[tuple[str, str]]
     ) -> tuple[RunRows | None, ...]:
-        """All rows of each run, all in one snapshot."""
+        """Return all rows of each run, all in one snapshot."""
         if not runs:
             return ()
         pairs = statements.keys_of(RUN, runs)
@@ -184,7 +187,7 @@ class Reads:
         cursor: str,
         limit: int,
     ) -> Page:
-        """A page for people, newest first."""
+        """Return one page of a list, newest first."""
         check_columns(kind, list(where))
         limit = min(limit, PAGE_MAX)
         after = place_after(kind, cursor)
@@ -194,23 +197,23 @@ class Reads:
         return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
 
     async def tally(self, db: "asyncpg.Connection[Any]", kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """How many rows for each value of a column."""
+        """Count a tenant's rows by the value of a column."""
         check_columns(kind, [column])
         return {str(value): n for value, n in await db.fetch(numbered(sql.tally(kind, column)), tenant)}
 
     async def owing(self, db: "asyncpg.Connection[Any]", tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """The cursors of a subscription that owe something."""
+        """Return the cursors of a subscription with deliveries left."""
         return tuple([Cursor._make(r) for r in await db.fetch(numbered(sql.OWING), tenant, subscription, n)])
 
     async def census(
         self, db: "asyncpg.Connection[Any]", kind: Kind, columns: Sequence[str], filled: str
     ) -> dict[tuple[str, ...], int]:
-        """How many rows of all tenants for each value of these columns."""
+        """Count the rows of all tenants by these columns."""
         check_columns(kind, [*columns, *([filled] if filled else [])])
         return {tuple(map(str, values)): n for *values, n in await db.fetch(sql.census(kind, columns, filled))}
 
     async def next_due(self, db: "asyncpg.Connection[Any]", lanes: Sequence[str]) -> int | None:
-        """The earliest due_at of these lanes."""
+        """Return the earliest due_at of these lanes, or None."""
         found = [await db.fetchval(numbered(sql.NEXT_DUE), lane) for lane in lanes]
         return min((due for due in found if due is not None), default=None)
 
@@ -221,7 +224,7 @@ def _rows(kind: Kind, records: "Sequence[asyncpg.Record]") -> tuple[Row, ...]:
 
 
 def _grouped(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Rows by their run."""
+    """Group rows by run."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         found.setdefault(row[:2], []).append(row)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Lands batches on PostgreSQL: rows locked in one order, judged in memory, written by one statement (S-7…S-9)."""
+"""Lands batches in PostgreSQL: lock rows in one order, judge in memory, write by one statement (S-7 to S-9)."""
 
 import asyncio
 import json
@@ -23,37 +23,66 @@ from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_ke
 from outlast.store.sql import DECODE
 from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
 
-RESOLVE_S: Final = 30.0  # how long a lost COMMIT is asked after
+T = TypeVar("T")
+RESOLVE_S: Final = 30.0  # time to find out the result of a COMMIT with a lost answer
 ASK_AGAIN_S: Final = 0.2
+RACES_MAX: Final = 5  # lost races before a commit is refused as busy
+NOBODY: Final[frozenset[str]] = frozenset()
+KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, inbox_seq
+UNHELD: Final = frozenset({"", ENDED})
 
 
-class Connection:
-    """A connection, and the writer row in which each of its batches leaves its number. Used by one task at a time."""
+class Mismatch(Exception):
+    """A bulk write met a row of another version. The batch is judged again with every row read first."""
 
-    def __init__(self, address: Address, writer: str, *, answer_s: float) -> None:
+
+class Drawn(NamedTuple):
+    """Rows of a batch as parameters: their forms, the count of each, their arrays, and whether to notify."""
+
+    forms: list[WriteForm]
+    counts: list[int]
+    values: list[Any]
+    notify: bool
+
+
+class PostgresSession:
+    """Lands batches over one connection and leaves a receipt of each. Used by one task at a time."""
+
+    def __init__(self, address: Address, writer: str, ticker: StoreClock, *, answer_s: float = ANSWER_S) -> None:
         self._address = address
         self._writer = writer
         self._answer_s = answer_s
         self._db: asyncpg.Connection[Any] | None = None
-        self._session: tuple[Any, ...] = ()  # who the connection is to the server
+        self.server_session: tuple[Any, ...] = ()  # identity of the connection on the server, see SESSION
         self._batches = 0
+        self.mapping = IDENTITY  # as last seen
+        self.subscribed_tenants = NOBODY  # tenants whose events are noted as unpublished; as last seen
+        self._listed: str | None = None  # the same as stored text
+        self.woken = False  # a run may have become due
+        self._ticker = ticker
+        self._known = KnownRuns()
+        self._fair = FairQueue()
 
+    # --- the connection ------------------------------------------------------------------
     async def db(self) -> "asyncpg.Connection[Any]":
-        """The connection, opened anew if the last one is gone. Raises asyncpg's errors."""
+        """Return the connection, and reopen it if the last one is gone.
+
+        Raises asyncpg's errors.
+        """
         if self._db is None or self._db.is_closed():
             db = await reconnect(self._address, writes=True, answer_s=self._answer_s)
-            self._session = tuple(await db.fetchrow(statements.SESSION) or ())
+            self.server_session = tuple(await db.fetchrow(statements.SESSION) or ())
             self._db = db
         return self._db
 
     async def drop(self) -> None:
-        """Give the connection up; what it had open is rolled back by the server."""
+        """Give the connection up. The server rolls back its open transaction."""
         db, self._db = self._db, None
         if db is not None:
             db.terminate()
 
     async def close(self) -> None:
-        """End the connection in order."""
+        """Close the connection in order."""
         db, self._db = self._db, None
         if db is not None and not db.is_closed():
             await db.close(timeout=5)
@@ -62,23 +91,28 @@ class Connection:
         return (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
 
     async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
-        """COMMIT; where its answer is lost, ask the server what became of it. Raises Unavailable, Uncertain."""
+        """COMMIT, and find out the result if the answer is lost.
+
+        Raises Unavailable and Uncertain.
+        """
         try:
             await db.execute("COMMIT")
         except AWAY as error:
             await self.drop()
-            await self._resolve(error)
+            await self.resolve(error)
 
-    async def _resolve(self, error: BaseException) -> None:
-        """Return if the batch landed: its receipt tells, once the session that may still write it is gone.
+    async def resolve(self, error: BaseException) -> None:
+        """Return if the batch with the lost answer landed.
 
-        A transaction's number would not: after a crash of the server it can be given to another (docs/decisions).
-        The receipt is read by a commit: ending a session that waits for a standby leaves its batch on this server
-        alone, and a commit after it is not answered before the standby has both.
+        Raises Unavailable if it did not, and Uncertain if this is unknown. The receipt decides, once the server session
+        that may still write it has ended. A transaction id does not decide: after a crash of the server it may be given
+        to another transaction (docs/decisions). The receipt is read by a commit, because a session that waits for a
+        standby leaves its batch on this server alone when it is ended. A commit after it is not answered until the
+        standby has both.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + RESOLVE_S
-        old = self._session
+        old = self.server_session
         while loop.time() < until:
             try:
                 db = await self.db()
@@ -92,57 +126,23 @@ class Connection:
             raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
         row = None if record is None else DECODE[WRITER.name](tuple(record))
         if not isinstance(row, Writer):
-            raise Uncertain("the store's answer was lost", "and this writer's receipts are gone") from error
+            raise Uncertain("the store's answer was lost", "and this writer's receipts were deleted") from error
         if row.batch != self._batches:
             raise Unavailable("the store did not take the batch", str(error)) from error
 
     async def _roll_back(self, db: "asyncpg.Connection[Any]") -> None:
-        """Leave no transaction open; a connection that cannot even do that is given up."""
+        """Leave no transaction open. A connection that cannot roll back is given up."""
         if self._db is db and not db.is_closed() and db.is_in_transaction():
             try:
                 await db.execute("ROLLBACK")
             except (*AWAY, asyncpg.PostgresError):
                 await self.drop()
 
-
-T = TypeVar("T")
-RACES_MAX: Final = 5  # transactions that lost a race before the store is said to be busy
-NOBODY: Final[frozenset[str]] = frozenset()
-KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, inbox_seq
-UNHELD: Final = frozenset({"", ENDED})
-
-
-class Mismatch(Exception):
-    """A bulk write met a row of another version: everything is judged again, with every row read first."""
-
-
-class Drawn(NamedTuple):
-    """What a batch leaves: the forms of its rows, how many of each, their arrays, and whether others are told."""
-
-    forms: list[WriteForm]
-    counts: list[int]
-    values: list[Any]
-    notify: bool
-
-
-class PostgresSession(Connection):
-    """Batches over one connection. Used by one task at a time."""
-
-    def __init__(self, address: Address, writer: str, ticker: StoreClock, *, answer_s: float = ANSWER_S) -> None:
-        super().__init__(address, writer, answer_s=answer_s)
-        self.mapping = IDENTITY  # as last seen
-        self.subscribed_tenants = NOBODY  # the tenants whose events are noted as untold; as last seen
-        self._listed: str | None = None  # the outlets, as the store keeps them
-        self.woken = False  # a run may have become due
-        self._ticker = ticker
-        self._known = KnownRuns()
-        self._fair = FairQueue()
-
     # --- one batch -----------------------------------------------------------------------
     async def land(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Answer every ticket but those whose rows others hold just now: these are returned, in order.
+        """Answer every ticket, except those whose rows another transaction holds. Return these in order.
 
-        All in one transaction; else all with their rows read first; else one by one.
+        Try one transaction for all, then one with all rows read first, then one per ticket.
         """
         labels = [t.work.label for t in tickets] if points.hook else ()
         points.point("store.batch:before", labels)
@@ -152,7 +152,7 @@ class PostgresSession(Connection):
             try:
                 return await self._retried(tickets, optimistic)
             except (Mismatch, asyncpg.PostgresError):
-                pass  # one of them is at fault: which one, the next round tells
+                pass  # one ticket is at fault, and the next attempt finds out which
         held: list[Ticket] = []
         for ticket in tickets:
             try:
@@ -162,19 +162,22 @@ class PostgresSession(Connection):
         return held
 
     async def _land_alone(self, tickets: Sequence[Ticket], runs: Sequence[Run], labels: Sequence[str]) -> bool:
-        """By one statement, in one round trip. False, and nothing has happened, where one of them would be refused or
-        anything is not as we know it: then the rows are read, and tell."""
+        """Land a batch by one statement in one round trip, and return True.
+
+        Return False without any effect if a commit would be refused or a known row is outdated. The caller then reads
+        the rows.
+        """
         now = self.mapping.at(self._ticker.heard(0))
         batch = Batch(self._known.read, now, optimistic=True, subscribed_tenants=self.subscribed_tenants)
         answers = [judge(ticket, batch) for ticket in tickets]
         if not all(isinstance(answer, Done) for answer in answers):
             return False
         drawn = self._drawn(batch, notify=False)
-        assert not drawn.notify, "who falls due for others is left by a commit that asks for the time"
+        assert not drawn.notify, "a run that falls due for others is written by a commit that reads the time"
         try:
             db = await self.db()
         except (*AWAY, asyncpg.PostgresError, StoreError, StoreUnusable):
-            return False  # nothing was sent; it is said why when it fails again
+            return False  # nothing was sent: the next attempt reports the error
         self._batches += 1
         points.point("store.batch:inside", labels)
         try:
@@ -191,9 +194,9 @@ class PostgresSession(Connection):
                 )
                 assert found is not None
                 now = self._heard(tuple(found))
-            except AWAY as error:  # it may have landed
+            except AWAY as error:  # the batch may have landed
                 await self.drop()
-                await self._resolve(error)
+                await self.resolve(error)
                 now = await self._time_of(error)
         except StoreError as error:
             refuse(tickets, error)
@@ -208,8 +211,10 @@ class PostgresSession(Connection):
         return True
 
     async def _time_of(self, error: BaseException) -> Instant:
-        """Of a batch that landed and whose answer was lost: a later one, so nobody counts on time he has not got.
-        Raises Uncertain."""
+        """Return a time after a batch that landed with a lost answer.
+
+        A later time is safe, because no caller then counts on time that has passed. Raises Uncertain.
+        """
         try:
             return await self.now(await self.db())
         except (*AWAY, asyncpg.PostgresError, StoreError) as second:
@@ -217,7 +222,10 @@ class PostgresSession(Connection):
             raise Uncertain("the store's answer was lost", f"{error}; then {second}") from error
 
     async def _retried(self, tickets: Sequence[Ticket], optimistic: bool) -> list[Ticket]:
-        """One transaction, repeated where it lost a race. Raises what is one ticket's fault."""
+        """Repeat a transaction that lost a race.
+
+        Raises the errors that one ticket causes.
+        """
         for _ in range(RACES_MAX):
             try:
                 return await self._attempt(tickets, optimistic)
@@ -233,7 +241,7 @@ class PostgresSession(Connection):
             try:
                 await db.execute(statements.BEGIN_MOVES if _move_runs(tickets) else "BEGIN")
                 held = await self._transact(db, tickets, optimistic)
-            except TimeoutError:  # the line is silent: a ROLLBACK would wait for the answer too
+            except TimeoutError:  # the connection does not answer, and would not answer a ROLLBACK
                 await self.drop()
                 raise
             finally:
@@ -251,7 +259,7 @@ class PostgresSession(Connection):
         self, db: "asyncpg.Connection[Any]", tickets: Sequence[Ticket], optimistic: bool
     ) -> list[Ticket]:
         commits = [t.work for t in tickets if isinstance(t.work, Commit)]
-        rows, busy = await self._lock(db, row_keys(commits, optimistic=optimistic))
+        rows, busy = await self.lock(db, row_keys(commits, optimistic=optimistic))
         now = await self.now(db)
         batch = Batch(
             lambda kind, key: rows.get((kind.name, key)),
@@ -268,13 +276,13 @@ class PostgresSession(Connection):
             else:
                 ticket.answer = judge(ticket, batch)
         if any(batch.changes.values()) or batch.published:
-            await self._write(db, batch, [t.work.label for t in tickets] if points.hook else ())
+            await self.write(db, batch, [t.work.label for t in tickets] if points.hook else ())
         for chain in batch.broken:
             chain.broken = True
         return held
 
     def _must_wait(self, ticket: Ticket, busy: set[tuple[str, Key]], held: Sequence[Ticket]) -> bool:
-        """Does somebody else hold a row of it, or does a commit before it in its chain have to wait (S-7)?"""
+        """Return True if another transaction holds a row of the ticket, or its chain waits for one (S-7)."""
         if not (busy or held) or not isinstance(ticket.work, Commit):
             return False
         if ticket.chain is not None and any(other.chain is ticket.chain for other in held):
@@ -287,10 +295,10 @@ class PostgresSession(Connection):
             runs & row_keys((o.work,), optimistic=False).get(RUN, set()) for o in held if isinstance(o.work, Commit)
         )
 
-    async def _lock(
+    async def lock(
         self, db: "asyncpg.Connection[Any]", wanted: RowKeys
     ) -> tuple[dict[tuple[str, Key], Row], set[tuple[str, Key]]]:
-        """Lock and read rows, runs first; and which of them somebody else holds."""
+        """Lock and read rows, runs first. Return them, and the keys of rows that others hold."""
         rows: dict[tuple[str, Key], Row] = {}
         busy: set[tuple[str, Key]] = set()
         for kind in KINDS:
@@ -309,7 +317,7 @@ class PostgresSession(Connection):
         return rows, busy
 
     async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
-        """The store's time, read after the rows are locked (S-14), and the mapping of business time."""
+        """Return the store's time, read after the rows were locked (S-14)."""
         found = await db.fetchrow(statements.NOW_AND_OUTLETS, *MAPPING_ROW)
         assert found is not None
         self._listed = found[0]
@@ -329,7 +337,7 @@ class PostgresSession(Connection):
         receipt: bool = True,
         begin: str = "BEGIN",
     ) -> T:
-        """A transaction of its own for anything else, with its receipt (but for the writer's own row).
+        """Run `work` in its own transaction, with a receipt unless the writer's own row is written.
 
         Raises StoreError or asyncpg's errors.
         """
@@ -339,7 +347,7 @@ class PostgresSession(Connection):
             batch = Batch(lambda kind, key: None, await self.now(db))
             answer = await work(db, batch)
             if receipt:
-                await self._write(db, batch, (label,), notify=True)
+                await self.write(db, batch, (label,), notify=True)
             else:
                 await db.execute("COMMIT")
         except TimeoutError:
@@ -363,7 +371,7 @@ class PostgresSession(Connection):
             found = looks.found
         try:
             moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates(take, batch, found)]
-        except Exception as error:  # a mistake in somebody's step must not refuse other people's commits
+        except Exception as error:  # an error in one step must not refuse other commits
             return error
         for run in found:
             rows[RUN.name, run[:2]] = run
@@ -371,7 +379,7 @@ class PostgresSession(Connection):
         more = {
             k: {key for key in v if (k.name, key) not in rows} for k, v in row_keys(commits, optimistic=True).items()
         }
-        others, busy = await self._lock(db, more)
+        others, busy = await self.lock(db, more)
         rows.update(others)
         left = taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
         self._known.serve(run.owner for run in left if run.owner not in UNHELD)
@@ -383,14 +391,23 @@ class PostgresSession(Connection):
         return await self._runs(db, statements.DUE_BUT, ask.lane, real, ask.since, sorted(ask.but), ask.most)
 
     async def _runs(self, db: "asyncpg.Connection[Any]", statement: str, *values: object) -> list[Run]:
-        """Those that nobody else is taking, held from here on."""
+        """Return runs that no other transaction is taking, and lock them."""
         return [sql.run_of(tuple(r)) for r in await db.fetch(statements.locked(statement), *values)]
 
     # --- applying ------------------------------------------------------------------------
-    async def _write(
-        self, db: "asyncpg.Connection[Any]", batch: Batch, labels: Sequence[str], *, notify: bool = False
+    async def write(
+        self,
+        db: "asyncpg.Connection[Any]",
+        batch: Batch,
+        labels: Sequence[str],
+        *,
+        notify: bool = False,
+        commit: "Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None" = None,
     ) -> None:
-        """Write what a batch leaves with its receipt, and COMMIT. Raises Mismatch, Unavailable, Uncertain."""
+        """Write the rows of a batch with its receipt, and COMMIT by `commit`.
+
+        Raises Mismatch, Unavailable and Uncertain.
+        """
         if batch.published:
             await db.execute(statements.FORGET_PUBLISHED, *statements.keys_of(UNPUBLISHED, batch.published))
         drawn = self._drawn(batch, notify=notify)
@@ -399,17 +416,17 @@ class PostgresSession(Connection):
         written = await db.fetchrow(statement, *self._receipt(), *drawn.values)
         assert written is not None
         if not written[0]:
-            raise Unavailable(f"writer {self._writer} has been closed", "another process took this one for dead",
-                              "start this process again")  # fmt: skip
+            raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
+                              "restart this process")  # fmt: skip
         if list(written[1 : 1 + len(drawn.counts)]) != drawn.counts:
             raise Mismatch
         points.point("store.batch:inside", labels)
-        await self._commit(db)
+        await (commit or self._commit)(db)
         self._learn(batch)
         points.point("store.batch:after", labels)
 
     def _drawn(self, batch: Batch, *, notify: bool) -> Drawn:
-        """What a batch leaves, as the statements take it. Notes whether somebody has to be woken."""
+        """Return the rows of a batch as parameters, and note whether subscribers must be woken."""
         drawn = Drawn([], [], [], False)
         for kind in KINDS:
             changes = batch.changes[kind.name].values()
@@ -437,7 +454,10 @@ def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
 
 
 def _move_runs(tickets: Sequence[Ticket]) -> bool:
-    """May they write a run? Renewals do not: they wait for nobody."""
+    """Return True if a ticket may write a run.
+
+    Lease renewals do not, so they wait for no lock.
+    """
     return not all(
         isinstance(t.work, Commit)
         and t.work.fence is None

@@ -1,4 +1,9 @@
-"""The SQL of this dialect, drawn from the rows: whole columns go in as arrays, one statement writes a whole batch."""
+"""SQL of PostgreSQL, built from the rows.
+
+Columns go in as arrays, so one statement writes a whole batch whatever its size. Numbers and texts are sent as one text
+that the server parses: for each cell of an array, asyncpg checks in Python whether it is a list, which took a third of
+the writer's CPU (bench/journal.md). Bytes are sent as arrays, because as text they would be twice as long.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -15,12 +20,15 @@ SPELT: Final = ("bigint", "text")
 
 
 def parameters(types: Sequence[str], first: int) -> str:
-    """An array parameter for each column, numbered from `first`."""
+    """Return an array parameter for each column, numbered from `first`."""
     return ", ".join(f"${n}::text::{t}[]" if t in SPELT else f"${n}::{t}[]" for n, t in enumerate(types, first))
 
 
 def arrays(types: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Any]:
-    """The values of `parameters` for these rows, of which there is at least one."""
+    """Return the values of `parameters` for these rows.
+
+    There must be at least one row.
+    """
     columns = list(zip(*rows, strict=True))
     assert len(columns) == len(types), "a row has as many columns as its kind"
     return [_FORMS[type_](column) for type_, column in zip(types, columns, strict=True)]
@@ -29,7 +37,7 @@ def arrays(types: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Any]:
 def _numbers(column: Sequence[Any]) -> str:
     try:
         return f"{{{','.join(map(int.__repr__, column))}}}"
-    except TypeError:  # none of them may be anything but a number, or nothing
+    except TypeError:  # int.__repr__ also refuses values that are not numbers
         return f"{{{','.join(['NULL' if n is None else int.__repr__(n) for n in column])}}}"
 
 
@@ -49,7 +57,7 @@ _TYPES: Final = {int: "bigint", int | None: "bigint", bytes: "bytea", bytes | No
 
 
 def numbered(statement: str) -> str:
-    """A statement of store/sql.py with this dialect's parameters."""
+    """Return a statement of store/sql.py with numbered parameters."""
     first, *rest = statement.split(MARK)
     return first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))
 
@@ -69,9 +77,10 @@ def _joined(kind: Kind) -> str:
 
 @cache
 def find(kind: Kind, *, lock: bool) -> str:
-    """Rows by their keys, one array per key column. `lock`: those that nobody else holds, held from here on (S-8).
+    """Return a query for rows by their keys, one array per key column.
 
-    Never waits for a lock, so two batches cannot wait for each other; what is missing is looked for by `exist`.
+    If `lock`, lock the rows and skip those that another transaction holds (S-8). It never waits for a lock, so two
+    batches cannot wait for each other. `exist` finds the rows that were skipped.
     """
     names = kind.row._fields[: kind.key]
     order = ", ".join(f"t.{name}" for name in names)
@@ -85,7 +94,7 @@ def find(kind: Kind, *, lock: bool) -> str:
 
 @cache
 def exist(kind: Kind) -> str:
-    """Which of these keys there are, whoever holds their rows."""
+    """Return a query for the keys that exist, whether or not another transaction holds the row."""
     names = kind.row._fields[: kind.key]
     return (
         f"SELECT {', '.join(f't.{name}' for name in names)} "
@@ -94,9 +103,9 @@ def exist(kind: Kind) -> str:
     )
 
 
-# A transaction that may write runs, and the one that changes the clock mapping: the second waits for every first, and
-# the firsts after it for the second, so no run is left with a due_at of another mapping. Taken before the mapping is
-# read; a batch that reads runs takes the same lock anyway.
+# A transaction that may write runs and one that changes the clock mapping exclude each other, so that no run keeps a
+# due_at of an old mapping. The lock is taken before the mapping is read. A batch that reads runs takes the same lock
+# anyway.
 BEGIN_MOVES: Final = f"BEGIN; LOCK TABLE {RUN.name} IN ROW SHARE MODE"
 BEGIN_MAPPING: Final = f"BEGIN; LOCK TABLE {RUN.name} IN EXCLUSIVE MODE"
 
@@ -108,20 +117,20 @@ NOW: Final = (
 _LISTED: Final = (
     f"(SELECT value FROM meta WHERE tenant = '{SUBSCRIBED_TENANTS[0]}' AND key = '{SUBSCRIBED_TENANTS[1]}')"
 )
-# What a batch is judged by: NOW, and before it the tenants whose events are noted. Parameters: the mapping's key.
+# NOW, preceded by the tenants whose events are noted. Parameters: the mapping's key.
 NOW_AND_OUTLETS: Final = NOW.replace("SELECT", f"SELECT {_LISTED},", 1)
-# Forgets untold events. Parameters: their keys.
+# Deletes unpublished events. Parameters: their keys.
 FORGET_PUBLISHED: Final = (
     f"DELETE FROM {UNPUBLISHED.name} t USING unnest({parameters(TYPES[UNPUBLISHED.name][: UNPUBLISHED.key], 1)}) "
     f"AS k({', '.join(UNPUBLISHED.row._fields[: UNPUBLISHED.key])}) WHERE {_joined(UNPUBLISHED)}"
 )
-# Who a session is: a process number may be given again, a number and a beginning are not.
+# Identity of a server session. A process id may be reused, a process id with its start time is not.
 SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-# A writer's receipt, read by a commit that changes nothing. Parameters: its key.
+# Reads a writer's receipt by a commit that changes nothing. Parameters: its key.
 CONFIRM: Final = (
     f"UPDATE {WRITER.name} SET batch = batch WHERE tenant = $1 AND id = $2 RETURNING {COLUMNS[WRITER.name]}"
 )
-# Ends a session, and answers as long as it is there. Parameters: SESSION's.
+# Ends a session. Returns a row while the session exists. Parameters: SESSION's.
 END: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
 
 
@@ -129,14 +138,14 @@ DUE_BUT: Final = sql.DUE_BUT.replace(sql.NONE_OF, f"tenant <> ALL ({MARK}::text[
 
 
 class WriteForm(NamedTuple):
-    """One way in which rows of a kind are written: inserted, or replaced; which columns it takes."""
+    """A form of write: insertion or replacement of rows of one kind."""
 
     kind: Kind
     insert: bool
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Of its arrays: an update names the version that is replaced as well."""
+        """Types of the arrays. A replacement also names the version that it replaces."""
         return TYPES[self.kind.name] if self.insert else (*TYPES[self.kind.name], "bigint")
 
 
@@ -162,11 +171,11 @@ _RECEIPT: Final = f"UPDATE {WRITER.name} SET batch = $1 WHERE tenant = $2 AND id
 
 @cache
 def write(forms: tuple[WriteForm, ...], *, notify: bool) -> str:
-    """One statement for everything a batch leaves, its receipt and, where a run fell due, the word to others.
+    """Return one statement for the rows of a batch, its receipt and, if a run fell due, a notification.
 
-    Parameters: batch, tenant, id and living status of the writer; then the arrays of each form. Answers how many
-    receipts were written (0: the writer is closed), and how many rows of each form: too few means that somebody else
-    was first.
+    Parameters: batch, tenant, id and living status of the writer, then the arrays of each form. The result has the
+    number of receipts written (0 if the writer is closed) and of rows of each form. Too few rows mean that another
+    writer was first.
     """
     counts, parts = _parts(forms, 5, "")
     said = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
@@ -176,18 +185,20 @@ def write(forms: tuple[WriteForm, ...], *, notify: bool) -> str:
 
 @cache
 def write_alone(forms: tuple[WriteForm, ...]) -> str:
-    """The same as a transaction of one statement, for runs whose version and inbox_seq are known.
+    """Return `write` as a transaction of one statement, for runs with known version and inbox_seq.
 
-    Parameters: those of the writer, as in `write`; tenant, run, version and inbox_seq of each run, as arrays; how many runs;
-    how many rows are written; the mapping's key; the outlets as known; then the arrays of each form. First every run is
-    held, as in `find`, at the version and the inbox_seq that are named; only then is anything written. Answers the store's
-    time, read after that, and the mapping. Where a run or the outlets are not so, where a run is held by somebody else,
-    the writer is closed or a row was not written, it divides by zero, and nothing has happened.
+    Parameters: those of the writer, as in `write`; tenant, run, version and inbox_seq of each run, as arrays; number of
+    runs; number of rows; the mapping's key; the subscribed tenants as known; the arrays of each form.
+
+    The statement first locks every run at the named version and inbox_seq, and writes only then. It returns the store's
+    time, read afterwards, and the mapping. It divides by zero and has no effect if a run or the tenants differ, if
+    another transaction holds a run, if the writer is closed, or if a row was not written.
     """
     keys = parameters(("text", "text", "bigint", "bigint"), 5)
     held = (
         f"SELECT 1 FROM unnest({keys}) AS k(tenant, run, version, inbox_seq) JOIN run t ON {_joined(RUN)} "
-        "WHERE t.version = k.version AND t.inbox_seq = k.inbox_seq ORDER BY t.tenant, t.run FOR NO KEY UPDATE OF t SKIP LOCKED"
+        "WHERE t.version = k.version AND t.inbox_seq = k.inbox_seq ORDER BY t.tenant, t.run "
+        "FOR NO KEY UPDATE OF t SKIP LOCKED"
     )
     ours = "(SELECT all_ FROM ours)"
     counts, parts = _parts(forms, 14, ours)
@@ -206,7 +217,7 @@ def write_alone(forms: tuple[WriteForm, ...]) -> str:
 
 
 def _parts(forms: tuple[WriteForm, ...], at: int, only_if: str) -> tuple[list[str], list[str]]:
-    """What counts the rows of each form, and what writes them; their arrays are numbered from `at`."""
+    """Return the counts of rows per form and the writing clauses, with arrays numbered from `at`."""
     parts = []
     for n, form in enumerate(forms):
         parts.append(f"w{n} AS ({_write(form, at, only_if)})")
@@ -216,7 +227,10 @@ def _parts(forms: tuple[WriteForm, ...], at: int, only_if: str) -> tuple[list[st
 
 @cache
 def count(kind: Kind, width: int) -> str:
-    """Count the rows under each prefix of `width` key columns, in the order of the prefixes; one array per column."""
+    """Return a query that counts the rows under each prefix of `width` columns, in the order given.
+
+    Parameters: one array per column.
+    """
     names = kind.row._fields[:width]
     alike = " AND ".join(f"t.{name} = k.{name}" for name in names)
     return (
@@ -227,12 +241,12 @@ def count(kind: Kind, width: int) -> str:
 
 
 def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:
-    """Keys turned into the arrays of `find` and `exist`, in one order for all."""
+    """Return keys as the arrays of `find` and `exist`, in the lock order of all transactions."""
     return arrays(TYPES[kind.name][: kind.key], sorted(keys))
 
 
 def locked(statement: str) -> str:
-    """A statement of store/sql.py that finds runs, taking only those that nobody else is taking."""
+    """Return a statement of store/sql.py that takes only runs that no other transaction holds."""
     return f"{numbered(statement)} FOR NO KEY UPDATE SKIP LOCKED"
 
 
@@ -241,10 +255,10 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def row_keys(commits: Iterable[Commit], *, optimistic: bool) -> RowKeys:
-    """The keys of every row these commits write or expect, by kind.
+    """Return the keys of all rows that these commits write or expect, by kind (S-8).
 
-    `optimistic`: rows that a bulk write checks by itself are left out: insertions, and versions of kinds that only
-    a run's holder writes. An effect shared by a tenant has several writers, so it is always read.
+    If `optimistic`, leave out rows that a bulk write verifies: insertions, and versions of kinds that only a run's
+    holder writes. An effect shared by a tenant has several writers, so it is always read.
     """
     found: defaultdict[str, set[Key]] = defaultdict(set)
     for commit in commits:

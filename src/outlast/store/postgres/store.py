@@ -1,4 +1,4 @@
-"""The store for many processes: everything of it lives in one thread with its own event loop, like SQLite's writer."""
+"""The store for many machines. Its writer, reads and listener run in one thread with its own event loop."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,16 @@ from outlast.store.postgres.writer import WriterTask
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver, refuse
 
-AGAIN_S: Final = 0.5  # after a cut; doubled up to the next
+AGAIN_S: Final = 0.5  # first wait after a cut; doubled up to the next
 AGAIN_MAX_S: Final = 10.0
-PING_S: Final = 10.0  # nothing heard for so long: is anybody there?
+PING_S: Final = 10.0  # interval of checks that the server is still there
 
 
 class NotificationListener:
-    """One connection that only listens; what was missed while it was cut is made good by one wake."""
+    """A connection that only LISTENs for runs that fell due, and reconnects after every cut (S-12).
+
+    One wake after each reconnection makes up for missed notifications.
+    """
 
     def __init__(self, address: Address, wakes: WakeSubscribers) -> None:
         self._address = address
@@ -46,12 +49,12 @@ class NotificationListener:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Listen from now on, if it does not yet."""
+        """Start listening, if it has not started."""
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="outlast-listener")
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening and wait for the task."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -68,7 +71,7 @@ class NotificationListener:
                     db.terminate()
                 pause = AGAIN_S
             except (*AWAY, asyncpg.PostgresError):
-                pass  # polling is the fallback meanwhile
+                pass  # workers poll until the connection is back
             await asyncio.sleep(pause)
             pause = min(pause * 2, AGAIN_MAX_S)
 
@@ -90,11 +93,11 @@ class NotificationListener:
 
 
 T = TypeVar("T")
-RENEWAL_S: Final = 4.0  # below the beat: a renewal over a silent line leaves room for two more
+RENEWAL_S: Final = 4.0  # below the heartbeat interval: after an unanswered renewal there is time for two more
 
 
 class PostgresStore(BatchingStore, Transactions):
-    """Promises what store/port.py says. Opened with `open_postgres`; of use only in the process that opened it."""
+    """Store in one PostgreSQL schema. Opened with `open_postgres`, usable only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
 
@@ -102,7 +105,7 @@ class PostgresStore(BatchingStore, Transactions):
         super().__init__()
         self.url = address.shown
         self.writer = writer
-        self._urgent_writer = f"{writer}.renewals"  # its receipts are its own: a renewal waits for no batch
+        self._urgent_writer = f"{writer}.renewals"  # has its own receipts, so that a renewal waits for no batch
         self._address = address
         self._wakes = WakeSubscribers()
         ticker = StoreClock(clock)
@@ -117,13 +120,16 @@ class PostgresStore(BatchingStore, Transactions):
 
     # --- life ----------------------------------------------------------------------------
     async def open(self, *, make: bool = True) -> None:
-        """Bring the schema to this version, register the writer, begin to write. Raises StoreUnusable."""
+        """Migrate the schema, register the writer rows and start the writer.
+
+        Raises StoreUnusable.
+        """
         try:
             await self._there(self._open(make))
         except (*AWAY, asyncpg.PostgresError) as error:
             await self.close()
             raise unusable(self._address, error) from error
-        except BaseException:  # whatever it was, the thread is ended and it is told
+        except BaseException:  # end the thread on any error
             await self.close()
             raise
 
@@ -134,7 +140,7 @@ class PostgresStore(BatchingStore, Transactions):
         self._tasks = WriterTask(self._session, self._urgent, self._wakes)
 
     async def _migrate(self, make: bool = True) -> None:
-        db = await connect(self._address, writes=True, answer_s=None)  # an index may take its time
+        db = await connect(self._address, writes=True, answer_s=None)  # creating an index may take long
         try:
             await insist_on_durability(db, self._address)
             await migrate(db, self._address, make=make)
@@ -162,17 +168,17 @@ class PostgresStore(BatchingStore, Transactions):
                 for session, name in self._writers():
                     await session.alone(partial(maintenance.resign, writer=name), "resign", receipt=False)
             except (OutlastError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                pass  # its receipts stay readable; the row is purged with time
+                pass  # the receipts stay readable, and purge deletes the row later
         await self._reads.close()
         await self._session.close()
         await self._urgent.close()
 
     def _writers(self) -> tuple[tuple[PostgresSession, str], ...]:
-        """The writing sessions, and the writer row in which each leaves its receipts."""
+        """Return the writing sessions, each with the id of its writer row."""
         return ((self._session, self.writer), (self._urgent, self._urgent_writer))
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await something in the store's own loop."""
+        """Await a coroutine in the store's own event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     # --- writing -------------------------------------------------------------------------
@@ -180,7 +186,7 @@ class PostgresStore(BatchingStore, Transactions):
     def _send(self, tickets: list[Ticket]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
-        except RuntimeError:  # closed meanwhile
+        except RuntimeError:  # the store was closed
             _refuse_closed(tickets)
 
     @override
@@ -188,7 +194,7 @@ class PostgresStore(BatchingStore, Transactions):
         work = self._tasks.submit_first(ticket)
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # closed meanwhile
+        except RuntimeError:  # the store was closed
             work.close()
             _refuse_closed([ticket])
 
@@ -197,7 +203,7 @@ class PostgresStore(BatchingStore, Transactions):
         try:
             self._loop.call_soon_threadsafe(self._tasks.hasten)
         except RuntimeError:
-            pass  # closed meanwhile: every commit has been answered
+            pass  # closed: every commit has been answered
 
     # --- chores --------------------------------------------------------------------------
     @override
@@ -334,8 +340,11 @@ def _refuse_closed(tickets: list[Ticket]) -> None:
 
 
 async def open_postgres(url: str, *, writer: str, clock: Clock | None = None, make: bool = True) -> PostgresStore:
-    """Open, make or migrate the store at a URL. `clock`: in simulation; else the server's own. `make=False`: one that
-    is not there is not made. Raises StoreUnusable."""
+    """Open, create or migrate the store at a URL.
+
+    `clock` is a simulation's, else the server tells the time. Without `make`, the store must exist. Raises
+    StoreUnusable.
+    """
     store = PostgresStore(Address.parse(url), writer, clock)
     await store.open(make=make)
     return store

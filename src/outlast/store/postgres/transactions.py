@@ -1,4 +1,4 @@
-"""Transactions of authors' code that land commits at their end: the user's rows and the effect's, or neither (S-12)."""
+"""Transactions of authors' code that land the author's rows with the effect, or neither (S-12)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -24,17 +24,17 @@ from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, CONNECT_S, 
 from outlast.store.postgres.session import Mismatch, PostgresSession
 from outlast.store.postgres.statements import SESSION, row_keys
 
-CONNECTIONS: Final = 10  # transactions open at once in one loop; more wait for their turn
-HELD_S: Final = 0.005  # a row of ours that another batch holds is asked for again
+CONNECTIONS: Final = 10  # open transactions per event loop; further ones wait
+HELD_S: Final = 0.005  # wait before a row that another batch holds is tried again
 PASSING: Final = (*AWAY, *AGAIN)
 
-# A frozen process keeps its rows locked no longer than its attempt lasts. Parameters: that, in ms, twice.
+# Limits how long a stopped process keeps its rows locked. Parameters: the time of the attempt in ms, twice.
 BEGUN: Final = (
     "SELECT pg_current_xact_id()::text, set_config('statement_timeout', $1, true), "
     "set_config('idle_in_transaction_session_timeout', $2, true)"
 )
-# From here on the statements are ours, whatever the author has set; what was is put back before COMMIT, where
-# triggers of the author may yet run. Parameters: our schema, and how long a lock is waited for.
+# Restores our settings for the last statements, whatever the author has set. The author's search_path is put back
+# before COMMIT, because triggers of the author may run there. Parameters: our schema, lock timeout.
 OURS: Final = (
     "SELECT pg_current_xact_id()::text, current_setting('search_path'), set_config('search_path', $1, true), "
     "set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'on', true), "
@@ -43,11 +43,13 @@ OURS: Final = (
 THEIRS: Final = "SELECT set_config('search_path', $1, true)"
 
 
-class AuthorSession(PostgresSession):
-    """A connection for authors' code, with the server's own settings, and a writer row for its receipts (S-9)."""
+class AuthorSession:
+    """A connection for authors' code with the server's own settings, and a writer row for receipts (S-9)."""
 
     def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
-        super().__init__(address, writer, ticker)
+        self._address = address
+        self._writer = writer
+        self._session = PostgresSession(address, writer, ticker)
         self._registered = False
         self._author: asyncpg.Connection[Any] | None = None
         self._top: asyncpg.transaction.Transaction | None = None
@@ -55,16 +57,19 @@ class AuthorSession(PostgresSession):
         self._path = ""
 
     async def begin(self, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
-        """A new transaction. Raises asyncpg's errors."""
+        """Begin a transaction.
+
+        Raises asyncpg's errors.
+        """
         if not self._registered:
-            await self.alone(partial(maintenance.register, writer=self._writer), "register", receipt=False)
+            await self._session.alone(partial(maintenance.register, writer=self._writer), "register", receipt=False)
             self._registered = True
-        await super().close()  # what registers and resolves is needed no more
+        await self._session.close()  # this connection registers and resolves only
         if self._author is None or self._author.is_closed():
             self._author = await asyncpg.connect(
                 self._address.dsn, timeout=CONNECT_S, server_settings={"application_name": "outlast"}
             )
-            self._session = tuple(await self._author.fetchrow(SESSION) or ())
+            self._session.server_session = tuple(await self._author.fetchrow(SESSION) or ())
         self._top = self._author.transaction(
             isolation="serializable" if serializable else "read_committed", readonly=False
         )
@@ -74,7 +79,7 @@ class AuthorSession(PostgresSession):
         return self._author
 
     async def land_with(self, commits: Sequence[Commit]) -> Done:
-        """See `land` of store/port.py."""
+        """Land commits in the author's transaction, as `Transaction.land`."""
         db = self._author
         assert db is not None
         for commit in commits:
@@ -84,21 +89,26 @@ class AuthorSession(PostgresSession):
         points.point("store.batch:before", labels)
         async with asyncio.timeout(ANSWER_S):
             while True:
-                rows, busy = await self._lock(db, row_keys(commits, optimistic=False))
+                rows, busy = await self._session.lock(db, row_keys(commits, optimistic=False))
                 if not busy:
                     break
                 await asyncio.sleep(HELD_S)
-            now = await self.now(db)
-            batch = Batch(lambda kind, key: rows.get((kind.name, key)), now, subscribed_tenants=self.subscribed_tenants)
+            now = await self._session.now(db)
+            batch = Batch(
+                lambda kind, key: rows.get((kind.name, key)), now, subscribed_tenants=self._session.subscribed_tenants
+            )
             done = [batch.land(commit) for commit in commits][-1]
         try:
-            await self._write(db, batch, labels)
+            await self._session.write(db, batch, labels, commit=self._commit)
         except Mismatch:
             raise Stale(VERSION) from None
         return done
 
     async def _take_over(self, db: "asyncpg.Connection[Any]") -> None:
-        """The last part of the transaction is ours. Raises EndedByItself where it is not the one that was begun."""
+        """Restore our settings for the end of the transaction.
+
+        Raises EndedByItself if this is not the transaction of `begin`.
+        """
         if db.is_in_transaction():
             xid, path, *_ = await db.fetchrow(OURS, self._address.schema, str(LOCK_TIMEOUT_MS))  # type: ignore[misc]
             if xid == self._began:
@@ -108,8 +118,10 @@ class AuthorSession(PostgresSession):
         raise EndedByItself(stands=state != "aborted")
 
     async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
-        """COMMIT; where its answer is lost, the receipt tells. Raises Unavailable, Uncertain, and what the author's
-        deferred constraints say."""
+        """COMMIT, and find out the result if the answer is lost.
+
+        Raises Unavailable, Uncertain, and errors of the author's deferred constraints.
+        """
         assert self._top is not None
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -117,12 +129,12 @@ class AuthorSession(PostgresSession):
                 await self._top.commit()
         except AWAY as error:
             self.forget()
-            await self._resolve(error)
+            await self._session.resolve(error)
         finally:
             self._top = None
 
     async def end(self) -> None:
-        """Roll back what was not committed, and leave the connection as it was. What fails gives it up."""
+        """Roll back an uncommitted transaction and reset the connection, or give it up."""
         db, self._top, self._path = self._author, None, ""
         if db is not None and not db.is_closed():
             try:
@@ -131,21 +143,26 @@ class AuthorSession(PostgresSession):
                 self.forget()
 
     def forget(self) -> None:
-        """Give the connection up at once; what it had open is rolled back by the server."""
+        """Give the author's connection up. The server rolls back its open transaction."""
         db, self._author = self._author, None
         if db is not None:
             db.terminate()
 
+    async def drop(self) -> None:
+        """Give up the author's connection and the one that registers."""
+        self.forget()
+        await self._session.drop()
+
     async def resign(self) -> None:
-        """Close the writer row; nothing more is written under it."""
+        """Close the writer row and both connections."""
         self.forget()
         if self._registered:
-            await self.alone(partial(maintenance.resign, writer=self._writer), "resign", receipt=False)
-        await self.close()
+            await self._session.alone(partial(maintenance.resign, writer=self._writer), "resign", receipt=False)
+        await self._session.close()
 
 
 class PostgresTransaction(Transaction):
-    """What store/port.py calls a Transaction."""
+    """An open transaction of an author."""
 
     def __init__(self, session: AuthorSession, connection: "asyncpg.Connection[Any]") -> None:
         self._connection = connection
@@ -160,7 +177,7 @@ class PostgresTransaction(Transaction):
     async def land(self, commits: Sequence[Commit]) -> Done:
         try:
             return await self._session.land_with(commits)
-        except TimeoutError as error:  # before COMMIT was sent
+        except TimeoutError as error:  # COMMIT was not sent
             self._session.forget()
             raise Unavailable("the store does not answer", str(error)) from error
 
@@ -170,7 +187,7 @@ class PostgresTransaction(Transaction):
 
 
 class TransactionPool:
-    """The connections of authors' transactions, in the loops that use them."""
+    """The connections of authors' transactions, by event loop."""
 
     def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
         self._address = address
@@ -182,7 +199,7 @@ class TransactionPool:
 
     @asynccontextmanager
     async def open(self, timeout_ms: int, *, serializable: bool) -> AsyncIterator[PostgresTransaction]:
-        """See the port."""
+        """Begin a transaction, as `Transactions.transaction`."""
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(loop, [])
         async with self._room.setdefault(loop, asyncio.Semaphore(CONNECTIONS)):
@@ -191,10 +208,10 @@ class TransactionPool:
                 connection = await self._begun(session, timeout_ms, serializable=serializable)
                 yield PostgresTransaction(session, connection)
                 await session.end()
-            except Exception:  # whatever the author's code raised: nothing of it stays
+            except Exception:  # the author's code may raise anything, and nothing it wrote stays
                 await session.end()
                 raise
-            except BaseException:  # a walk that is cut off waits for nothing
+            except BaseException:  # a cancelled execution waits for nothing
                 session.forget()
                 raise
             finally:
@@ -204,23 +221,22 @@ class TransactionPool:
         return AuthorSession(self._address, f"{self._writer}.t{next(self._numbers)}", self._ticker)
 
     async def _begun(self, session: AuthorSession, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
-        """A transaction, over another connection where the idle one was cut meanwhile."""
+        """Begin a transaction, over a new connection if the idle one was cut."""
         for again in (True, False):
             try:
                 async with asyncio.timeout(ANSWER_S):
                     return await session.begin(timeout_ms, serializable=serializable)
             except AWAY as error:
-                session.forget()
                 await session.drop()
                 if not again:
                     raise Unavailable("the store does not answer", f"{type(error).__name__}: {error}") from error
             except (asyncpg.PostgresError, StoreUnusable) as error:
                 session.forget()
-                raise Unavailable("the store gives no transaction", f"{type(error).__name__}: {error}") from error
+                raise Unavailable("the store cannot begin a transaction", f"{type(error).__name__}: {error}") from error
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
-        """Resign the writers of this loop's connections, and give up those of others."""
+        """Resign the writers of this loop's connections, and give up those of other loops."""
         mine = asyncio.get_running_loop()
         for loop, idle in list(self._idle.items()):
             while idle:

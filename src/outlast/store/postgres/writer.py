@@ -1,4 +1,4 @@
-"""The one task that writes: it gathers what is pending, has it landed together, and sends the answers back."""
+"""The task that writes a PostgreSQL store: gather pending tickets, land them together, answer them."""
 
 import asyncio
 import logging
@@ -14,15 +14,17 @@ from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
 
 log = logging.getLogger("outlast.store")
-BATCH_MAX: Final = 1_000  # commits in one transaction, about
-BATCH_LEAST: Final = 64  # what is pending beyond it is halved: those answered first go on while the others land
-HELD_S: Final = 0.002  # rows that others hold are asked for again after so long; doubled up to the next
+BATCH_MAX: Final = 1_000  # approximate commits per transaction
+BATCH_LEAST: Final = (
+    64  # above it, half of the pending commits land: callers answered first continue while the rest lands
+)
+HELD_S: Final = 0.002  # first wait for rows that others hold; doubled up to the next
 HELD_MAX_S: Final = 0.1
-HELD_TRIES: Final = 200  # … and so often, before the store is said to be busy
+HELD_TRIES: Final = 200  # … and attempts before a commit is refused as busy
 
 
 class WriterTask:
-    """A queue, and the task that empties it; lives in the store's own loop. Everything submitted is answered."""
+    """A queue and the task that empties it, in the store's own event loop. Every ticket is answered."""
 
     def __init__(self, session: PostgresSession, urgent: PostgresSession, wakes: WakeSubscribers) -> None:
         self._session = session
@@ -38,7 +40,7 @@ class WriterTask:
         self._task = asyncio.create_task(self._run(), name="outlast-writer")
 
     def submit(self, tickets: list[Ticket]) -> None:
-        """Put tickets at the end of the queue."""
+        """Append tickets to the queue."""
         if self._closing:
             _close(tickets)
             return
@@ -46,11 +48,11 @@ class WriterTask:
         self._something.set()
 
     def hasten(self) -> None:
-        """Somebody awaits what lingers."""
+        """Land lingering commits without waiting for further ones."""
         self._hurry.set()
 
     async def submit_first(self, ticket: Ticket) -> None:
-        """Land a ticket by itself, on a connection of its own: no batch is before it."""
+        """Land a ticket by itself over its own connection, so that no batch delays it."""
         if self._closing:
             _close([ticket])
             return
@@ -63,13 +65,13 @@ class WriterTask:
                     await asyncio.sleep(HELD_MAX_S)
                     held = await self._first.land(held)
                 refuse(held, Unavailable("the store is busy", "another transaction holds the row"))
-            except Exception as error:  # a mistake of ours must not leave callers waiting for ever
+            except Exception as error:  # a bug must not leave callers waiting
                 await self._give_up(self._first, [ticket], error)
         deliver((ticket,))
         self._tell(self._first)
 
     async def close(self) -> None:
-        """Land what was submitted before, then end."""
+        """Land earlier tickets, then end the task."""
         self._closing = True
         self._something.set()
         await self._task
@@ -83,7 +85,7 @@ class WriterTask:
             await self._land(tickets)
 
     async def _gather(self) -> list[Ticket]:
-        """What to land next: first what has waited for others' rows. Empty: it is over."""
+        """Return the next tickets: first those that waited for rows of others. Empty if the writer is closed."""
         if self._held:
             await asyncio.sleep(min(HELD_S * 2**self._held_for, HELD_MAX_S))
         while not (self._queue or self._held):
@@ -105,7 +107,7 @@ class WriterTask:
         return tickets
 
     async def _company(self, seconds: float) -> None:
-        """Wait until something else is submitted, or somebody is in a hurry."""
+        """Wait for a further ticket or for `hasten`."""
         self._something.clear()
         waits = [asyncio.ensure_future(self._something.wait()), asyncio.ensure_future(self._hurry.wait())]
         _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -113,7 +115,7 @@ class WriterTask:
             task.cancel()
 
     async def _land(self, tickets: list[Ticket]) -> None:
-        """Land tickets in order, and a task in a transaction of its own between those before and after it."""
+        """Land tickets in order. A task runs in its own transaction between those before and after it."""
         together: list[Ticket] = []
         for ticket in tickets:
             if isinstance(ticket.work, Task):
@@ -130,7 +132,7 @@ class WriterTask:
         held: list[Ticket] = []
         try:
             held = await self._session.land(tickets)
-        except Exception as error:  # a mistake of ours must not leave callers waiting for ever
+        except Exception as error:  # a bug must not leave callers waiting
             await self._give_up(self._session, tickets, error)
         self._held_for = self._held_for + 1 if held and len(held) == len(tickets) else 0
         if self._held_for > HELD_TRIES:
@@ -149,7 +151,7 @@ class WriterTask:
         except (*AWAY, asyncpg.PostgresError) as error:
             await self._session.drop()
             ticket.answer = Unavailable("the store is not available", str(error))
-        except Exception as error:  # a mistake in the task is told to whoever asked for it
+        except Exception as error:  # re-raised in the caller of the task
             await self._session.drop()
             ticket.answer = error
         deliver((ticket,))
