@@ -1,8 +1,8 @@
-"""Runs the `bash` blocks of a page, line by line, in a folder where all that they name is there.
+"""Run the `bash` blocks of a page line by line in a folder that has everything they name.
 
-A command has to end well (exit code 0); one that stays in the foreground has to begin, and is then killed. What a page
-calls RUN or ID is a run or an approval of the store of tests/docs/desk.py in the state that the command is about, a
-server of example.com or db.internal one of this machine.
+Each command must end with exit code 0. A command that stays in the foreground must start; it is then killed. RUN and ID
+in a page are a run and an approval of tests/docs/sample_store.py in the state that the command needs. example.com and
+db.internal are servers of this machine.
 """
 
 import json
@@ -19,21 +19,21 @@ from typing import Any
 
 from outlast.cli.exit_codes import CONFLICT
 from tests import copies, forked
-from tests.docs import desk
+from tests.docs import sample_store
 from tests.docs.pages import ROOT, Block, blocks, program
 from tests.docs.terminal import WITHIN_S, environment, free_port
 
 PORTS = ("7168", "9464", "9465")
-STAYS = re.compile(r"outlast .*?\b(worker|serve|dispatcher|dev)\b(?! --help)")
-BEGUN = re.compile(r"\bserves\b|/v1 |tells webhooks")
+FOREGROUND = re.compile(r"outlast .*?\b(worker|serve|dispatcher|dev)\b(?! --help)")
+STARTED = re.compile(r"\bserves\b|/v1 |tells webhooks")
 VARIABLE = re.compile(r"([A-Z_]+)=(\S*) ")
 SEAL = re.compile(r"\b[0-9a-f]{64}\b")
 Words = list[tuple[str, str]]
-"""What stands in a command of the page, as a pattern, and what stands there in fact."""
+"""Patterns in commands of a page, and their replacements."""
 
 
 def typed(page: Path) -> Iterator[tuple[Block, str]]:
-    """Every command of the page's bash blocks; a line that ends in a backslash goes on, a comment is none."""
+    """Yield every command of the bash blocks; a backslash continues a line, comments are dropped."""
     for block in blocks(page):
         if block.language == "bash":
             for line in block.body.replace("\\\n", " ").splitlines():
@@ -41,8 +41,8 @@ def typed(page: Path) -> Iterator[tuple[Block, str]]:
                     yield block, command
 
 
-def play(page: Path, folder: Path, words: Words) -> int:
-    """Run everything; answers how much that was."""
+def run_page(page: Path, folder: Path, words: Words) -> int:
+    """Run every command of a page; return their number."""
     words = [*words, *((rf"\b{port}\b", free_port()) for port in PORTS)]
     env = environment() | {"PYTHONPATH": os.pathsep.join(str(part) for part in (ROOT / "src", ROOT))}
     count = 0
@@ -50,33 +50,33 @@ def play(page: Path, folder: Path, words: Words) -> int:
         if command in NOT_RUN:
             continue
         count += 1
-        for pattern, instead in words:
-            command = re.sub(pattern, instead, command)
+        for pattern, replacement in words:
+            command = re.sub(pattern, replacement, command)
         variables = {}
         while given := VARIABLE.match(command):
             variables[given[1]] = given[2]
             command = command[given.end() :]
-        if STAYS.match(command):
-            _begins(command, folder, env | variables, block)
+        if FOREGROUND.match(command):
+            _start_and_kill(command, folder, env | variables, block)
             continue
-        said = _ends(command, folder, env | variables, block)
-        if seal := SEAL.search(said):
+        output = _run(command, folder, env | variables, block)
+        if seal := SEAL.search(output):
             words.append(("DIGEST", seal[0]))
     return count
 
 
-def _ends(command: str, folder: Path, env: dict[str, str], block: Block) -> str:
+def _run(command: str, folder: Path, env: dict[str, str], block: Block) -> str:
     parts = shlex.split(command)
     begin = forked.Popen if parts[0] == "outlast" else subprocess.Popen
     given = parts if parts[0] == "outlast" else ["bash", "-c", command]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with begin(given, cwd=folder, env=env, text=True, **pipes) as process:  # type: ignore[call-overload]
-        said, _ = process.communicate("y\n", timeout=WITHIN_S)
-    assert process.returncode == EXITS.get(command, 0), f"{block.where}: {command}\n{said}"
-    return str(said)
+        output, _ = process.communicate("y\n", timeout=WITHIN_S)
+    assert process.returncode == EXITS.get(command, 0), f"{block.where}: {command}\n{output}"
+    return str(output)
 
 
-def _begins(command: str, folder: Path, env: dict[str, str], block: Block) -> None:
+def _start_and_kill(command: str, folder: Path, env: dict[str, str], block: Block) -> None:
     log = folder / "log"
     give_up = time.monotonic() + WITHIN_S
     with log.open("w") as out:
@@ -84,13 +84,13 @@ def _begins(command: str, folder: Path, env: dict[str, str], block: Block) -> No
             shlex.split(command), cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True
         )  # fmt: skip
     try:
-        while not BEGUN.search(said := log.read_text(encoding="utf-8")):
-            assert process.poll() is None and time.monotonic() < give_up, f"{block.where}: {command}\n{said}"
+        while not STARTED.search(output := log.read_text(encoding="utf-8")):
+            assert process.poll() is None and time.monotonic() < give_up, f"{block.where}: {command}\n{output}"
             time.sleep(0.02)
-        if " worker " in command:  # what it has said it does once its row is there
+        if " worker " in command:  # its first line is printed before its row exists
             asked = shlex.split(f"{command.partition(' worker ')[0]} workers ls -o json")
             while process.pid not in pids(forked.run(*asked, cwd=folder, env=env, capture_output=True, text=True)):
-                assert process.poll() is None and time.monotonic() < give_up, f"{block.where}: {command}\n{said}"
+                assert process.poll() is None and time.monotonic() < give_up, f"{block.where}: {command}\n{output}"
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -98,31 +98,31 @@ def _begins(command: str, folder: Path, env: dict[str, str], block: Block) -> No
 
 
 def pids(listed: "subprocess.CompletedProcess[Any]") -> set[int]:
-    """Of the workers that serve."""
+    """Return the process ids of serving workers."""
     return {worker["pid"] for worker in json.loads(listed.stdout)["workers"] if worker["serving"]}
 
 
 NOT_RUN = {
-    "scripts/demo": "tests/e2e/test_demo.py plays it; the script sets up before it",
-    "scripts/http-demo": "tests/e2e/test_over_http.py plays it; the script sets up before it",
-    "scripts/test": "it is what runs this test",
+    "scripts/demo": "tests/e2e/test_demo.py runs it; the script sets up first",
+    "scripts/http-demo": "tests/e2e/test_over_http.py runs it; the script sets up first",
+    "scripts/test": "it runs this test",
     "pip install .": "downloads; tests/test_supply.py builds the wheel and looks into it",
     ".venv/bin/pip install .": "as above",
-    "source .venv/bin/activate": "of the environment that is not made here",
+    "source .venv/bin/activate": "uses the environment that is not created here",
     "python3 -m venv .venv": "as above",
     "pip install '.[postgres]'": "as above",
     "pip install '.[policy]'": "as above",
 }
-"""Commands that are not run, each with its reason. A test keeps it from growing."""
+"""Commands that are not run, each with its reason. A test limits their number."""
 
 
 EXITS = {
-    "outlast check flows.py --against sqlite:outlast.db": 1,  # it finds what the page shows below it
-    'outlast versions move refund 3 --all-of 2 --reason "version 2 is off"': CONFLICT,  # some need a person first
+    "outlast check flows.py --against sqlite:outlast.db": 1,  # the page shows its findings
+    'outlast versions move refund 3 --all-of 2 --reason "version 2 is off"': CONFLICT,  # some runs need a person first
 }
 
 
-# --- what a page's commands find ----------------------------------------------------------------------------
+# --- folders for pages ---------------------------------------------------------------------------------------
 RUNS: Words = [
     ("RUN continue", "raises-1 continue"),
     ("RUN extend", "long-1 extend"),
@@ -140,8 +140,8 @@ RUNS: Words = [
 ]
 
 
-def at_the_desk(page: Path, folder: Path, store: Path, approvals: dict[str, str]) -> Words:
-    """The store with its runs, and the workflow of the quickstart."""
+def with_sample_store(page: Path, folder: Path, store: Path, approvals: dict[str, str]) -> Words:
+    """Provide the sample store and the workflow of the quickstart."""
     shutil.copytree(store, folder, dirs_exist_ok=True)
     copies.adopt(folder / "outlast.db")
     (folder / "flows.py").write_text(flows(), encoding="utf-8")
@@ -150,13 +150,13 @@ def at_the_desk(page: Path, folder: Path, store: Path, approvals: dict[str, str]
         ("approve ID", f"approve {approvals['asks-1']}"),
         ("reject ID", f"reject {approvals['asks-2']}"),
         (r"(claim|reassign) ID", rf"\1 {approvals['asks-3']}"),
-        ("--module flows.py", "--module tests.docs.desk"),
+        ("--module flows.py", "--module tests.docs.sample_store"),
     ]
 
 
 def with_its_own_code(page: Path, folder: Path, store: Path, approvals: dict[str, str]) -> Words:
-    """The store, and the page's own Python as flows.py, with its files."""
-    words = at_the_desk(page, folder, store, approvals)
+    """Provide the sample store, the page's Python as flows.py, and its titled blocks as files."""
+    words = with_sample_store(page, folder, store, approvals)
     (folder / "flows.py").write_text(program(page), encoding="utf-8")
     for block in blocks(page):
         if block.title:
@@ -165,19 +165,19 @@ def with_its_own_code(page: Path, folder: Path, store: Path, approvals: dict[str
 
 
 def with_a_new_version(page: Path, folder: Path, store: Path, approvals: dict[str, str]) -> Words:
-    """The store, and the next version of the code that its runs began with."""
-    words = at_the_desk(page, folder, store, approvals)
-    code = Path(desk.__file__).read_text(encoding="utf-8")
+    """Provide the sample store, and the next version of the code that created its runs."""
+    words = with_sample_store(page, folder, store, approvals)
+    code = Path(sample_store.__file__).read_text(encoding="utf-8")
     (folder / "flows.py").write_text(code.replace("version=2", "version=3"), encoding="utf-8")
     return words
 
 
 def flows() -> str:
-    """The quickstart's workflow."""
+    """Return the workflow of the quickstart page."""
     (found,) = [block.body for block in blocks(ROOT / "docs/quickstart.md") if block.title == "flows.py"]
     return found
 
 
 Stage = Callable[[Path, Path, Path, dict[str, str]], Words]
-OTHERWISE: dict[str, Stage] = {"policy.md": with_its_own_code, "deploys.md": with_a_new_version}
-"""The pages that need something else than the desk."""
+PREPARED_BY: dict[str, Stage] = {"policy.md": with_its_own_code, "deploys.md": with_a_new_version}
+"""Pages that need another folder than `with_sample_store` makes."""

@@ -1,4 +1,4 @@
-"""Begins the slow checks of the documentation side by side: each page in a folder of its own, and the type checker."""
+"""Start the slow checks of the documentation in parallel: each page in its own folder, and the type checker."""
 
 import os
 import subprocess
@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.docs import desk
+from tests.docs import sample_store
 from tests.docs.pages import ROOT, blocks, pages, programs
-from tests.docs.terminal import play
+from tests.docs.terminal import run_page
 
-PLAYED = [page for page in pages() if any(block.language == "console" for block in blocks(page))]
+CONSOLE_PAGES = [page for page in pages() if any(block.language == "console" for block in blocks(page))]
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Accepts whatever is POSTed."""
+    """Handler that accepts every POST."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -32,8 +32,8 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def receiver(folder: Path) -> dict[str, str]:
-    """The page about webhooks: a store with runs, and somebody who listens."""
-    desk.make(folder)
+    """Prepare the folder of the webhooks page: a store with runs, and a receiver."""
+    sample_store.make(folder)
     (folder / "outlast.toml").write_text("[webhooks]\nallow_private = true\nallow_http = true\n", encoding="utf-8")
     (folder / "gateway").write_text("a secret", encoding="utf-8")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
@@ -42,39 +42,39 @@ def receiver(folder: Path) -> dict[str, str]:
     return {"https://example.com/hooks": url, "/run/secrets/gateway": "gateway"}
 
 
-BEGIN: dict[str, Callable[[Path], dict[str, str]]] = {"webhooks.md": receiver}
-"""What pages with terminals find in their folder."""
+PREPARE: dict[str, Callable[[Path], dict[str, str]]] = {"webhooks.md": receiver}
+"""Preparation of the folders of pages with terminals."""
 
 
 @pytest.fixture(scope="session")
-def side_by_side() -> Iterator[ThreadPoolExecutor]:
+def executor() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as pool:
         yield pool
 
 
 @pytest.fixture(scope="session")
-def played(
-    side_by_side: ThreadPoolExecutor, checked: object, tmp_path_factory: pytest.TempPathFactory
+def page_runs(
+    executor: ThreadPoolExecutor, checked: object, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Path, tuple[Path, "Future[int]"]]:
-    """Each page with terminals: the folder it is played in, and how many commands were typed, once it is over."""
-    begun = {}
-    for page in PLAYED:
+    """Return the folder of each page with terminals, and a future of its number of commands."""
+    started = {}
+    for page in CONSOLE_PAGES:
         folder = tmp_path_factory.mktemp(page.stem)
-        begun[page] = folder, side_by_side.submit(play, page, folder, BEGIN.get(page.name, lambda _: {}))
-    return begun
+        started[page] = folder, executor.submit(run_page, page, folder, PREPARE.get(page.name, lambda _: {}))
+    return started
 
 
 @pytest.fixture(scope="session")
 def checked(
-    side_by_side: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+    executor: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
 ) -> "Future[subprocess.CompletedProcess[str]]":
-    """What a strict type checker says of every Python block."""
+    """Return the result of the strict type checker over every Python block."""
     folder = tmp_path_factory.mktemp("typed")
     files = programs()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), *files]
     environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
-    return side_by_side.submit(
+    return executor.submit(
         subprocess.run, command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Reads the pages of the documentation: their fenced blocks, links and anchors."""
+"""Read the pages of the documentation: fenced blocks, links and anchors."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=ind
 
 
 class Block(NamedTuple):
-    """One fenced block: the page, the line it begins on, its language, the rest of its info string, its text."""
+    """Fenced block: page, first line, language, rest of the info string, text."""
 
     page: Path
     line: int
@@ -20,23 +20,23 @@ class Block(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name of the file this block is."""
+        """Return the file name that the block declares, or an empty string."""
         return self.rest.removeprefix("title=") if self.rest.startswith("title=") else ""
 
     @property
     def where(self) -> str:
-        """page:line, for messages."""
+        """Return `page:line` for messages."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def pages() -> list[Path]:
-    """Every page, those of colleagues too."""
+    """Return every page of the documentation."""
     own = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")]
     return [*own, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
+    """Yield the fenced blocks of a page in order."""
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         language, _, rest = found["info"].strip().partition(" ")
@@ -44,12 +44,12 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
+    """Return the text of a page without its fenced blocks."""
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link into this page may name: its headings, as the forges spell them, and explicit anchors."""
+    """Return the anchors of a page: explicit ones, and those that GitHub derives from headings."""
     text = prose(page)
     named = set(re.findall(r'<a id="([^"]+)">', text))
     for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
@@ -59,7 +59,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def program(page: Path) -> str:
-    """The untitled Python blocks of a page, which build on each other, at the lines where they stand."""
+    """Join the untitled Python blocks of a page; each keeps its line number."""
     lines: list[str] = []
     for block in blocks(page):
         if block.language == "python" and not block.title:
@@ -69,7 +69,7 @@ def program(page: Path) -> str:
 
 
 def programs() -> dict[str, str]:
-    """Every program by the name of a file: the small examples, blocks with a title, the rest of each page as one."""
+    """Return every program by file name: small examples, titled blocks, and the rest of each page."""
     found = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "examples").glob("*.py"))}
     for page in pages():
         if text := program(page):

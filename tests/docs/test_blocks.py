@@ -54,7 +54,7 @@ def test_the_application_that_mounts_the_service_answers(tmp_path: Path, monkeyp
     assert document["servers"] == [{"url": "/outlast"}]
 
 
-def test_all_of_it_is_clean_under_a_strict_type_checker(
+def test_every_block_passes_a_strict_type_checker(
     checked: "Future[subprocess.CompletedProcess[str]]",
 ) -> None:
     done = checked.result()

@@ -1,4 +1,4 @@
-"""Every command of a `bash` block is typed as it is printed, and ends well."""
+"""Every command of a `bash` block runs as printed and succeeds."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.docs import desk
-from tests.docs.commands import NOT_RUN, OTHERWISE, at_the_desk, play, typed
+from tests.docs import sample_store
+from tests.docs.commands import NOT_RUN, PREPARED_BY, run_page, typed, with_sample_store
 from tests.docs.pages import ROOT, blocks, pages
 from tests.postgres import server
 
@@ -18,13 +18,13 @@ POSTGRES = ROOT / "docs/postgres.md"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    folder = tmp_path_factory.mktemp("desk")
-    return folder, desk.make(folder)
+    folder = tmp_path_factory.mktemp("store")
+    return folder, sample_store.make(folder)
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
-    """A server on which the page's own statements were run; its address."""
+    """Run the page's SQL on a server; yield its address."""
 
     async def run(database: str, *statements: str) -> None:
         connection = await asyncpg.connect(server.url(), database=database)
@@ -44,16 +44,16 @@ def database() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
-def test_the_commands_of_a_page_end_well(
+def test_the_commands_of_a_page_succeed(
     page: Path, store: tuple[Path, dict[str, str]], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    words = OTHERWISE.get(page.name, at_the_desk)(page, tmp_path, *store)
+    words = PREPARED_BY.get(page.name, with_sample_store)(page, tmp_path, *store)
     if any("postgresql://" in command for _, command in typed(page)):
         words.append((r"db\.internal(:5432)?", request.getfixturevalue("database")))
-    assert play(page, tmp_path, words)
+    assert run_page(page, tmp_path, words)
 
 
-def test_no_more_is_left_out_than_has_to_be() -> None:
+def test_the_list_of_commands_that_are_not_run_stays_short() -> None:
     every = {command for page in pages() for _, command in typed(page)}
-    assert set(NOT_RUN) <= every, "one that no page has any more"
+    assert set(NOT_RUN) <= every, "a command that no page has any more"
     assert len(NOT_RUN) <= 9 and all(NOT_RUN.values())

@@ -1,4 +1,4 @@
-"""No block of the documentation is only printed: each is executed or compared by a test, or says here why not."""
+"""Every block of the documentation is executed or compared by a test, or listed here with a reason."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from outlast.service import admin_responses
 from outlast.service.app import asgi
 from outlast.store.database import copied
 from tests.docs.commands import NOT_RUN, typed
-from tests.docs.conftest import PLAYED
+from tests.docs.conftest import CONSOLE_PAGES
 from tests.docs.pages import ROOT, Block, blocks, pages
 from tests.docs.test_commands import WITH_COMMANDS
 from tests.runtime.situations import OVERDUE, RUN
@@ -26,13 +26,13 @@ from tests.runtime.test_explain import SENTENCES
 
 EXECUTED = {
     "python": "test_blocks.py compiles it, checks its types and runs its definitions",
-    "console": "test_transcripts.py types it and compares",
+    "console": "test_transcripts.py runs it and compares",
     "bash": "test_commands.py runs it",
     "toml": "here: read as outlast.toml",
     "sql": "test_commands.py runs it on a server",
-    "mermaid": "tests/core/test_machine.py draws it anew",
+    "mermaid": "tests/core/test_machine.py generates it",
 }
-"""What is done with every block of a language."""
+"""How the blocks of each language are tested."""
 
 COMPARED = {
     "docs/approvals.md: A-1, 900 cents": "test_examples.py",
@@ -44,33 +44,33 @@ COMPARED = {
     'docs/operating.md: "run": "order-7"': "here: the members of a real one",
     'docs/http.md: "type": "https://outlast.dev/e/OUT-402#decided"': "here: its members; tests/e2e/test_over_http.py",
     'docs/policy.md: @id("small-refund")': "test_commands.py tries a policy of it",
-    "docs/performance.md: scripts/bench": "here: its flags; it takes minutes to hours",
-    "docs/scaling.md: scripts/bench W2": "here: its flags; it takes minutes to hours",
-    "docs/reliability.md: scripts/simulate": "here: its flags; it takes minutes to hours",
-    "docs/reliability.md: scripts/chaos --minutes 5": "here: its flags; it takes minutes to hours",
-    "docs/reliability.md: scripts/chaos --minutes 0.4": "here: its flags; it takes minutes to hours",
-    "docs/reliability.md: scripts/crash": "here: its flags; it takes minutes to hours",
+    "docs/performance.md: scripts/bench": "here: its flags; running it takes minutes to hours",
+    "docs/scaling.md: scripts/bench W2": "here: its flags; running it takes minutes to hours",
+    "docs/reliability.md: scripts/simulate": "here: its flags; running it takes minutes to hours",
+    "docs/reliability.md: scripts/chaos --minutes 5": "here: its flags; running it takes minutes to hours",
+    "docs/reliability.md: scripts/chaos --minutes 0.4": "here: its flags; running it takes minutes to hours",
+    "docs/reliability.md: scripts/crash": "here: its flags; running it takes minutes to hours",
 }
-"""Blocks of text and data, by page and first line, with the test that compares them."""
+"""Blocks of text and data by page and first line, with the test that compares them."""
 
 NOT_COMPARED = {
-    "README.md: ▸ auction       round 3 of 5": "tests/e2e/test_demo.py asserts what it claims; figures differ",
-    "docs/care.md: history_chain  event default r-17 4": "a spoilt store: tests/runtime/test_fsck.py spoils each row",
-    "docs/deploys.md: OUT-210  2 runs will NOT continue": "tests/deploys/test_gate.py has each of its sentences",
-    "docs/serve.md: location / {": "nginx is not here",
-    "docs/testing.md: ✗ r1 call charge/o-1": "tests/testing plants this fault and others, and reads what is said",
+    "README.md: ▸ auction       round 3 of 5": "tests/e2e/test_demo.py asserts its claims; figures differ",
+    "docs/care.md: history_chain  event default r-17 4": "corrupt store: tests/runtime/test_fsck.py corrupts each row",
+    "docs/deploys.md: OUT-210  2 runs will NOT continue": "tests/deploys/test_gate.py tests each of its sentences",
+    "docs/serve.md: location / {": "nginx is not installed",
+    "docs/testing.md: ✗ r1 call charge/o-1": "tests/testing plants this fault and others, and reads the messages",
 }
-"""Those that are not, each with its reason. A test keeps the list from growing."""
+"""Blocks that no test compares, each with its reason. A test limits their number."""
 
 
 def first_line(block: Block) -> str:
-    """By which the tables know a block."""
+    """Return the key of a block in the tables."""
     lines = [line.strip() for line in block.body.splitlines() if line.strip() not in ("{", "")]
     return f"{block.page.relative_to(ROOT)}: {lines[0]}"
 
 
 def entry(block: Block) -> str:
-    """Its entry in one of the tables; '' where it has none."""
+    """Return the entry of a block in one of the tables, or an empty string."""
     return next((key for key in (*COMPARED, *NOT_COMPARED) if first_line(block).startswith(key)), "")
 
 
@@ -79,18 +79,18 @@ TEXTS = [block for block in EVERY if block.language not in EXECUTED]
 
 
 @pytest.mark.parametrize("block", TEXTS, ids=lambda block: block.where)
-def test_a_text_is_compared_or_says_why_not(block: Block) -> None:
+def test_a_text_block_is_compared_or_listed_with_a_reason(block: Block) -> None:
     assert entry(block), f"{first_line(block)}: make it a console block, or compare it and name the test above"
 
 
-def test_the_tables_are_short_and_say_nothing_of_blocks_that_are_gone() -> None:
+def test_the_tables_are_short_and_name_existing_blocks() -> None:
     assert set(COMPARED) | set(NOT_COMPARED) == {entry(block) for block in TEXTS}
     assert len(NOT_COMPARED) <= 5, "make the block a console block instead"
 
 
-def test_each_language_is_executed_where_it_stands() -> None:
+def test_each_language_is_executed_on_its_page() -> None:
     of = {language: {b.page for b in EVERY if b.language == language} for language in EXECUTED}
-    assert of["console"] == set(PLAYED)
+    assert of["console"] == set(CONSOLE_PAGES)
     assert of["bash"] == {page for page in pages() if list(typed(page))}
     left_out = {page.name for page in of["bash"] - set(WITH_COMMANDS)}
     assert left_out == set(), f"every command of these is in {len(NOT_RUN)} that are not run"
@@ -99,7 +99,7 @@ def test_each_language_is_executed_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in EVERY if b.language == "toml"], ids=lambda block: block.where)
-def test_settings_of_a_page_are_settings(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_on_a_page_exist(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "outlast.toml").write_text(block.body, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     load()
@@ -108,20 +108,20 @@ def test_settings_of_a_page_are_settings(block: Block, tmp_path: Path, monkeypat
     )
 
 
-def test_what_explain_says_is_what_it_says() -> None:
+def test_the_sentences_of_explain_are_real() -> None:
     (shown,) = [block.body for block in TEXTS if "order-7 has been queued" in block.body]
     real = {masked(sentence) for sentence in SENTENCES.values()}
     assert {masked(line) for line in shown.splitlines()} <= real
 
 
-def test_the_refusal_of_a_backup_is_the_one_that_is_printed() -> None:
+def test_the_error_for_a_backup_is_real() -> None:
     (shown,) = [block.body for block in TEXTS if block.body.startswith("OUT-510")]
     backup = StoreFile(inode=1, born=1, path="/data/outlast.db", host="a", copied_at=1)
     assert shown.strip() == str(copied(Path("copy.db"), backup))
 
 
 def masked(sentence: str) -> str:
-    """Without names and durations."""
+    """Replace names and durations in a sentence by X."""
     sentence = re.sub(
         r"buy/acme|refund/A-17|«[B-Z][^»]*»|w-[\w-]+|ap_\w+|(order|refund)@1|\d+(ms|[smhd])", "X", sentence
     )
@@ -163,7 +163,7 @@ def test_the_flags_of_a_script_exist(script: str, module: str) -> None:
     assert {flag.partition("=")[0] for flag in flags} <= set(re.findall(r"--[\w-]+", done.stdout))
 
 
-def test_every_path_of_the_service_stands_on_its_page() -> None:
+def test_every_path_of_the_service_is_on_its_page() -> None:
     page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
     table = page.partition("## What there is")[2].partition("\n## ")[0]
     named = set(re.findall(r"/[\w/]+", table))
@@ -175,7 +175,7 @@ def test_every_path_of_the_service_stands_on_its_page() -> None:
 
 
 def paths() -> list[str]:
-    """Every path of the OpenAPI document."""
+    """Return every path of the OpenAPI document."""
 
     async def drawn() -> list[str]:
         store = await open_store("memory:")
@@ -187,7 +187,7 @@ def paths() -> list[str]:
     return asyncio.run(drawn())
 
 
-def test_the_alerts_that_call_somebody_are_those_of_the_rules() -> None:
+def test_the_paging_alerts_are_those_of_the_rules() -> None:
     page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
     rules = (ROOT / "ops/alerts.yaml").read_text(encoding="utf-8")
     each = re.findall(r"- alert: (\w+)(?:(?!- alert:).)*?severity: (\w+)", rules, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The small examples print what the pages say they print."""
+"""The small examples print the output that the pages show."""
 
 import subprocess
 import sys

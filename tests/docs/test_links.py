@@ -1,4 +1,4 @@
-"""What the documentation points to is there: pages, headings, error codes, commands, flags, exit codes."""
+"""Pages, headings, error codes, commands, flags and exit codes that the documentation names exist."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ATTENTION = ROOT / "docs/attention.md"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for target in LINK.findall(prose(page)):
         if target.startswith(("http://", "https://")):
             continue
@@ -41,14 +41,14 @@ def test_every_page_is_reached_from_the_index_or_the_readme() -> None:
 
 # --- errors ------------------------------------------------------------------------------------
 def tree(kind: type[errors.OutlastError]) -> Iterator[type[errors.OutlastError]]:
-    """An error and all that descend from it in `outlast.errors`."""
+    """Yield an error class and its subclasses in `outlast.errors`."""
     yield kind
     for each in kind.__subclasses__():
         if each.__module__ == errors.__name__:
             yield from tree(each)
 
 
-def test_every_code_has_its_section_under_its_own_name() -> None:
+def test_every_code_has_a_section_with_its_class_name() -> None:
     kinds = list(tree(errors.OutlastError))
     assert len(kinds) >= 16
     text = ERRORS.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def test_every_code_has_its_section_under_its_own_name() -> None:
 
 
 def test_the_limits_of_the_pages_are_those_of_the_code() -> None:
-    """errors.md said 256 KiB of state where state.md said 8 MB, which was right."""
+    """Once errors.md had 256 KiB of state, where state.md had the correct 8 MB."""
     text = " ".join(ERRORS.read_text(encoding="utf-8").split())
     mib, kib = limits.KIB**2, limits.KIB
     assert {limits.ARGUMENTS_BYTES_MAX, limits.RESPONSE_BYTES_MAX, limits.OUTCOME_BYTES_MAX} == {256 * kib}
@@ -74,20 +74,20 @@ def test_the_limits_of_the_pages_are_those_of_the_code() -> None:
 
 def test_the_exit_codes_of_the_pages_are_those_of_the_command_line() -> None:
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", ERRORS.read_text(encoding="utf-8"), re.MULTILINE)
-    told = {code: int(exit_code) for exit_code, codes in rows for code in spelt_out(codes)}
+    listed = {code: int(exit_code) for exit_code, codes in rows for code in expanded(codes)}
     real = {
         kind.code: next(code for base, code in exit_codes.CODES if issubclass(kind, base))
         for kind in tree(errors.OutlastError)
     }
-    assert told == real
+    assert listed == real
     table = OPERATING.read_text(encoding="utf-8").partition("## Exit codes")[2]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {
         value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)
     }
 
 
-def spelt_out(codes: str) -> Iterator[str]:
-    """`OUT-100 to OUT-105, OUT-503` as single codes that exist."""
+def expanded(codes: str) -> Iterator[str]:
+    """Yield the existing codes of a list such as `OUT-100 to OUT-105, OUT-503`."""
     known = {kind.code for kind in tree(errors.OutlastError)}
     for part in codes.split(", "):
         first, _, last = part.partition(" to ")
@@ -103,7 +103,7 @@ def test_the_reasons_for_attention_are_those_of_the_table() -> None:
 
 # --- the command line --------------------------------------------------------------------------
 def lines_of_commands() -> list[tuple[str, list[str]]]:
-    """Every `outlast …` in a block of commands or in the prose, as (where, words)."""
+    """Return every `outlast …` in blocks and prose as (place, words)."""
     found: list[tuple[str, str]] = []
     for page in pages():
         for block in blocks(page):
@@ -140,12 +140,12 @@ def test_a_command_and_its_flags_exist(where: str, words: list[str]) -> None:
 
 
 def flags(command: click.Command, ctx: click.Context) -> set[str]:
-    """The options of a command, `--help` included."""
+    """Return the options of a command, including `--help`."""
     params = command.get_params(ctx)
     return {name for each in params for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
 
 
-def test_the_flags_of_the_worker_stand_in_the_table_with_their_defaults() -> None:
+def test_the_table_has_the_flags_of_the_worker_with_their_defaults() -> None:
     worker = cli.get_command(click.Context(cli), "worker")
     assert worker is not None
     shown = dict(re.findall(r"^\| `(--[\w-]+)` \| (\w+) \|", OPERATING.read_text(encoding="utf-8"), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""The newcomer's page: every command typed as it is printed, in real terminals, with a worker that is really killed."""
+"""Quickstart: every command runs as printed, in real terminals, with a worker that is really killed."""
 
 from concurrent.futures import Future
 from pathlib import Path
@@ -11,9 +11,9 @@ LINES_MAX = 25
 
 
 @pytest.mark.req("RT-2")
-def test_the_quickstart_shows_what_comes(played: dict[Path, tuple[Path, "Future[int]"]]) -> None:
-    folder, typed = played[ROOT / "docs/quickstart.md"]
-    assert typed.result() >= 10
+def test_the_quickstart_shows_the_real_output(page_runs: dict[Path, tuple[Path, "Future[int]"]]) -> None:
+    folder, commands = page_runs[ROOT / "docs/quickstart.md"]
+    assert commands.result() >= 10
     assert (folder / "orders.txt").read_text() == "acme 4200\n"
 
 

@@ -1,4 +1,4 @@
-"""A store as operators' pages speak of it: a run in each state that needs somebody, made by workflows and a worker."""
+"""Store that the operators' pages use: a run for each reason for attention, created by a real worker."""
 
 import asyncio
 from datetime import timedelta
@@ -16,7 +16,7 @@ from outlast.runtime.stores import until
 from outlast.store.port import Store
 
 DAYS_LATER = timedelta(hours=97)
-"""Behind the time to decide of an approval, before the ceiling of a run."""
+"""After the deadline of an approval and before the ceiling of a run."""
 
 
 class Refund(BaseModel):
@@ -128,5 +128,5 @@ async def _skip(store: Store, by: timedelta) -> None:
 
 
 def make(folder: Path) -> dict[str, str]:
-    """The store, as `outlast.db` in this folder; the approvals of its runs."""
+    """Create the store as `outlast.db` in this folder; return the approval of each run."""
     return asyncio.run(_make(folder))
