@@ -1,4 +1,4 @@
-"""Admission: how a run gets a slot of each limit, falls asleep for one, and hands it on; pure functions (S-6)."""
+"""Admission: verbs by which a run gets, waits for and hands over slots of concurrency limits (S-6)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from outlast.core.run_transition import LogEntry, fence, give_back, transition
 
 
 class SlotChange(NamedTuple):
-    """A slot row as it was read, and the queued run that gets it next (None: it becomes free)."""
+    """Slot row as read, and the queued run that gets it next; None frees it."""
 
     slot: Slot
     heir: Run | None = None
 
 
 def admit(run: Run, slots: Sequence[Slot], *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
-    """Write the run into a free slot of each limit, or take up those already handed to it (S-6)."""
+    """Take a free slot of each limit, or accept slots already handed to the run (S-6)."""
     puts: list[Put] = []
     expects: list[Expect] = []
     for slot in slots:
@@ -38,7 +38,7 @@ def admit(run: Run, slots: Sequence[Slot], *, now: Instant, log_entries: Sequenc
 def queue(
     run: Run, seen: Sequence[Slot], *, now: Instant, mapping: Mapping, log_entries: Sequence[LogEntry] = ()
 ) -> Commit:
-    """Fall asleep for a slot, naming the slot rows as seen: one freed since then refuses this (S-6)."""
+    """Park the run until a slot is free. Refused if one of the slot rows `seen` has changed since (S-6)."""
     waiting = WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")
     put = give_back(
         run, "queue", EventType.QUEUED, now, {}, [waiting], (), mapping, log_entries=log_entries, queue=run.tenant
@@ -48,7 +48,7 @@ def queue(
 
 
 def hand_over(slots: Sequence[SlotChange]) -> tuple[tuple[Put | Wake, ...], tuple[Expect, ...]]:
-    """Each slot to its heir, whatever the heir is doing just now, or free; the heir is made due (S-6)."""
+    """Return the writes that give each slot to its heir and make the heir due, or free the slot (S-6)."""
     writes: list[Put | Wake] = []
     expects: list[Expect] = []
     for slot, heir in slots:

@@ -1,4 +1,4 @@
-"""Calling a person, and what his answer changes: the attention set of a run row, and its ceiling (GATE-3…5, S-21)."""
+"""Attention: requests to people in a run row, their answers, and the ceiling (GATE-3, GATE-4, GATE-5, S-21)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -14,19 +14,19 @@ from outlast.core.rows import Run
 from outlast.core.run_transition import LogEntry, fence, give_back
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
-"""Answers that stay in the set until the move they allow: a walk that parks or dies before it keeps them."""
+"""Answers kept in the set until the transition that they allow, so that a crash or a park before it loses none."""
 
 
 def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
-    """The attention set with `reasons` in it, each in place of an older entry of the same reason and key."""
+    """Return the attention set with `reasons` added; each replaces an entry of the same reason and key."""
     new = {(r.reason, r.key) for r in reasons}
     return [*(a for a in attention_of(run) if (a.reason, a.key) not in new), *reasons]
 
 
 def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
-    """The row once its ceiling was passed: a person is called, the ceiling is disarmed, nothing stops (GATE-4).
+    """Return the run row after its ceiling: a person is asked, the ceiling is disarmed, the run continues (GATE-4).
 
-    Like `answered`, no commit of its own: the holder's next move writes it, and tells of it.
+    The holder's next transition writes the row and the log entry.
     """
     data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
     logged = LogEntry(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
@@ -34,10 +34,10 @@ def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
 
 
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, LogEntry]:
-    """The row once people's answers count: their entries leave the set; an extension arms the ceiling anew.
+    """Return the run row after people's answers: answered entries are removed, an extension re-arms the ceiling.
 
-    As with `tripped`, the holder's next move writes it; should it be lost, the messages give the same answers again.
-    A run that was poisoned stays alone until it advances, so that a further death hits no other run (S-5).
+    The holder's next transition writes the row. If that is lost, the messages give the same answers again. A poisoned run
+    stays alone on its worker until it advances, so that a further crash affects no other run (S-5).
     """
     extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
     said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]
@@ -66,9 +66,10 @@ def flag(
     waiting: Sequence[WaitingFor] = (),
     timers: Sequence[Armed] = (),
 ) -> Commit:
-    """Call a person and give the run back; status, node and visit stay (RUN-2). `freed`: see `park`.
+    """Ask a person and release the run; status, node and visit are unchanged (RUN-2).
 
-    `doubted`: each makes an effect uncertain, in this commit. `waiting`, `clocks`: of effects that settle meanwhile.
+    `freed`: as in `park`. `doubted`: commits that mark effects uncertain, merged into this one. `waiting`, `timers`:
+    waits of effects that settle at the same time.
     """
     assert reasons
     left = joined(run, reasons)
@@ -81,7 +82,7 @@ def flag(
         now,
         data,
         waiting,
-        [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # one that has struck is acted upon already
+        [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # timers in the past have been handled
         mapping,
         log_entries=log_entries,
         attention=dump_attention(left),
@@ -94,7 +95,7 @@ def flag(
 
 
 def waiting_for(reasons: Iterable[Attention]) -> list[WaitingFor]:
-    """Return what a run waits for that needs a person, without reasons that stop nothing."""
+    """Return the waits for a person, without reasons that do not stop the run."""
     return [
         WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
         for a in reasons

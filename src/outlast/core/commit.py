@@ -1,7 +1,7 @@
-"""A commit: rows that land whole or not at all, with the conditions under which they may.
+"""Commits: rows that land together or not at all, and the conditions under which they land.
 
-A `Put` names the version it replaces (0: must not exist). Conditions are judged by the store under its
-lock, against rows as earlier commits of the same batch leave them (S-7), by the store's own clock (S-4).
+A `Put` names the version that it replaces; 0 means that no row may exist. The store checks conditions under its lock,
+by its own clock (S-4), against the rows as earlier commits of the same batch leave them (S-7).
 """
 
 from math import floor
@@ -9,11 +9,11 @@ from typing import Final, Literal, NamedTuple
 
 from outlast.core.rows import Key, Kind, Message, Row
 
-WRITES_MAX: Final = 100  # rows in one commit; the bound of DynamoDB's transaction, kept by every store
+WRITES_MAX: Final = 100  # rows in one commit; the limit of a DynamoDB transaction, enforced by every store
 
 
 class Put(NamedTuple):
-    """Write `row`, if the row there now has version `replaces`; 0: if there is none."""
+    """Write `row` if the stored row has version `replaces`; 0: if no row exists."""
 
     kind: Kind
     row: Row
@@ -21,23 +21,24 @@ class Put(NamedTuple):
 
 
 class AppendMessage(NamedTuple):
-    """Leave a message: the store numbers it (mail + 1), stamps it, and makes the run due if nobody owns it (S-1).
+    """Append a message to a run's inbox (S-1).
 
-    Spends no version. Refused as Ended when the run is over, as Stale ("missing") when there is none.
+    The store assigns its number (inbox_seq + 1) and its time, and makes the run due unless a worker owns it. The run's
+    version stays. Refused as Ended if the run has ended, as Stale ("missing") if it does not exist.
     """
 
     message: Message
 
 
 class Wake(NamedTuple):
-    """Make an unowned, unfinished run due now, spending no version (S-6)."""
+    """Make an unowned, unfinished run due now without changing its version (S-6)."""
 
     tenant: str
     run: str
 
 
 class Drop(NamedTuple):
-    """Forget an untold event, once every cursor that it concerns knows of it; one that is not there is no mistake."""
+    """Delete the mark of an unpublished event after all cursors include it. A missing mark is no error."""
 
     tenant: str
     run: str
@@ -45,7 +46,7 @@ class Drop(NamedTuple):
 
 
 class Expect(NamedTuple):
-    """Land only if the row at `key` has this version; 0: only if there is none."""
+    """Condition: the row at `key` has this version; 0: it does not exist."""
 
     kind: Kind
     key: Key
@@ -53,19 +54,19 @@ class Expect(NamedTuple):
 
 
 class When(NamedTuple):
-    """Land only if the store's clock has reached `at` (or, reached=False, has not)."""
+    """Condition: the store's clock has reached `at`; with reached=False, it has not."""
 
     at: int
     reached: bool
     clock: Literal["real", "business"]
-    why: str  # the reason a Stale carries
+    why: str  # reason in the Stale that it raises
 
 
 class Fence(NamedTuple):
-    """Land only while this claim of the run stands: same epoch, same owner, same visit (S-2, S-15).
+    """Condition: the claim is still in force, with the same epoch, owner and visit (S-2, S-15).
 
-    `inbox_seq`: land only if no message has come since it was read (S-1). `mapping`: the version of the clock
-    mapping that instants of this commit were converted with (S-4).
+    `inbox_seq`: no message has arrived since the inbox was read (S-1). `mapping`: version of the clock mapping by which
+    the commit's instants were converted (S-4).
     """
 
     tenant: str
@@ -77,9 +78,9 @@ class Fence(NamedTuple):
 
 
 class Chain:
-    """Commits of one holder in submission order: once one is not done, the rest is refused until it has heard (S-7).
+    """Commits of one holder in submission order (S-7).
 
-    The holder opens the next chain by making a new object; the batcher breaks the one it was given.
+    When one commit fails, the store breaks the chain and refuses the later ones. The holder continues with a new Chain.
     """
 
     __slots__ = ("broken",)
@@ -89,17 +90,17 @@ class Chain:
 
 
 class Commit(NamedTuple):
-    """What a verb returns and a store lands."""
+    """Result of a verb, landed by a store as a whole."""
 
     writes: tuple[Put | AppendMessage | Wake | Drop, ...]
     fence: Fence | None = None
     expects: tuple[Expect, ...] = ()
     whens: tuple[When, ...] = ()
-    label: str = ""  # "run verb key": what a crash cell is numbered by
+    label: str = ""  # "run verb key": names the crash point of this commit
 
 
 class Instant(NamedTuple):
-    """The store's time: real, and business time mapped from it; `mapping` is the version of that mapping."""
+    """Time of the store: real time, and business time by the clock mapping of version `mapping`."""
 
     real: int
     business: int
@@ -107,7 +108,7 @@ class Instant(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A commit landed: the run's mail after it (0 if it named none), and the store's time under the lock."""
+    """Receipt of a landed commit: the run's inbox_seq after it (0 if it names no run) and the store's time."""
 
     inbox_seq: int
     now: Instant
@@ -122,18 +123,18 @@ class Mapping(NamedTuple):
     rate: float
 
     def business(self, real: int) -> int:
-        """The business instant at a real one."""
+        """Return the business time at an instant of real time."""
         return self.base_business + floor((real - self.base_real) * self.rate)
 
     def real(self, business: int) -> int:
-        """The first real instant at which the business clock shows at least `business`."""
+        """Return the first real instant at which business time is at least `business`."""
         real = self.base_real + floor((business - self.base_business) / self.rate)
         while self.business(real) < business:
             real += 1
         return real
 
     def at(self, real: int) -> Instant:
-        """Both times at a real instant."""
+        """Return both times at an instant of real time."""
         return Instant(real, self.business(real), self.version)
 
 

@@ -1,4 +1,4 @@
-"""What a holder does with a run it has just claimed: a pure function of the run's rows and the store's time."""
+"""Decision what a holder does with a claimed run: a pure function of the run's rows and the store's time."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,44 +12,44 @@ from outlast.core.people import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
 from outlast.core.version_move import move_request_of
 
-STALE_REASON: Final = "approval_stale_7day_limit_exceeded"  # source A, REQ-G203a
-ENGINE: Final = "outlast"  # who ends a run that nobody answered for
+STALE_REASON: Final = "approval_stale_7day_limit_exceeded"
+ENGINE: Final = "outlast"  # actor of a run's end after no person has answered
 
 
 class EndCancelled(NamedTuple):
-    """The run is to end cancelled; open effects settle first."""
+    """End the run as cancelled, after open effects are settled."""
 
     by: str
     reason: str
 
 
 class EndFailed(NamedTuple):
-    """A person chose to end the run as failed; open effects settle first."""
+    """End the run as failed by a person's choice, after open effects are settled."""
 
     by: str
     reason: str
 
 
 class Rest(NamedTuple):
-    """A person has not answered yet: give the run back. What others were asked and have answered counts at once."""
+    """Release the run, because a person has not answered yet. `answers` of other people take effect at once."""
 
     left: tuple[Attention, ...]
     answers: tuple["Answer", ...] = ()
 
 
 class WalkOn(NamedTuple):
-    """Walk the node. `left` is the attention that stays; `answers` what people chose, for the walk to act on."""
+    """Execute the node. `left`: attention that remains; `answers`: choices of people that the execution acts on."""
 
     left: tuple[Attention, ...] = ()
     answers: tuple["Answer", ...] = ()
 
     def chose(self, reason: Reason, choice: Choice) -> bool:
-        """Was this the answer to this reason?"""
+        """True if this choice was the answer to this reason."""
         return any(a.attention.reason is reason and a.choice is choice for a in self.answers)
 
 
 class Undo(NamedTuple):
-    """It is decided how the run ends: what it did is undone first, and nothing else begins (S-19)."""
+    """Undo the run's effects, because its end is decided. No other call is made (S-19)."""
 
     ending: Ending
     left: tuple[Attention, ...] = ()
@@ -57,13 +57,13 @@ class Undo(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a person chose for one entry of the attention set."""
+    """Choice of a person for one entry of the attention set."""
 
     attention: Attention
     choice: Choice
     by: str
     text: str
-    by_ms: int  # extend: by how much
+    by_ms: int  # extend: duration in ms
 
 
 Route: TypeAlias = EndCancelled | EndFailed | Rest | WalkOn | Undo
@@ -80,17 +80,17 @@ ANSWERED_BY_CONTINUE: Final = {
     Reason.NODE_GONE: Choice.MOVE,
     Reason.STRANDED_VERSION: Choice.MOVE,
 }
-"""What the operator's `continue` means for each reason it answers; the others have answers of their own."""
+"""Meaning of the operator's `continue` by reason. Other reasons need a specific choice."""
 assert all(choice in CHOICES[reason] for reason, choice in ANSWERED_BY_CONTINUE.items())
 
 
 def meant(reason: Reason, choice: Choice) -> Choice:
-    """Return the choice of this reason that `continue` means; any other choice is itself."""
+    """Return the choice that `continue` means for this reason; return other choices unchanged."""
     return ANSWERED_BY_CONTINUE.get(reason, choice) if choice is Choice.CONTINUE else choice
 
 
 def cancel_of(messages: Iterable[Message]) -> EndCancelled | None:
-    """The first cancel in the mailbox, if there is one."""
+    """Return the first cancel in the inbox, or None."""
     for message in messages:
         if message.kind == "cancel":
             return EndCancelled(message.actor, json.loads(message.payload).get("reason", ""))
@@ -100,12 +100,12 @@ def cancel_of(messages: Iterable[Message]) -> EndCancelled | None:
 def route(
     run: Run, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect], now: int, *, served: bool = False
 ) -> Route:
-    """Cancel before all else; then what people answered; rest while one who must answer has not; else walk.
+    """Return the next step of a claimed run.
 
-    `served`: a worker serves the run's own lane, so a run that was stranded goes on, unless a person moves it.
-
-    `now` is business time: an approval that was not decided goes stale seven days after its timeout (S-21). Once it
-    is decided how the run ends, nothing leads back to a walk, and no further cancel or failure changes it.
+    Order: a decided end, a cancel, the answers of people, a missing answer, else the execution of the node. `served`: a
+    worker serves the run's lane, so a stranded run continues unless a person moves it. `now` is business time: an
+    undecided approval ends the run seven days after its timeout (S-21). A decided end is final: no further cancel or
+    failure changes it.
     """
     if (ending := ending_of(run)) is not None:
         return _to_undo(run, ending, messages, effects)
@@ -144,7 +144,7 @@ def _to_undo(
 
 
 def _settled(a: Attention, effect: Effect | None) -> Answer:
-    """An effect that is no longer uncertain: what was said of it stands in its row."""
+    """Return the answer recorded in the row of an effect that is no longer uncertain."""
     error = json.loads(effect.error) if effect is not None and effect.error else {"code": "", "detail": ""}
     choice = {REOPENED: Choice.DID_NOT_HAPPEN, GIVEN_UP: Choice.GIVE_UP}.get(error["code"], Choice.HAPPENED)
     return Answer(a, choice, effect.settled_by if effect else "", error["detail"], 0)

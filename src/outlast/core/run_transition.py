@@ -1,4 +1,4 @@
-"""How a run row moves: one version, the events that tell of it, and the fence of the claim it is made under (S-11)."""
+"""Transition of a run row: next version, its events, and the fence of the claim (S-11)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from outlast.core.rows import EVENT, MEMO, RUN, Memo, Run, check_run
 
 
 class LogEntry(NamedTuple):
-    """Something a node said with ctx.log: written with the next move of the run row, once per key and visit."""
+    """Entry made with ctx.log, written with the next transition of the run, once per key and visit."""
 
     key: str
     text: str
@@ -20,7 +20,7 @@ class LogEntry(NamedTuple):
 
 
 def log_key(key: str) -> str:
-    """The key of the memo that keeps a repeated tell from adding anything."""
+    """Return the key of the memo that makes a repeated ctx.log a no-op."""
     return f"tell/{key}"
 
 
@@ -35,7 +35,7 @@ def transition(
     snapshot: bytes | None = None,
     **changes: object,
 ) -> tuple[Put, ...]:
-    """The run row one move later, and the events that tell of it: what was told before, then the move itself."""
+    """Return the changed run row and its events: log entries first, then the event of the transition."""
     puts: list[Put] = []
     before = run
     for word in log_entries:
@@ -57,7 +57,7 @@ def transition(
 
 
 def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None) -> Fence:
-    """Land only under this claim; `inbox_seq`, `mapping`: only if these have not moved either."""
+    """Return the fence of the current claim, also for `inbox_seq` and `mapping` if given."""
     return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
 
 
@@ -77,9 +77,10 @@ def give_back(
     slots: str | None = None,
     queue: str | None = None,
 ) -> tuple[Put, ...]:
-    """The holder lets go: the epoch rises, so nothing it left behind can intend or record any more (S-2).
+    """Return the rows of a run that its holder releases.
 
-    The ceiling counts while nobody owns the run, as long as it is armed (S-3).
+    The epoch rises, so later commits of the holder are refused (S-2). An armed ceiling is one of the timers of a run
+    without an owner (S-3).
     """
     if run.ceiling_at:
         timers = [*timers, Armed("ceiling", run.ceiling_at)]

@@ -1,7 +1,7 @@
-"""The moves of a run, each a pure function from rows to one commit.
+"""Verbs of a run: pure functions from rows to one commit.
 
-A caller who loses a race gets Stale, reloads, and decides again; nothing is ever half written. Every move of
-the run row spends one version, appends at least one event, and says who acted (S-11).
+A caller that loses a race gets Stale, reloads the rows and decides again. A commit is never written in part. Each
+change of a run row raises its version by one, appends at least one event, and records who acted (S-11).
 """
 
 import json
@@ -25,7 +25,7 @@ NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
 
 
 def moved(commit: Commit) -> Run:
-    """The run row as a verb's commit leaves it."""
+    """Return the run row as the commit leaves it."""
     row = commit.writes[0]
     assert isinstance(row, Put) and isinstance(row.row, Run)
     return row.row
@@ -48,7 +48,7 @@ def start(
     correlation_id: str = "",
     trace_id: str = "",
 ) -> Commit:
-    """A run that wants a worker. `limited`: it must get a slot before its first walk."""
+    """Create a run that waits for a worker. If `limited`, it needs a slot before its first execution."""
     row = Run(
         tenant=tenant,
         run=run,
@@ -95,10 +95,10 @@ def claim(
     budget_ms: int,
     closed: Facts[str, int] = NONE_CLOSED,
 ) -> Commit | None:
-    """Take a run that is due, or whose owner's row is closed; None when it is neither (S-2).
+    """Claim a run that is due or whose owner is closed; return None for any other run (S-2).
 
-    `closed`: how many runs each owner held when it died; 0 for one that stopped as it was told. The death counts with
-    the claim (S-5). An owned run that is due, and whose owner lives, has outlasted its budget.
+    `closed` maps each closed worker to the number of runs that it held when it died, 0 if it was drained. The claim also
+    counts the death (S-5). An owned run is due when its execution budget is over.
     """
     if run.owner == ENDED:
         return None
@@ -128,7 +128,7 @@ def claim(
 
 
 def requeue(run: Run, *, now: Instant, closed: Facts[str, int]) -> Commit:
-    """Let any worker take a run whose owner's row is closed, due at once; the death counts as in `acknowledge`."""
+    """Release a run whose owner is closed, due at once for any worker. The death counts as in `claim`."""
     suspicion = after_death(run, closed[run.owner])
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
     return Commit(
@@ -161,10 +161,10 @@ def advance(
     log_entries: Sequence[LogEntry] = (),
     results: dict[str, int] | None = None,
 ) -> Commit:
-    """One node done: its checkpoint and the entry into the next, in one commit. The holder keeps the run.
+    """Complete a node and enter the next one in one commit. The holder keeps the run.
 
-    `ceiling_ms`: the next node's own tripwire, counted from the run's creation; it can only raise an armed one.
-    `results`: what the visit produced, counted; the rows are in the store before this lands (CKP-5).
+    `ceiling_ms`: ceiling of the next node, counted from the run's creation; it can only raise an armed ceiling.
+    `results`: number of results of the visit by kind; their rows land before this commit (CKP-5).
     """
     visits: dict[str, int] = json.loads(run.visits)
     visits[node] = visits.get(node, 0) + 1
@@ -209,10 +209,11 @@ def park(
     log_entries: Sequence[LogEntry] = (),
     freed: Sequence[SlotChange] = (),
 ) -> Commit:
-    """Give the run back until a clock or a message: `park` (waits), `retry` (back-off), `await_settle` (a call may still land).
+    """Release the run until a timer or a message.
 
-    `inbox_seq` is the mailbox as the walk read it: if a message has come since, this is refused and nothing sleeps
-    with unread mail (S-1). `freed`: the slots that a run gives back while it waits, where its workflow says so.
+    `verb` is `park` (a wait), `retry` (back-off) or `await_settle` (a call may still arrive). `inbox_seq` is the last
+    message that the holder read: the commit is refused if another has arrived, so no run sleeps with unread messages
+    (S-1). `freed`: slots that the run returns while it waits.
     """
     assert verb in ("park", "retry", "await_settle") and waiting
     data: dict[str, object] = {"waiting_for": [w._asdict() for w in waiting]}
@@ -236,7 +237,7 @@ def park(
 def hand_back(
     run: Run, *, inbox_seq: int | None, now: Instant, mapping: Mapping, why: str, log_entries: Sequence[LogEntry] = ()
 ) -> Commit:
-    """Give the run back, due at once: a drained worker, or a slice that has used up its budget."""
+    """Release the run, due at once: its worker is drained, or its execution budget is used up."""
     waiting = [WaitingFor("worker", f"a worker that serves {run.lane}", since=now.business)]
     put = give_back(
         run,
@@ -276,10 +277,10 @@ def finish(
     seen: Sequence[Slot] = (),
     results: dict[str, int] | None = None,
 ) -> Commit:
-    """End the run: slots go to the oldest queued run or become free, open approvals are withdrawn, in one commit.
+    """End the run, free or hand over its slots, and withdraw its open approvals, in one commit.
 
-    `not_undone` names the effects that were not undone, where the run ends failed or cancelled. `seen`: the slots that a
-    run which is still queued does not hold; one that it was handed since refuses this (S-6). `results`: as `advance`.
+    `not_undone`: effects that were not undone when a run fails or is cancelled. `seen`: slots as a queued run read them;
+    the commit is refused if one was handed to it since (S-6). `results`: as in `advance`.
     """
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "not_undone": list(not_undone)}
