@@ -105,7 +105,7 @@ def test_a_backup_is_taken_while_a_worker_runs_and_recovered(outlast: Terminal) 
     assert (made.json["runs"], made.json["generation"], made.json["violations"]) == (2, 1, [])
     assert sorted(p.name for p in Path().glob("copy.db*")) == ["copy.db"]
     again = outlast("backup", "copy.db")
-    assert again.code == 4 and "is there already" in again.err
+    assert again.code == 4 and "already exists" in again.err
     worker.kill()
     worker.wait()
     shutil.copy("copy.db", "restored.db")

@@ -130,5 +130,5 @@ def test_what_cannot_be_seen_is_pointed_out(outlast: Terminal) -> None:
     outlast.start(order_id="A-1\u200b7")
     approval = outlast.approval()
     page = outlast("approvals", "show", approval)
-    assert "beware" in page.out and "U+200B ZERO WIDTH SPACE cannot be seen" in page.out
+    assert "beware" in page.out and "U+200B ZERO WIDTH SPACE is invisible" in page.out
     assert json.loads(outlast("approvals", "show", approval, "-o", "json").out)["plans"][0]["warnings"]

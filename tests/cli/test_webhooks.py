@@ -175,7 +175,7 @@ def test_nobody_sends_and_people_are_told(outlast: Terminal, monkeypatch: pytest
         told("webhooks", "ls")
         told("attention", "ls")
         (found,) = [f for f in outlast("-o", "json", "doctor").json["findings"] if f["what"] == "webhooks"]
-        assert "has waited for" in found["found"] and found["fix"] == "nobody sends it: outlast dispatcher"
+        assert "has waited" in found["found"] and found["fix"] == "no dispatcher sends it: outlast dispatcher"
         worker = outlast.worker()
         worker.send_signal(signal.SIGTERM)
         assert "no dispatcher is alive → outlast dispatcher" in worker.communicate(timeout=PATIENCE_S)[1]

@@ -1,4 +1,4 @@
-"""Approvals as a person's inbox: which wait for whom, what a decision may hold, what happened since it was asked."""
+"""Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
 import json
 from typing import Any, Final
@@ -17,7 +17,7 @@ from outlast.store.pages import cursor_of
 
 EVIDENCE_MAX: Final = 100
 DECISION_KIND: Final = "decision"
-"""The kind of note that is no news to who decides: the decision itself."""
+"""Kind of message that is no news to the approver: the decision itself."""
 
 
 async def approvals(
@@ -31,9 +31,8 @@ async def approvals(
     cursor: str = "",
     limit: int = 50,
 ) -> tuple[tuple[Approval, ...], str]:
-    """Approvals, newest first, and the cursor of the next page, which an answer of fewer than `limit` may have too.
-
-    `mine`: pending, and this actor may decide; `role`: the rule names it; `overdue`: nobody decided in time.
+    """Return matching approvals, newest first, and the cursor of the next page. `mine`: those the actor may decide;
+    `role`: those whose rule names it; `overdue`: those past their deadline.
     """
     now = (await ops.store.now()).business
     found: list[Approval] = []
@@ -55,7 +54,7 @@ async def approvals(
 
 
 async def approval_detail_view(ops: Operations, row: Approval, run: Run) -> dict[str, Any]:
-    """An approval with all that a person needs who decides it."""
+    """Return an approval with everything its approver needs."""
     return {
         **listed_approval(ops, row),
         "version": row.version,
@@ -66,7 +65,7 @@ async def approval_detail_view(ops: Operations, row: Approval, run: Run) -> dict
 
 
 def listed_approval(ops: Operations, row: Approval) -> dict[str, Any]:
-    """An approval as lists show it to this caller."""
+    """Return an approval as lists show it to this caller."""
     return {**approval_view(row), "you_may_decide": ops.may_decide(row)}
 
 
@@ -83,7 +82,7 @@ def _is_overdue(row: Approval, now: int) -> bool:
 
 
 async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
-    """What the run has done before it asks: the effects that stand, the latest first."""
+    """Return the effects that the run has done before it asks, latest first."""
     done = [e for e in await ops.effects_of(run) if e.status is EffectStatus.DONE]
     return [
         {"effect": e.activity, "key": e.key, "outcome": effect_label(e, ""), "external_id": e.external_id}
@@ -92,7 +91,7 @@ async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
 
 
 async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[str, Any]]:
-    """What has happened to the run or the approval since it was asked: votes, changes, notes of people and programs."""
+    """Return votes, changed plans and messages since the approval was requested."""
     found = [(vote["at"], f"approved «{vote['reason']}»", vote["by"]) for vote in votes_of(row)]
     found += [
         (plan["changed_at"], f"changed {', '.join(plan['changes'])}", plan[CHANGED_BY])
@@ -108,9 +107,9 @@ async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[s
 
 
 def decision_schema(workflow: Workflow[Any] | None, row: Approval, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a decision about this approval: what is offered, and the types of what may be changed.
+    """Return the JSON schema of a decision about this approval, with its offers and the types of editable arguments.
 
-    `schema`: of any decision; `workflow`: the code of the run's version, None where it is not loaded here.
+    `schema`: of any decision; `workflow`: the code of the run's version, None if it is not loaded.
     """
     properties = dict(schema["properties"])
     offered = ["approve", "reject", *(["again"] if row.again else [])]

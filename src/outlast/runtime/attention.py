@@ -1,4 +1,4 @@
-"""The operators' board: what needs people, read page by page, and one answer for many runs."""
+"""Runs that need a person: list them page by page and answer many at once."""
 
 import asyncio
 from collections import Counter
@@ -14,15 +14,15 @@ from outlast.errors import Conflict, OutlastError
 from outlast.runtime.run_facts import RunFacts
 from outlast.store.port import Store, clock_step
 
-PAGE = 500  # runs read at once
-AT_ONCE = 50  # answers under way together: they share the store's batches
-EVENTS = 50  # the newest events of a run that an explanation looks at
+PAGE = 500  # runs per read
+AT_ONCE = 50  # concurrent answers, because they share the store's batches
+EVENTS = 50  # newest events of a run that an explanation uses
 
 Verb = Literal["happened", "did_not_happen", "give_up"]
 
 
 class AnsweredRuns(NamedTuple):
-    """What one page of runs came to: who was answered, who was not and why, and the cursor of the next page."""
+    """Result of answering one page of runs: answered runs, failed runs with the error, and the next cursor."""
 
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
@@ -32,7 +32,7 @@ class AnsweredRuns(NamedTuple):
 async def flagged(
     store: Store, tenant: str, reason: Reason | None, workflow: str, cursor: str, limit: int
 ) -> tuple[tuple[Run, ...], str]:
-    """The flagged runs of one page of runs, newest first."""
+    """Return the flagged runs of one page of runs, newest first, and the next cursor."""
     where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
     page = await store.page(RUN, tenant, where, cursor=cursor, limit=limit)
     rows = [r for r in page.rows if isinstance(r, Run) and r.attention]
@@ -40,22 +40,22 @@ async def flagged(
 
 
 def check_for_all(reason: Reason, choice: Choice) -> None:
-    """Can this choice be made for many runs at once? Raises Conflict."""
+    """Raise Conflict unless this choice can be made for many runs at once."""
     if meant(reason, choice) not in CHOICES[reason]:
         offered = ", ".join(c.value for c in CHOICES[reason])
         raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
     if choice is Choice.HAPPENED:
         raise Conflict(
-            "«happened» cannot be said of many effects at once",
-            "each has an id of its own at the receiver",
-            "say it of each: outlast effects resolve RUN KEY --happened ID",
+            "«happened» cannot be recorded for many effects at once",
+            "each effect has its own id at the receiver",
+            "record each one: outlast effects resolve RUN KEY --happened ID",
         )
 
 
 def verb_of(choice: Choice) -> Verb:
-    """What a choice says of an uncertain effect."""
+    """Return the ledger's verb for a choice about an uncertain effect."""
     if choice is Choice.HAPPENED:
-        return "happened"  # a word of the ledger's own interface
+        return "happened"
     return "did_not_happen" if choice is Choice.DID_NOT_HAPPEN else "give_up"
 
 
@@ -67,7 +67,7 @@ async def answer_page(
     cursor: str,
     one: Callable[[str, str], Awaitable[None]],
 ) -> AnsweredRuns:
-    """`one` answer for each flagged run of a page: (run, key); for uncertain effects, one for each key."""
+    """Call `one(run, key)` for each flagged run of a page; for uncertain effects, once for each key."""
     rows, further = await flagged(store, tenant, reason, workflow, cursor, PAGE)
     done: list[str] = []
     failed: list[tuple[str, str]] = []
@@ -89,7 +89,7 @@ async def answer_page(
 
 
 async def held_up(store: Store, tenant: str) -> dict[str, int]:
-    """How many runs wait for the release of each hold, by its key."""
+    """Count waiting runs by the key of the pause they wait for."""
     counts: Counter[str] = Counter()
     cursor = ""
     while True:
@@ -103,7 +103,7 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
 
 
 async def seen(store: Store, tenant: str, run: str) -> RunFacts:
-    """All rows that an explanation of a run is made from. Raises NotFound."""
+    """Read the rows that an explanation of a run uses. Raises NotFound."""
     (rows,) = await store.run_rows([(tenant, run)])
     if rows is None:
         raise no_run(tenant, run)

@@ -1,4 +1,4 @@
-"""What a person may answer to each reason of a run's attention, as commands to copy."""
+"""Choices that each reason of attention offers, as commands, and the selection of the entry that is answered."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from outlast.runtime.views import evidence_view
 
 WHY = "--reason …"
 AWAY = "provider_away"
-"""The reason of an item that is no run's: a circuit breaker is up."""
+"""Reason of an item that belongs to no run: an open circuit breaker."""
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
 class ChoiceCommand(NamedTuple):
-    """One choice, the command that makes it, and the real instant from which on it is accepted (0: now)."""
+    """One choice, its command, and the real instant from which it is accepted (0: now)."""
 
     choice: Choice
     command: str
@@ -29,7 +29,7 @@ class ChoiceCommand(NamedTuple):
 
 
 def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[ChoiceCommand, ...]:
-    """Every choice that this entry of the run's attention offers; `effect`: the one that it is about."""
+    """Return the choices that an entry of the run's attention offers; `effect`: the effect it concerns."""
     if entry.reason is Reason.EFFECT_UNCERTAIN:
         resolve = f"outlast effects resolve {run.run} {entry.key}"
         return (
@@ -47,32 +47,33 @@ def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) ->
 
 
 def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Attention:
-    """The one entry that is answered. Raises Conflict (none such, not offered), InvalidInput (which one?)."""
+    """Select the one entry that is answered.
+
+    Raises Conflict if no entry matches or the choice is not offered, InvalidInput if several entries match.
+    """
     entries = attention_of(run)
     look = f"outlast attention show {run.run}"
     if not entries:
-        raise Conflict(
-            f"run {run.run} needs no attention", "nobody has to answer anything", f"outlast explain {run.run}"
-        )
+        raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")
     found = [a for a in entries if reason in (None, a.reason) and key in ("", a.key)]
     if not found:
         named = ", ".join(f"{a.reason.value} {a.key}".strip() for a in entries)
-        raise Conflict(f"run {run.run} is not flagged so", f"its attention: {named}", look)
+        raise Conflict(f"run {run.run} has no such reason", f"its reasons: {named}", look)
     if len({a.reason for a in found}) > 1:
         names = ", ".join(dict.fromkeys(a.reason.value for a in found))
-        raise InvalidInput(f"run {run.run} has several open reasons", names, f"name one with --reason-name; {look}")
+        raise InvalidInput(f"run {run.run} has several open reasons", names, f"choose one with --reason-name; {look}")
     entry = found[0]
     if meant(entry.reason, choice) not in CHOICES[entry.reason]:
         offered = ", ".join(c.value for c in CHOICES[entry.reason])
         raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
     if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:
         keys = ", ".join(a.key for a in found)
-        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"name one with --key; {look}")
+        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"choose one with --key; {look}")
     return entry._replace(key=key or entry.key) if entry.reason is Reason.EFFECT_UNCERTAIN else entry._replace(key=key)
 
 
 def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
-    """Every choice that can be made for all runs flagged so, at once."""
+    """Return the choices that can be made for all runs flagged with this reason at once."""
     alike = [choice for choice in CHOICES[reason] if choice is not Choice.HAPPENED]
     return tuple(
         ChoiceCommand(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
@@ -81,7 +82,7 @@ def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
 
 
 def _named(entries: Sequence[Attention], entry: Attention) -> str:
-    """What tells this entry from the others of its run."""
+    """Return the options that distinguish the entry from the run's other entries."""
     if len(entries) < 2:
         return ""
     named = f" --reason-name {entry.reason.value}"
@@ -94,12 +95,12 @@ def _more(choice: Choice) -> str:
 
 
 def until_of(entry: Attention) -> int:
-    """When something happens without an answer, in business time; 0 = never."""
+    """Return the business time at which the engine acts without an answer; 0 = never."""
     return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
 
 
 def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> dict[str, Any]:
-    """One choice as plain data."""
+    """Return one choice as JSON data."""
     return {
         "choice": choice,
         "command": command,
@@ -109,9 +110,10 @@ def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0
 
 
 def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: Instant) -> dict[str, Any]:
-    """One reason of one run as plain data, with its choices as commands; `doubt`: the effect that it is about.
+    """Return one reason of a run's attention as JSON data, with its choices as commands.
 
-    `accepted_in_ms` of a choice: how long it is refused still, because a call under way could land until then.
+    `doubt`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
+    arrive until then.
     """
     until = until_of(entry)
     ways = choice_commands(run, entry, doubt.effect if doubt else None)
@@ -133,7 +135,7 @@ def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: In
 
 
 def breaker_item(pause: Pause, runs: int) -> dict[str, Any]:
-    """A circuit breaker that is up as an item of the board, with how many runs wait for it."""
+    """Return an open circuit breaker as an item of the attention list, with its number of waiting runs."""
     provider = pause.key.partition("/")[2]
     return {
         "run": "",
@@ -143,7 +145,7 @@ def breaker_item(pause: Pause, runs: int) -> dict[str, Any]:
         "detail": pause.reason,
         "since": iso(pause.since),
         "until": None,
-        "if_ignored": "one run at a time tries whether it answers; all go on when it does",
+        "if_ignored": "one run at a time tries the provider; when it answers, all continue",
         "choices": [
             choice_view("release", f"outlast resume provider {provider}"),
             choice_view("pause", f"outlast pause provider {provider} {WHY}"),

@@ -1,4 +1,4 @@
-"""The clocks and the dice of a process: the system's, and a virtual one that moves only when told."""
+"""Clocks, ids and randomness of a process: the system's, and a virtual clock that moves only by `advance`."""
 
 import asyncio
 import base64
@@ -16,35 +16,35 @@ class SystemClock:
     """The machine's own clocks."""
 
     def wall(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the wall time in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def boot(self) -> int:
-        """Milliseconds since boot, counting suspended time where the system can tell."""
+        """Return milliseconds since boot, including suspended time if the system counts it."""
         return time.clock_gettime_ns(_BOOT) // 1_000_000
 
     def boot_id(self) -> str:
-        """Return Linux's id of this boot; '' elsewhere: then a store's time follows the wall clock."""
+        """Return Linux's id of this boot; '' elsewhere, and the store's time then follows the wall clock."""
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         except (OSError, UnicodeError):
             return ""
 
     def mono(self) -> int:
-        """Milliseconds of the monotonic clock."""
+        """Return milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000
 
     async def sleep(self, ms: int) -> None:
-        """Return after `ms`."""
+        """Sleep for `ms` milliseconds of real time."""
         await asyncio.sleep(ms / 1000)
 
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-FIRST_INSTANT = 1_767_225_600_000  # 2026-01-01T00:00:00Z: a virtual clock starts there
+FIRST_INSTANT = 1_767_225_600_000  # start of a virtual clock, 2026-01-01T00:00:00Z
 
 
 class VirtualClock:
-    """Time that passes only by `advance`: sleepers wake in the order of their instants, and the loop runs between."""
+    """A clock that moves only by `advance`. Sleepers wake in the order of their instants."""
 
     def __init__(self, now_ms: int = FIRST_INSTANT) -> None:
         self._now = now_ms
@@ -52,7 +52,7 @@ class VirtualClock:
         self._order = count()
 
     def wall(self) -> int:
-        """Virtual milliseconds since 1970."""
+        """Return the virtual time in milliseconds since 1970."""
         return self._now
 
     boot = wall
@@ -68,7 +68,7 @@ class VirtualClock:
         await future
 
     async def advance(self, ms: int) -> None:
-        """Let `ms` pass, stopping at every sleeper's instant until the loop has nothing left to run."""
+        """Advance by `ms`, stopping at each sleeper's instant until the event loop is idle."""
         end = self._now + ms
         await idle()
         while self._sleepers and self._sleepers[0][0] <= end:
@@ -81,33 +81,33 @@ class VirtualClock:
         await idle()
 
 
-TURNS = 60  # of the loop: more than any chain of awaits that needs no clock and no thread
+TURNS = 60  # more than any chain of awaits that needs neither clock nor thread
 
 
 async def idle() -> None:
-    """Give every task that can run the turns it needs."""
+    """Run the event loop until every runnable task has had its turns."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
 
 
 def new_id(prefix: str) -> str:
-    """An id that was never used before: `prefix` and 12 random letters and digits of base 32."""
+    """Return an unused id: `prefix` and 12 random characters of base 32."""
     bits = secrets.randbits(60)
     return prefix + "".join("0123456789abcdefghjkmnpqrstvwxyz"[bits >> at & 31] for at in range(0, 60, 5))
 
 
 def new_secret() -> str:
-    """A secret of 256 bits, as Standard Webhooks writes them."""
+    """Return a secret of 256 random bits, formatted for Standard Webhooks."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def new_credential() -> str:
-    """What nobody guesses, as it may stand in a header: 256 random bits."""
+    """Return a header-safe secret of 256 random bits."""
     return secrets.token_urlsafe(32)
 
 
 def process_id(prefix: str) -> str:
-    """An id for this process start, which names the process for people: PREFIX-PID-random."""
+    """Return an id of this process start: PREFIX-PID-random."""
     return f"{prefix}-{os.getpid()}-{new_id('')[:8]}"
 
 

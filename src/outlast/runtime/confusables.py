@@ -1,4 +1,4 @@
-"""Texts that may not be what they look like: characters nobody sees, letters that look like others (S14)."""
+"""Detection of text that can be mistaken for other text: invisible characters and look-alike letters (S14)."""
 
 import re
 import unicodedata
@@ -7,11 +7,11 @@ from typing import Any, Final
 from outlast.core.unseen import UNSEEN
 
 _WORD: Final = re.compile(r"\w+")
-_ALIKE: Final = ("LATIN", "CYRILLIC", "GREEK")  # scripts whose letters are easily taken for one another's
+_ALIKE: Final = ("LATIN", "CYRILLIC", "GREEK")  # scripts with look-alike letters
 _LATIN: Final = re.compile("[A-Za-z]")
-_WORD_MIN: Final = 3  # «а», «у» and «со» are words of their own
+_WORD_MIN: Final = 3  # «а», «у» and «со» are Russian words
 _SEEN: Final = frozenset("\n\t ")
-# Cyrillic and Greek letters that look like Latin ones, each above its twin: a word of these alone mixes nothing.
+# Homoglyphs, each above its Latin twin. A word written only in these letters is not flagged as mixed-script.
 _TWINS: Final = str.maketrans(
     "аеорсухіјѕԁһԛԝӏАВЕКМНОРСТУХІЈЅονρκιυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxijsdhqwlABEKMHOPCTYXIJSovpkiuABEZHIKMNOPTYX",
@@ -19,7 +19,7 @@ _TWINS: Final = str.maketrans(
 
 
 def confusable_texts(value: Any, path: str = "") -> list[str]:
-    """One sentence for each text in this JSON value that a reader may take for another."""
+    """Return one warning for each text in a JSON value that a reader may mistake for another."""
     if isinstance(value, dict):
         inside = [(f"{path}.{name}" if path else str(name), each) for name, each in value.items()]
         return [*confusable_texts([*value], path), *(w for name, each in inside for w in confusable_texts(each, name))]
@@ -28,13 +28,13 @@ def confusable_texts(value: Any, path: str = "") -> list[str]:
     if not isinstance(value, str) or (value.isascii() and value.isprintable()):
         return []
     where = f"{path}: " if path else ""
-    found = [f"{where}{_name(c)} cannot be seen" for c in dict.fromkeys(_invisible(value))]
-    foreign = not _LATIN.search(value) and not _twin(value).isascii()  # a text of another script, all of it
+    found = [f"{where}{_name(c)} is invisible" for c in dict.fromkeys(_invisible(value))]
+    foreign = not _LATIN.search(value) and not _twin(value).isascii()  # the whole text is of another script
     for word in dict.fromkeys(_WORD.findall(value)):
         if len(_scripts(word)) > 1:
             found.append(f"{where}«{word}» mixes {' and '.join(sorted(_scripts(word)))} letters")
         elif len(word) >= _WORD_MIN and not foreign and (twin := _twin(word)) != word:
-            found.append(f"{where}«{word}» is not «{twin}»: its letters are others")
+            found.append(f"{where}«{word}» is not «{twin}»: its letters are from another script")
     return found
 
 
@@ -46,13 +46,13 @@ def _invisible(text: str) -> list[str]:
 
 
 def _twin(text: str) -> str:
-    """The Latin text that it looks like; itself where it looks like none."""
+    """Return the Latin text that this text resembles, else the text itself."""
     plain = "".join(_plain(char) for char in text).translate(_TWINS)
     return plain if plain.isascii() else text
 
 
 def _plain(char: str) -> str:
-    """Letters made wide, bold or round are those letters; a raised one (1º) is no disguise."""
+    """Return the plain letter of a wide, bold or circled one; superscripts (1º) are kept."""
     disguised = char.isalpha() and not unicodedata.decomposition(char).startswith("<super>")
     return unicodedata.normalize("NFKC", char) if disguised else char
 

@@ -1,4 +1,4 @@
-"""How long the world has waited to be told what happened, and whether anybody tells it: read from rows, now."""
+"""Delay of webhook deliveries and heartbeat of the dispatcher, computed from rows."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -11,36 +11,34 @@ from outlast.core.rows import META, UNPUBLISHED
 from outlast.outbox import subscriptions
 from outlast.store.port import Store
 
-LOOKED_MAX: Final = (
-    10_000  # of the untold events of a tenant, and of the cursors of a webhook; beyond it, at least so old
-)
-UNSEEN: Final = 5 * SECOND  # so long a dispatcher may take to begin
+LOOKED_MAX: Final = 10_000  # unpublished events per tenant and cursors per webhook; beyond it the age is a lower bound
+UNSEEN: Final = 5 * SECOND  # grace for a dispatcher to start
 
 
 class DeliveryLag(NamedTuple):
-    """For how long, in ms; 0 where there is nothing."""
+    """Delays in ms; 0 if nothing waits."""
 
     due_ms: int
-    """The oldest event should have been sent, and nobody sends it."""
+    """Age of the oldest event that is due and not sent."""
     owed_ms: int
-    """The oldest event has not been accepted, whether it was tried or not."""
+    """Age of the oldest event that is not accepted, whether tried or not."""
 
 
 class DispatcherHeartbeat(NamedTuple):
-    """The dispatcher that was seen last; '' none ever."""
+    """The dispatcher seen last; its name is '' if there was none."""
 
     dispatcher: str
     seen_ms: int
-    """How long ago."""
+    """Time since its last heartbeat, in ms."""
 
     @property
     def alive(self) -> bool:
-        """Is anybody sending?"""
+        """True if the dispatcher is alive."""
         return bool(self.dispatcher) and self.seen_ms < DELIVERY_ALIVE
 
 
 async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> DeliveryLag:
-    """Of these tenants, or all. What a disabled webhook is owed does not count, nor what nobody listens to any more."""
+    """Measure the delay of these tenants, or of all. Disabled webhooks and tenants without a webhook do not count."""
     listened = tenants_of(await store.load(META, SUBSCRIBED_TENANTS))
     tenants = listened if tenants is None else listened.intersection(tenants)
     now = (await store.now()).real
@@ -60,13 +58,13 @@ async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Delivery
 
 
 async def dispatcher_heartbeat(store: Store) -> DispatcherHeartbeat:
-    """Who tells the webhooks of this store, as far as rows show."""
+    """Return the last heartbeat of any dispatcher of this store."""
     dispatcher, at = sign_of(await store.load(META, DISPATCHER_HEARTBEAT))
     return DispatcherHeartbeat(dispatcher, (await store.now()).real - at)
 
 
 async def unattended_ms(store: Store, tenant: str) -> int:
-    """For how long, in ms, events of a tenant have waited with no dispatcher alive; 0 where one is, or none waits."""
+    """Return for how long events of a tenant have waited without a live dispatcher, in ms; 0 if none has."""
     lag = await lag_of(store, [tenant])
     if lag.due_ms <= UNSEEN or (await dispatcher_heartbeat(store)).alive:
         return 0
@@ -74,7 +72,7 @@ async def unattended_ms(store: Store, tenant: str) -> int:
 
 
 async def dispatcher_missing(store: Store) -> bool:
-    """Does somebody want to be told of events, while no dispatcher is alive?"""
+    """Return True if a subscription is active and no dispatcher is alive."""
     return (
         bool(tenants_of(await store.load(META, SUBSCRIBED_TENANTS))) and not (await dispatcher_heartbeat(store)).alive
     )

@@ -1,4 +1,4 @@
-"""Can everything here work? One line for each thing that must hold, and what to do where it does not."""
+"""Health checks of a store and this machine, each with the remedy."""
 
 import platform
 from typing import Final, NamedTuple
@@ -17,24 +17,29 @@ from outlast.runtime.settings import unknown_variables
 from outlast.runtime.views import worker_view
 from outlast.store.port import AnchoredClock
 
-SKEW_MAX: Final = 5 * SECOND  # of this machine's clock against the store's: only words are off by it (REC-6)
-WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # a reader holds the log open
-PURGE_LATE: Final = 3 * DAY  # since the last daily purge
-BEHIND: Final = ("off", "normal", "local", "remote_write")  # of `synchronous…`: an acknowledged commit may be lost
+SKEW_MAX: Final = 5 * SECOND  # clock difference to the store; it affects displayed times only (REC-6)
+WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # beyond it, a long read keeps the log from being reset
+PURGE_LATE: Final = 3 * DAY  # a purge runs daily
+BEHIND: Final = (
+    "off",
+    "normal",
+    "local",
+    "remote_write",
+)  # values of `synchronous…` that may lose an acknowledged commit
 
 
 class Diagnosis(NamedTuple):
-    """What was looked at, what was found, and, where it is not as it should be, what to do."""
+    """One checked thing, its state, and the remedy if something is wrong."""
 
     what: str
     found: str
     fix: str = ""
     note: str = ""
-    """What to know of it, though nothing has to be done."""
+    """Advice that requires no action."""
 
 
 async def examine(ops: Operations) -> list[Diagnosis]:
-    """Every finding about the store of these operations; those with a `fix` need somebody. Raises StoreError."""
+    """Return every diagnosis for the store of these operations; a `fix` asks for action. Raises StoreError."""
     return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
             *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
 
@@ -45,12 +50,14 @@ def _store(facts: dict[str, str | int]) -> list[Diagnosis]:
         if name in facts:
             value = str(facts[name])
             weak = value in BEHIND if name.startswith("synchronous") else name == "fsync" and value == "off"
-            findings.append(Diagnosis(name, value, "set it back: an acknowledged commit may be lost" if weak else ""))
+            findings.append(
+                Diagnosis(name, value, "restore the default: an acknowledged commit may be lost" if weak else "")
+            )
     if advice := str(facts.get("sqlite_advice", "")):
         findings.append(Diagnosis("sqlite", str(facts["sqlite"]), note=advice))
     log = int(facts.get("wal_bytes", 0))
     if log > WAL_BYTES_MAX:
-        findings.append(Diagnosis("log", f"{log} bytes", "somebody reads for very long: end that process"))
+        findings.append(Diagnosis("log", f"{log} bytes", "a process reads for very long: end it"))
     return findings
 
 
@@ -60,9 +67,11 @@ async def _clock(ops: Operations) -> Diagnosis:
         fix = clock_step_text(step)
         return Diagnosis("clock", f"{span(abs(step))} from the store's", fix and f"{fix}: set this machine's clock")
     before, now, after = SystemClock().wall(), (await ops.store.now()).real, SystemClock().wall()
-    skew = max(before - now, now - after, 0)  # the store read its clock between the two: a slow answer is no skew
+    skew = max(before - now, now - after, 0)  # the store read its clock between the two, so a slow answer is not skew
     fix = (
-        "set this machine's clock: leases follow the store's, only times shown here are off" if skew > SKEW_MAX else ""
+        "set this machine's clock: leases follow the store's clock, but times shown here are wrong"
+        if skew > SKEW_MAX
+        else ""
     )
     return Diagnosis("clock", f"{span(skew)} from the store's", fix)
 
@@ -82,8 +91,8 @@ async def _webhooks(ops: Operations) -> list[Diagnosis]:
     if not active:
         return []
     lag, sender = await lag_of(ops.store, [ops.tenant]), await dispatcher_heartbeat(ops.store)
-    waits = f"the oldest event has waited for {span(lag.owed_ms)}" if lag.owed_ms else "nothing waits"
-    fix = "nobody sends it: outlast dispatcher" if await unattended_ms(ops.store, ops.tenant) else ""
+    waits = f"the oldest event has waited {span(lag.owed_ms)}" if lag.owed_ms else "no event waits"
+    fix = "no dispatcher sends it: outlast dispatcher" if await unattended_ms(ops.store, ops.tenant) else ""
     seen = f"{sender.dispatcher}, seen {span(sender.seen_ms)} ago" if sender.alive else "none is alive"
     return [Diagnosis("webhooks", f"{len(active)}, {waits}", fix), Diagnosis("dispatcher", seen)]
 
@@ -93,7 +102,7 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
     if last is None or not last.by:
         return [Diagnosis("purge", "no worker has deleted old runs yet")]
     ago = (await ops.store.now()).real - last.at
-    fix = "no worker does it: outlast purge, or start one" if ago > PURGE_LATE else ""
+    fix = "no worker purges: run outlast purge, or start a worker" if ago > PURGE_LATE else ""
     return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {last.runs} old runs deleted", note=fix)]
 
 
@@ -106,5 +115,5 @@ async def _people(ops: Operations) -> Diagnosis:
 
 def _here() -> list[Diagnosis]:
     findings = [Diagnosis("python", platform.python_version())]
-    findings += [Diagnosis("setting", name, "it names no setting: outlast config show") for name in unknown_variables()]
+    findings += [Diagnosis("setting", name, "unknown setting: outlast config show") for name in unknown_variables()]
     return findings

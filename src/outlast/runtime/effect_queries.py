@@ -1,4 +1,4 @@
-"""The ledger as people read it: every call of a tenant across its runs, and what is known of one (EFF-7)."""
+"""Queries over the effects of a tenant's runs, and over the evidence of one effect (EFF-7)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ EffectName = tuple[str, int, str]
 
 
 class EffectEvidence(NamedTuple):
-    """An effect that nobody is sure of, and what replaced workers were told of it too late."""
+    """An effect, and the late answers that replaced workers received for it."""
 
     effect: Effect
     evidence: tuple[Evidence, ...]
@@ -31,7 +31,7 @@ async def page(
     cursor: str,
     limit: int,
 ) -> tuple[tuple[Effect, ...], str]:
-    """Effects, the latest first intent first, and the cursor of the next page ('' at the end)."""
+    """Return effects by first intent, newest first, and the cursor of the next page ('' at the end)."""
     if run:
         rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect)]
         rows = [e for e in rows if activity in ("", e.activity) and status in (None, e.status)]
@@ -48,13 +48,13 @@ async def page(
 
 
 async def evidence_of(store: Store, effect: Effect) -> tuple[Evidence, ...]:
-    """What replaced workers were told of an effect too late."""
+    """Return the late answers that replaced workers received for an effect."""
     rows = await store.rows(EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key))
     return tuple(r for r in rows if isinstance(r, Evidence))
 
 
 async def doubts_of(store: Store, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
-    """The effects for which these runs call a person, by their names; those settled meanwhile are not among them."""
+    """Return the uncertain effects for which these runs need a person, by name; settled ones are left out."""
     found: dict[EffectName, EffectEvidence] = {}
     for run in runs:
         for entry in attention_of(run):
@@ -67,7 +67,7 @@ async def doubts_of(store: Store, runs: Iterable[Run]) -> dict[EffectName, Effec
 
 
 async def _named(store: Store, run: Run, visit: int, key: str) -> Effect | None:
-    """The row: the run's own, or, of scope `tenant`, everybody's."""
+    """Return the run's own effect, or the tenant's if visit is 0."""
     for owner in (run.run,) if visit else (run.run, ""):
         row = await store.load(EFFECT, (run.tenant, owner, visit, key))
         if isinstance(row, Effect):

@@ -1,4 +1,4 @@
-"""The default runtime: an embedded store and its worker in this very process, no server (RT-2)."""
+"""Default runtime: a store and its worker in this process, without a server (RT-2)."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from outlast.store.port import Store
 
 
 class InProcessRuntime:
-    """An ExecutionRuntime over a store. Use as `async with`: the worker serves while the block runs, then drains."""
+    """An ExecutionRuntime over a store. `async with` serves while the block runs, then drains."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class InProcessRuntime:
         concurrency: int = 100,
         threads: bool = True,
     ) -> None:
-        """The store is closed by whoever opened it. Raises DefinitionError for a mistake in a workflow."""
+        """The caller closes the store. Raises DefinitionError for a mistake in a workflow."""
         self.store = store
         self._worker = worker_of(store, workflows, live=live, concurrency=concurrency, clock=clock, threads=threads)
         self.operations = Operations(
@@ -69,7 +69,6 @@ class InProcessRuntime:
         correlation_id: str,
         trace_id: str | None = None,
     ) -> WorkflowHandle:
-        """See ExecutionRuntime."""
         started = await self.operations.start(
             workflow_name,
             input,
@@ -80,19 +79,16 @@ class InProcessRuntime:
         return WorkflowHandle(started.run, workflow_name, started.created)
 
     async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
-        """See ExecutionRuntime."""
         await self.operations.signal(workflow_id, name, payload, signal_id=signal_id or "")
 
     async def cancel(self, workflow_id: str, reason: str) -> None:
-        """See ExecutionRuntime."""
         await self.operations.cancel(workflow_id, reason=reason)
 
     async def get(self, workflow_id: str) -> WorkflowState:
-        """See ExecutionRuntime."""
         return await state_of(self.operations, workflow_id)
 
     async def finished(self, workflow_id: str) -> WorkflowState:
-        """Wait until the run has ended or needs a person. Raises NotFound; StoreReplaced if the store is gone."""
+        """Wait until the run has ended or needs a person. Raises NotFound, StoreReplaced."""
 
         async def ended() -> bool | None:
             if self._worker.store_replaced is not None:
@@ -105,7 +101,7 @@ class InProcessRuntime:
 
 
 async def state_of(operations: Operations, run_id: str) -> WorkflowState:
-    """Where a run stands, from its row and its newest snapshot. Raises NotFound."""
+    """Return the state of a run from its row and its newest snapshot. Raises NotFound."""
     run = await operations.run(run_id)
     (rows,) = await operations.store.run_rows([(run.tenant, run.run)])
     if rows is None:

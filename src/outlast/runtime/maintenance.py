@@ -1,4 +1,4 @@
-"""What is done to a store as a whole, of all tenants: recover it after a restore, forget what is old."""
+"""Maintenance of a whole store, all tenants: backup, recovery after a restore, deletion of old runs."""
 
 import asyncio
 from pathlib import Path
@@ -20,18 +20,18 @@ from outlast.store import backup as files
 from outlast.store.port import OnFile
 
 PAGE = 500
-PAUSE_PER_WORK = 1.0  # and a pause as long as the work was, in which others write
+PAUSE_PER_WORK = 1.0  # the pause after a batch lasts as long as the batch, so that others can write
 
 
 class Purged(NamedTuple):
-    """What was forgotten."""
+    """Result of a purge."""
 
     runs: int
     before: int  # business
 
 
 async def unfinished(ops: Operations) -> int:
-    """How many runs of all tenants have not ended."""
+    """Count the unfinished runs of all tenants."""
     n = 0
     after: Key = ()
     while rows := await ops.store.rows(RUN, (), after=after, limit=PAGE):
@@ -41,23 +41,23 @@ async def unfinished(ops: Operations) -> int:
 
 
 async def recover(ops: Operations) -> Recovered:
-    """After a restore: see engine/restore.py. Raises Stale when somebody else recovers the store just now."""
+    """Recover the store after a restore (engine/restore.py). Raises Stale if another process is recovering it."""
     recovered = await restore.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
-    if isinstance(ops.store, OnFile):  # last: a recovery that is cut off leaves a file that nothing executes
+    if isinstance(ops.store, OnFile):  # last, so that an interrupted recovery leaves a file that no worker serves
         await ops.store.adopt_file()
     return recovered
 
 
 async def adopt_moved(ops: Operations) -> None:
-    """Make the file that a store was moved to its own. Raises Conflict, StoreUnusable: it was not moved."""
+    """Make a moved store file usable in its new place. Raises Conflict, StoreUnusable if it was not moved."""
     if isinstance(ops.store, OnFile):
         await ops.store.adopt_file(moved=True)
 
 
 async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT) -> Purged:
-    """Forget runs that ended longer ago than this, in small transactions; keys of scope `tenant` and start keys stay.
+    """Delete runs that ended longer ago than this, in small transactions, and the rows that workers expire.
 
-    An unfinished run is never touched, however old it is. What workers forget by themselves goes with it.
+    Unfinished runs are never deleted. Shared effects (`once_per="tenant"`) and start keys are kept.
     """
     before = (await ops.store.now()).business - older_ms
     runs = 0
@@ -74,7 +74,7 @@ async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT) -> Purged:
 
 
 class Backup(NamedTuple):
-    """A backup as it was looked at."""
+    """A verified backup."""
 
     path: Path
     bytes: int
@@ -87,14 +87,13 @@ class Backup(NamedTuple):
 async def back_up(url: str, target: Path, *, replace: bool = False) -> Backup:
     """Copy the store at `url` to a file, as of one instant, and check every invariant in the copy.
 
-    A copy with findings is kept too: it is what there is. Raises StoreUnusable (a store that is no file), Conflict
-    (there is a file of that name).
+    A copy with findings is kept. Raises StoreUnusable (the store is not a file), Conflict (the target exists).
     """
     source = file_of(url)
     if source is None:
         raise StoreUnusable(
-            f"{url} is not a file that could be copied",
-            "a server is backed up by its own tools, a store in memory ends with its process",
+            f"{url} is not a file and cannot be copied",
+            "use the server's own tools; a store in memory has no backup",
             "PostgreSQL: pg_dump, or a base backup with its log; after a restore: outlast recover --after-restore",
         )
     part = await asyncio.to_thread(_copy_store, source, target, replace)
@@ -113,7 +112,11 @@ async def back_up(url: str, target: Path, *, replace: bool = False) -> Backup:
 
 def _copy_store(source: Path, target: Path, replace: bool) -> Path:
     if not source.exists():
-        raise StoreUnusable(f"there is no store at {source}", "nothing can be backed up", "name a store with --store")
+        raise StoreUnusable(
+            f"there is no store at {source}", "there is nothing to back up", "name a store with --store"
+        )
     if target.exists() and not replace:
-        raise Conflict(f"{target} is there already", "a backup never overwrites a file unasked", "name another file")
+        raise Conflict(
+            f"{target} already exists", "a backup does not overwrite a file unless told to", "name another file"
+        )
     return files.copy(source, target, SystemClock().wall())

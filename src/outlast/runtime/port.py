@@ -1,4 +1,4 @@
-"""The interface every runtime offers to callers, and what it answers: start, signal, cancel, get (RT-1)."""
+"""Interface that every runtime offers to programs, and the values it returns: start, signal, cancel, get (RT-1)."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -10,29 +10,29 @@ from outlast.flow.approval_rule import EVERY_ROLE
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts, as recorded in history, and the roles he or she holds."""
+    """The person or program that acts, as recorded in history, with its roles."""
 
     name: str
     roles: Container[str] = field(default=EVERY_ROLE)
     claims: tuple[str, ...] = ()
-    """The roles by name, for the record; () for the local operator, who holds them all."""
+    """Names of the roles, for the record; () for the local operator, who has every role."""
     person: bool = True
-    """False for agents and workers, which decide nothing, whatever roles they hold."""
+    """False for agents and workers, which may not decide, whatever their roles."""
 
     def check_person(self) -> None:
-        """Raise Forbidden where a program acts: its credentials decide nothing, on whatever way they come."""
+        """Raise Forbidden if the actor is a program."""
         if not self.person:
             raise Forbidden(
                 f"{self.name} may not decide anything",
-                "it is a program, and only people decide, whatever roles a program holds",
-                "let a person do it",
+                "it is a program, and only people may decide, whatever roles a program has",
+                "ask a person to decide",
                 refusal="not_a_person",
             )
 
 
 @dataclass(frozen=True)
 class WorkflowHandle:
-    """A started run. `created` is False when the same idempotency key had started it before."""
+    """A started run. `created` is False if an earlier call with the same idempotency key started it."""
 
     workflow_id: str
     workflow_name: str
@@ -41,7 +41,7 @@ class WorkflowHandle:
 
 @dataclass(frozen=True)
 class WorkflowState:
-    """Where a run stands. `status` is the engine's; `shown` is what people see (attention, else the node's own)."""
+    """State of a run. `status` is the engine's; `shown` is attention, else the node's status label."""
 
     workflow_id: str
     workflow_name: str
@@ -56,11 +56,11 @@ class WorkflowState:
     outcome: Any
     reason: str
     results: int
-    """Number of result rows, counted when the rest was read."""
+    """Number of result rows, counted with the other reads."""
 
 
 class ExecutionRuntime(Protocol):
-    """Callers and workflow code do not change between runtimes."""
+    """Interface of a runtime. Callers and workflow code do not depend on which runtime it is."""
 
     async def start(
         self,
@@ -71,13 +71,16 @@ class ExecutionRuntime(Protocol):
         correlation_id: str,
         trace_id: str | None = None,
     ) -> WorkflowHandle:
-        """Start a run, durably. The same key answers the same run; with another input it raises Conflict."""
+        """Start a run and return once it is durable.
+
+        The same key returns the same run; with another input it raises Conflict.
+        """
 
     async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
-        """Leave a signal; one with a `signal_id` arrives once. Raises NotFound, Conflict (the run has ended)."""
+        """Send a signal, once for each `signal_id`. Raises NotFound, Conflict (the run has ended)."""
 
     async def cancel(self, workflow_id: str, reason: str) -> None:
-        """Ask that the run end. Raises NotFound, Conflict (the run has ended)."""
+        """Request that the run end. Raises NotFound, Conflict (the run has ended)."""
 
     async def get(self, workflow_id: str) -> WorkflowState:
-        """Where the run stands now. Raises NotFound."""
+        """Return the state of the run. Raises NotFound."""

@@ -1,4 +1,4 @@
-"""Runs with all that people look at, from one look at their rows: what the command line shows and HTTP answers."""
+"""Runs with everything that the command line and HTTP show, from one read of their rows."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from outlast.runtime.views import effect_counts, ending_of, result_view, run_vie
 
 
 def progress_of(run: Run, events: Sequence[Event], effects: Sequence[Effect]) -> dict[str, Any]:
-    """Node and visit, effects done of intended (in this visit and in all), the last checkpoint, what it waits for."""
+    """Count done and intended effects (of this visit and of all), and name the last checkpoint and the waits."""
     here = [e for e in effects if e.node == run.node and e.visit in (0, run.visit)]
     saved = next((e for e in reversed(events) if e.type == EventType.CHECKPOINT), None)
     waits = waiting_of(run)
@@ -37,7 +37,7 @@ def _done(effects: Sequence[Effect]) -> int:
 
 
 async def run_detail_view(ops: Operations, run: str) -> tuple[dict[str, Any], RunFacts]:
-    """The run as data, and the rows that it was made from. Raises NotFound."""
+    """Return the run as JSON data, and the rows it was made from. Raises NotFound."""
     seen = await ops.seen(run)
     row = seen.run
     events = seen.events
@@ -63,7 +63,7 @@ async def run_views(ops: Operations, rows: Sequence[Run], serving: Collection[st
 
 
 async def listed_runs(ops: Operations, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
-    """Return the same, each with what was asked of it and no worker has read yet."""
+    """Return runs as lists show them, each with requests that no worker has read yet."""
     asked = await ops.pending_requests(rows)
     return [{**view, "asked": asked.get(view["run"], [])} for view in await run_views(ops, rows, serving)]
 
@@ -71,10 +71,9 @@ async def listed_runs(ops: Operations, rows: Sequence[Run], serving: Collection[
 async def page_of_results(
     ops: Operations, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ
 ) -> tuple[list[dict[str, Any]], int, int]:
-    """Return one page of results, the count of all rows, and the ordinal after which to go on (0 at the end).
+    """Return one page of results, the count of all rows, and the ordinal of the next page (0 at the end).
 
-    The rows are counted after they were read, so a reader who follows the pages gets as many as the last one counts.
-    Raises NotFound.
+    Rows are counted after they are read, so a reader of all pages gets as many as the last count says. Raises NotFound.
     """
     rows = await ops.results(run, after=after, limit=limit)
     count = await ops.count_results(run)

@@ -1,4 +1,4 @@
-"""The workers of this process, put together: the engine's, with the system's clock and dice."""
+"""Workers of this process, with the system's clock and randomness."""
 
 import asyncio
 import os
@@ -35,9 +35,10 @@ def worker_of(
     notifier: Notifier | None = None,
     watch: Observer | None = None,
 ) -> WorkerProcess:
-    """A worker that was never started before. `watch`: who looks at what it does (default: see `observability`).
+    """Return a worker that is not started.
 
-    Raises DefinitionError, ValueError for durations that contradict.
+    `watch`: the observer of its work (default: `observability()`). Raises DefinitionError, ValueError for durations
+    that contradict each other.
     """
     return WorkerProcess(
         store,
@@ -56,8 +57,10 @@ def worker_of(
 
 
 def observability(counters: Counters | None = None) -> Observer | None:
-    """What this process is watched by: spans where it has loaded OpenTelemetry's SDK, log lines where it logs them,
-    and `counters`, where somebody reads them; None where nobody looks, and then nothing is looked at."""
+    """Return this process's observer, or None if nothing observes.
+
+    It makes spans if OpenTelemetry's SDK is loaded, log lines if logging is on, and adds to `counters` if given.
+    """
     traces, journal = Traces.wanted(), RunLog.wanted()
     if counters is None and traces is None and journal is None:
         return None
@@ -65,52 +68,51 @@ def observability(counters: Counters | None = None) -> Observer | None:
 
 
 def process_info() -> dict[str, str | int]:
-    """Where this process runs and of which version it is, for the list of workers."""
+    """Return process id, host and version, for the list of workers."""
     found: dict[str, str | int] = {"pid": os.getpid(), "host": socket.gethostname()}
-    with suppress(PackageNotFoundError):  # run from a tree that was never installed
+    with suppress(PackageNotFoundError):  # run from a tree that is not installed
         found["version"] = version("outlast")
     return found
 
 
 class Serving:
-    """The workers of this process, one after the other: one that was replaced is followed by a new one (S-2).
+    """The workers of this process, one after the other: a replaced worker is followed by a new one (S-2).
 
-    A database that is away for longer than the heartbeat window would else have ended every worker for ever.
+    Without that, an outage longer than the heartbeat window would end every worker.
     """
 
     def __init__(self, store: Store, make: Callable[[], WorkerProcess], clock: Clock | None = None) -> None:
-        """`make` gives a worker that was never started before."""
-        self.worker = make()  # the one that serves now
+        """`make` returns a worker that is not started."""
+        self.worker = make()
         self._store = store
         self._make = make
         self._clock = clock or SystemClock()
         self._stopping = False
 
     def drain(self) -> None:
-        """Take nothing new, give back what is held, and return from `run`."""
+        """Take no new runs, give back the held ones, and return from `run`."""
         self._stopping = True
         self.worker.drain()
 
     async def open(self) -> None:
-        """Be seen as a worker by others, before `run`. Raises StoreError if the store cannot be reached."""
+        """Register the worker before `run`. Raises StoreError if the store is unreachable."""
         await self.worker.open()
 
     async def run(self, again: Callable[[WorkerProcess, WorkerProcess], None] = lambda old, new: None) -> None:
         """Serve until drained.
 
-        `again` is told of each worker that was replaced and of its successor. Raises StoreReplaced if the store is gone
-        and this process must not go on; StoreError if the store cannot be reached at the start, unless `open` reached
-        it before.
+        `again` is called with each replaced worker and its successor. Raises StoreReplaced if the store is gone. Raises
+        StoreError if the store is unreachable at the start, unless `open` reached it before.
         """
         await self.worker.run()
         generation = self.worker.generation
         while self.worker.replaced and not self._stopping:
             before, outage = self.worker, Outage(f"worker {self.worker.id}", self._clock)
-            while not self._stopping:  # a store that is away again is asked until it answers
+            while not self._stopping:  # retry while the store is unavailable
                 try:
                     if await self._store.load(META, GENERATION) != generation:
                         raise restored()
-                    if self._told():  # while the store was asked: a new worker would never hear of it
+                    if self._is_stopping():  # drained during the read, and a new worker would not learn of it
                         break
                     self.worker = self._make()
                     await self.worker.open()
@@ -121,28 +123,30 @@ class Serving:
                 except StoreReplaced:
                     raise
                 except StoreError as error:
-                    outage.met("cannot begin anew", error)
+                    outage.met("cannot start a new worker", error)
                     await self._clock.sleep(STORE_RETRY)
         if self.worker.store_replaced is not None:
             raise self.worker.store_replaced
 
-    def _told(self) -> bool:
-        return self._stopping  # read anew after every await, which a type checker cannot know
+    def _is_stopping(self) -> bool:
+        return (
+            self._stopping
+        )  # a method, because a type checker assumes that an attribute does not change during an await
 
 
 class StoreFileWatch:
-    """A part of a service: ends it when the store's file is gone."""
+    """A part of a service that stops it when the store's file is gone."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._drained = asyncio.Event()
 
     def drain(self) -> None:
-        """Return from `run`."""
+        """Stop checking and return from `run`."""
         self._drained.set()
 
     async def run(self) -> None:
-        """Look each second until drained, and once after that. Raises StoreReplaced."""
+        """Check each second until drained, and once after. Raises StoreReplaced."""
         while (gone := lost(self._store)) is None and not self._drained.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(FILE_CHECK / SECOND):
@@ -152,9 +156,9 @@ class StoreFileWatch:
 
 
 def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, Any]:
-    """The durations of a worker that serves these workflows, and how its execution budget comes about (REC-2).
+    """Return the durations of a worker for these workflows, and how its execution budget is computed (REC-2).
 
-    Raises ValueError with the sentence that names a broken relation, DefinitionError.
+    Raises ValueError with the violated relation, DefinitionError.
     """
     budget = budget_of(workflows, live.checked())
     own = [(workflow.lane, budget_of([workflow], live)) for workflow in workflows]

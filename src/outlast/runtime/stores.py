@@ -1,4 +1,4 @@
-"""From a URL to a store: the one place that names concrete stores."""
+"""Opening of a store by its URL, and waiting for a condition in it. The only module that names concrete stores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,13 +22,14 @@ POSTGRES = ("postgresql://", "postgres://")
 
 
 async def open_store(url: str, *, clock: Clock | None = None, make: bool = True, use: Use = "write") -> Store:
-    """Open, and bring to the present schema, the store at a URL: `sqlite:PATH`, `sqlite:///PATH`,
-    `postgresql://USER@HOST/DATABASE?schema=outlast`, or `memory:`.
+    """Open the store at a URL and migrate it to the current schema.
 
-    A plain path that ends in .db is a SQLite file too. A store that has no generation yet is given its first.
-    `make=False`: a store that is not there yet is taken for a mistyped name. `use="read"`: nothing is written, so that
-    backups and copies are opened too, and stores on a full disk; commits are Rejected. `use="recover"`: a backup or a
-    copy is opened for writing, to be made a store. Raises StoreUnusable with one sentence that says why not.
+    URLs: `sqlite:PATH`, `sqlite:///PATH`, `postgresql://USER@HOST/DATABASE?schema=outlast`, `memory:`. A plain path
+    that ends in .db is a SQLite file too. A store without a generation gets its first.
+
+    `make=False`: raise if the store does not exist, because its name may be mistyped. `use="read"`: write nothing, so
+    that backups, copies and stores on a full disk can be opened; commits raise Rejected. `use="recover"`: open a backup
+    or a copy for writing. Raises StoreUnusable with the reason.
     """
     store = await _open(url, clock, make, use)
     if use != "read" and await store.load(META, GENERATION) is None:
@@ -36,12 +37,11 @@ async def open_store(url: str, *, clock: Clock | None = None, make: bool = True,
         try:
             await store.commit(Commit((Put(META, first.row(), 0),), label="first generation"))
         except Stale:
-            pass  # another process was first
+            pass  # another process has written it
     return store
 
 
 async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
-    """The store itself."""
     time = clock or SystemClock()
     if url == MEMORY or url.startswith("memory://"):
         from outlast.store.memory import MemoryCore, MemoryStore  # few commands use it, and all open a store
@@ -64,7 +64,7 @@ async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
 
 
 async def _open_postgres(url: str, clock: Clock | None, make: bool) -> Store:
-    """Its driver is an extra, loaded where it is asked for. The server's clock is the store's, unless one is given."""
+    """Import the driver, which is an extra. The store uses the server's clock unless `clock` is given."""
     try:
         postgres = import_module("outlast.store.postgres.store")
     except ModuleNotFoundError as error:
@@ -78,29 +78,29 @@ async def _open_postgres(url: str, clock: Clock | None, make: bool) -> Store:
 
 
 def is_there(url: str) -> bool:
-    """Is there something at this URL that could be opened, without making it?"""
+    """Return True if there may be a store at this URL."""
     path = file_of(url)
     return path is None or path.exists()
 
 
 def file_of(url: str) -> Path | None:
-    """The file that a URL names; None where it names none."""
+    """Return the file that a URL names; None if it names none."""
     if url.startswith(SQLITE):
         rest = url.removeprefix(SQLITE)
         if rest.startswith("//"):
             rest = rest.removeprefix("//")
             if not rest.startswith("/"):
-                return None  # sqlite://HOST/… names a server, and there is none
+                return None  # sqlite://HOST/… names a host, which SQLite does not have
         return Path(rest) if rest else None
     return Path(url) if url.endswith((".db", ".sqlite")) and ":" not in url else None
 
 
 T = TypeVar("T")
-POLL_S = 0.05  # ends of runs wake nobody: look again
+POLL_S = 0.05  # the end of a run wakes no subscriber
 
 
 async def until(store: Store, look: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
-    """What `read_run` answers once it is not None; None when `within_s` real seconds have passed without."""
+    """Return the result of `look` once it is not None; None after `within_s` real seconds."""
     changed = asyncio.Event()
     unsubscribe = store.on_change(changed.set)
     try:
@@ -109,17 +109,16 @@ async def until(store: Store, look: Callable[[], Awaitable[T | None]], *, within
                 changed.clear()
                 if (found := await look()) is not None:
                     return found
-                await _told(changed)
+                await _changed_or_due(changed)
     except TimeoutError:
         return None
     finally:
         unsubscribe()
 
 
-async def _told(changed: asyncio.Event) -> None:
-    """Wait until somebody wakes us, or it is time to look all the same."""
+async def _changed_or_due(changed: asyncio.Event) -> None:
     try:
         async with asyncio.timeout(POLL_S):  # wait_for of Python 3.11 can swallow a Ctrl-C at its end
             await changed.wait()
     except TimeoutError:
-        pass  # nobody did
+        pass  # time to poll

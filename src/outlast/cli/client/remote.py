@@ -378,8 +378,8 @@ class RemoteClient(RemoteRuns):
         if not 0 <= alternative < offered:
             raise NotFound(
                 f"approval {approval} has no alternative {alternative}",
-                f"it offers {offered - 1} beside the plan asked for",
-                f"see them with: outlast approvals show {approval}",
+                f"it offers {offered - 1} beside the requested plan",
+                f"list them with: outlast approvals show {approval}",
             )
         body = {"decision": "approve", "reason": reason, "alternative": alternative}
         return await self._decide(approval, {**body, **({"changes": dict(changes)} if changes else {})})
