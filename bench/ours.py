@@ -10,7 +10,7 @@ from bench import flows
 from bench.engines import Place
 from bench.serving import Process, opened, start_runs, waiting_process
 from outlast import Workflow
-from outlast.core.budget import HOUR
+from outlast.core.durations import HOUR
 
 LOOK_S = 0.01
 

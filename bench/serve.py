@@ -17,8 +17,8 @@ from bench import flows
 from bench.serving import opened, served, start_runs, until_let_go, worker
 from bench.usage import usage
 from outlast import Workflow
-from outlast.core import points
-from outlast.core.budget import Liveness
+from outlast.core import crash_points
+from outlast.core.durations import Liveness
 from outlast.flow.workflow import workflows_of
 from outlast.runtime.stores import open_store
 
@@ -34,7 +34,7 @@ def listen(loop: asyncio.AbstractEventLoop, go: asyncio.Event) -> None:
             os.write(1, (json.dumps(usage()._asdict()) + "\n").encode())
 
 
-def noting(path: str) -> points.Hook:
+def noting(path: str) -> crash_points.Hook:
     """Write the run of each intent and when its commit returned (monotonic ns)."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
@@ -59,7 +59,7 @@ async def serve(url: str, name: str, concurrency: int, live: Liveness | None) ->
     workflow = next(w for w in workflows_of(flows) if w.name == name)
     await warm(workflow)
     if path := os.environ.get(flows.NOTES):
-        points.hook = noting(path)
+        crash_points.hook = noting(path)
         flows.open_clients()
     store = await open_store(url)
     serving = worker(store, workflow, live, concurrency)

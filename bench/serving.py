@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bench.usage import Usage
 from outlast import Workflow
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.rows import RUN
 from outlast.engine import commands
 from outlast.engine.worker import WorkerProcess

@@ -194,7 +194,7 @@ async def _now(url: str, targets: list[Target]) -> dict[str, int]:
 
 @contextmanager
 def _sampled(look: Callable[[], int], seconds: float) -> Iterator[list[int]]:
-    """What `look` answers, over and over while the block runs."""
+    """What `acknowledge` answers, over and over while the block runs."""
     found, end = [look()], threading.Event()
 
     def sample() -> None:

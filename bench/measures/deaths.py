@@ -11,7 +11,7 @@ from bench.engines import Engine, Setup
 from bench.figures import Figures, Goal, Size, percentile
 from bench.flows import calling
 from bench.serving import TENANT, Line, Process, opened, start_runs, worker_process
-from outlast.core.budget import SECOND, Liveness
+from outlast.core.durations import SECOND, Liveness
 from outlast.core.machine import ENDED, Reason
 from outlast.core.rows import RUN, Run
 from outlast.store.port import Store

@@ -7,7 +7,7 @@ from bench.engines import Engine, Setup
 from bench.figures import Figures, Goal, Size, percentile
 from bench.flows import holding
 from bench.serving import opened, start_runs, worker_process
-from outlast.core.budget import SECOND, Liveness
+from outlast.core.durations import SECOND, Liveness
 
 REPEATS = 1
 TINY = Liveness(heartbeat_window=600, heartbeat_every=200)

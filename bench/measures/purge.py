@@ -12,7 +12,7 @@ from bench.engines import Place, Setup
 from bench.figures import Figures, Goal, Size, percentile
 from bench.flows import effectful
 from bench.serving import opened, start_runs, until_status, worker_process
-from outlast.core.budget import DAY
+from outlast.core.durations import DAY
 from outlast.core.rows import RUN, Run
 from outlast.store.port import Store
 

@@ -18,7 +18,7 @@ from bench.engines import Place, Setup
 from bench.figures import Figures, Goal, Size, percentile
 from bench.flows import NOTES, RECEIVER, sending
 from bench.serving import TENANT, opened, start_runs, worker_process
-from outlast.core.budget import SECOND, Liveness
+from outlast.core.durations import SECOND, Liveness
 from outlast.core.rows import EFFECT, Effect
 from outlast.store.port import Store
 

@@ -20,8 +20,8 @@ from typing import Any
 import httpx2
 
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.overlay import attention_of
 from outlast.core.rows import Approval, Run
+from outlast.core.run_columns import attention_of
 from outlast.errors import OutlastError, StoreError, Uncertain
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.operations import Operations

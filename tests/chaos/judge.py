@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from bench.figures import percentile
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
-from outlast.core.overlay import attention_of
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -30,6 +29,7 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
+from outlast.core.run_columns import attention_of
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outlast.core.overlay import attention_of
 from outlast.core.rows import RUN, Run, is_over
+from outlast.core.run_columns import attention_of
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.chaos.fleet import CALL_S, LIVE, Fleet

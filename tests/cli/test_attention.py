@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from outlast.core.overlay import rearmed
 from outlast.core.rows import Run, is_over
+from outlast.core.run_columns import rearmed
 from outlast.runtime.stores import open_store
 from tests.cli.conftest import Terminal
 

@@ -1,10 +1,9 @@
 """Promises about what the world is to be told: what is noted as untold, when it is forgotten, who owes something."""
 
-from outlast.core.budget import DELIVERY_CLAIM
 from outlast.core.commit import Commit, Drop, Put, When
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed_tenants_row
-from outlast.core.outgoing import Cursor, Unpublished
-from outlast.core.rows import CURSOR, META, RUN, UNPUBLISHED, version_of
+from outlast.core.durations import DELIVERY_CLAIM
+from outlast.core.rows import CURSOR, META, RUN, UNPUBLISHED, Cursor, Unpublished, version_of
 from outlast.store.port import Store
 from tests.conformance.subject import (
     T0,

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from outlast.core.budget import ANSWERS_KEPT
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import ANSWERS_KEPT
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, REQUEST, RUN, TOKEN, USAGE, Effect, Request, Usage
 from outlast.store.port import Store

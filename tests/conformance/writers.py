@@ -2,8 +2,8 @@
 
 import asyncio
 
-from outlast.core.budget import MINUTE, WORKERS_KEPT
 from outlast.core.commit import Chain, Commit, Put
+from outlast.core.durations import MINUTE, WORKERS_KEPT
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, STORE, WORKER, WRITER, Writer
 from outlast.errors import Stale, StoreUnusable, Unavailable

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, attention, compensation, ledger, people, run_transition, verbs, version_move
+from outlast.core import admission, attention, compensation, effect_verbs, people, run_transition, verbs, version_move
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
-from outlast.core.overlay import Attention, WaitingFor
 from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
+from outlast.core.run_columns import Attention, WaitingFor
 from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
 
-INTENT = ledger.Intent(1, "k", "pay", "d", b"[]", "reverse", 1_000, 2_000, 500)
+INTENT = effect_verbs.Intent(1, "k", "pay", "d", b"[]", "reverse", 1_000, 2_000, 500)
 WAITING = [WaitingFor("signal", "bid", since=1)]
 
 
@@ -125,16 +125,16 @@ class Drive:
         row = find(self.rows, EFFECT, "r", 1, "k")
         previous = row if isinstance(row, Effect) else None
         approval = self.approval if approved else None
-        return self.speak(ledger.intend(self.run, INTENT, previous, ordinal=1, now=at(self.t), approval=approval))
+        return self.speak(effect_verbs.intend(self.run, INTENT, previous, ordinal=1, now=at(self.t), approval=approval))
 
     def settle(self, verb: str) -> "Drive":
         run, effect, now = self.run, self.effect, at(self.t)
         commits = {
-            "record": lambda: ledger.record(run, effect, b"1", now=now),
-            "settle": lambda: ledger.settle(run, effect, b"1", now=now),
-            "refuse": lambda: ledger.refuse(run, effect, "no", "", now=now),
-            "doubt": lambda: ledger.doubt(run, effect, "reset", "", now=now),
-            "defer": lambda: ledger.defer(run, effect, "busy", "", 10, happened=False, now=now),
+            "record": lambda: effect_verbs.record(run, effect, b"1", now=now),
+            "settle": lambda: effect_verbs.settle(run, effect, b"1", now=now),
+            "refuse": lambda: effect_verbs.refuse(run, effect, "no", "", now=now),
+            "mark_uncertain": lambda: effect_verbs.mark_uncertain(run, effect, "reset", "", now=now),
+            "defer": lambda: effect_verbs.defer(run, effect, "busy", "", 10, happened=False, now=now),
         }
         return self.speak(commits[verb]())
 
@@ -167,8 +167,8 @@ class Drive:
         commits = {
             "record": lambda: compensation.record_undo(run, undo, original, now=now),
             "settle": lambda: compensation.settle_undo(run, undo, original, now=now),
-            "refuse": lambda: ledger.refuse(run, undo, "no", "", now=now),
-            "doubt": lambda: ledger.doubt(run, undo, "reset", "", now=now),
+            "refuse": lambda: effect_verbs.refuse(run, undo, "no", "", now=now),
+            "mark_uncertain": lambda: effect_verbs.mark_uncertain(run, undo, "reset", "", now=now),
         }
         return self.speak(commits[verb]())
 
@@ -193,7 +193,7 @@ class Drive:
 
     def declare(self) -> "Drive":
         row = Wait(TENANT, "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", self.t)
-        return self.speak(ledger.open_wait(self.run, row))
+        return self.speak(effect_verbs.open_wait(self.run, row))
 
     def ask(self) -> "Drive":
         row = Approval(

@@ -5,17 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.core import deliveries
-from outlast.core.budget import (
+from outlast.core.commit import Instant
+from outlast.core.deliveries import ANY, Attempt
+from outlast.core.durations import (
     DELIVERY_ATTEMPTS_MAX,
     DELIVERY_BACKOFF_CEILING,
     DELIVERY_FIRST_WAIT,
     DELIVERY_RETRY_AFTER_MAX,
 )
-from outlast.core.commit import Instant
-from outlast.core.deliveries import ANY, Attempt
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus
-from outlast.core.outgoing import Cursor, Delivery, Subscription
-from outlast.core.rows import Event
+from outlast.core.rows import Cursor, Delivery, Event, Subscription
 from outlast.errors import IllegalMove
 
 T0 = 1_700_000_000_000
@@ -48,9 +47,9 @@ def every_move() -> None:
     again = deliveries.send("wh_1", EVENT, first, NO, 0.5, NOW)
     assert (first.status, first.attempts, again.attempts, again.version) == (DeliveryStatus.OWED, 1, 2, 2)
     closed = deliveries.close(again, EVENT, YES, NOW)
-    dead = deliveries.bury("wh_1", EVENT, again, NO, NOW)
+    dead = deliveries.dead_letter("wh_1", EVENT, again, NO, NOW)
     assert (closed.status, dead.status) == (DeliveryStatus.DELIVERED, DeliveryStatus.DEAD)
-    assert deliveries.bury("wh_1", EVENT, None, NO, NOW).attempts == 1
+    assert deliveries.dead_letter("wh_1", EVENT, None, NO, NOW).attempts == 1
     for before in (None, first, closed, dead):
         asked = deliveries.redeliver("wh_1", EVENT, before, by="ann", now=NOW)
         assert (asked.status, asked.attempts, asked.due_at, asked.by) == (DeliveryStatus.OWED, 0, T0, "ann")
@@ -69,7 +68,7 @@ def test_what_is_not_in_the_table_is_refused() -> None:
         deliveries.enable(removed, by="ann", now=NOW)
     closed = deliveries.close(deliveries.send("wh_1", EVENT, None, NO, 0, NOW), EVENT, YES, NOW)
     with pytest.raises(IllegalMove):
-        deliveries.bury("wh_1", EVENT, closed, NO, NOW)
+        deliveries.dead_letter("wh_1", EVENT, closed, NO, NOW)
 
 
 @pytest.mark.req("OUT-3")

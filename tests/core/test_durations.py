@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core import budget
-from outlast.core.backoff import wait_before
-from outlast.core.budget import SECOND, Liveness, execution_budget
+from outlast.core import durations
+from outlast.core.durations import SECOND, Liveness, execution_budget, wait_before
 
 CALLS = st.lists(st.tuples(st.integers(1, 3_600_000), st.integers(1, 20)), max_size=5)
 
@@ -61,11 +60,11 @@ def test_a_budget_covers_its_most_demanding_call(calls: list[tuple[int, int]]) -
     ids=lambda source: source.name,
 )
 def test_the_durations_of_the_sources(source: Source) -> None:
-    assert getattr(budget, source.name) == source.seconds * SECOND
+    assert getattr(durations, source.name) == source.seconds * SECOND
 
 
 def test_attempts_of_the_sources() -> None:
-    assert budget.ATTEMPTS_MAX == 3
+    assert durations.ATTEMPTS_MAX == 3
 
 
 @pytest.mark.parametrize(

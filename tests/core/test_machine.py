@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from outlast.core import machine, overlay
+from outlast.core import machine, run_columns
 from outlast.core.machine import (
     CHOICES,
     HELD,
@@ -74,7 +74,7 @@ FORBIDDEN = [
     ("record", E.UNCERTAIN),  # once in doubt, a late answer is evidence and a person decides
     ("record", E.REFUSED),
     ("settle", E.UNCERTAIN),
-    ("doubt", E.DONE),
+    ("mark_uncertain", E.DONE),
     ("intend", E.DONE),  # done once
     ("intend", E.UNCERTAIN),  # never two
     ("reopen", E.DONE),
@@ -97,7 +97,7 @@ FORBIDDEN = [
     ("compensate", R.WAITING),  # only its holder decides how it ends
     ("undo", E.UNDONE),  # undone once
     ("undo", E.INTENDED),  # what may have happened is settled first
-    ("by_hand", E.INTENDED),  # nobody answers for a call that is still the holder's
+    ("undone_manually", E.INTENDED),  # nobody answers for a call that is still the holder's
     ("withhold", E.INTENDED),
     ("renew", L.CLOSED),  # closed is closed
     ("close_lease", L.CLOSED),
@@ -122,9 +122,9 @@ def test_every_reason_and_choice_is_used_outside_the_table() -> None:
     rest = "".join(sources.values())
     assert [str(each) for each in Reason if f"Reason.{each.name}" not in rest] == []
     assert [str(each) for each in Choice if f"Choice.{each.name}" not in rest + table.partition("CHOICES")[2]] == []
-    del sources[Path(overlay.__file__)]
+    del sources[Path(run_columns.__file__)]
     rest = "".join(sources.values())
-    assert [kind for kind in get_args(overlay.WaitingKind) if f'"{kind}"' not in rest] == []
+    assert [kind for kind in get_args(run_columns.WaitingKind) if f'"{kind}"' not in rest] == []
 
 
 def test_attention_never_ends_in_approval() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from outlast.core.commit import IDENTITY, Mapping
 from outlast.core.machine import CHOICES, Choice, Reason
-from outlast.core.overlay import (
+from outlast.core.run_columns import (
     Armed,
     Attention,
     WaitingFor,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.budget import DEATHS_ALONE_MAX
+from outlast.core.durations import DEATHS_ALONE_MAX
 from outlast.core.quarantine import ALONE, RunGroup, after_death, group_of, is_poisoned, makes_room
 from outlast.core.rows import Run
 from tests.core.drive import Drive

@@ -5,9 +5,8 @@ from itertools import product
 
 import pytest
 
-from outlast.core.budget import APPROVAL_STALE_AFTER
+from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.overlay import Attention, dump_attention
 from outlast.core.people import GIVEN_UP, REOPENED
 from outlast.core.route import (
     ANSWERED_BY_CONTINUE,
@@ -21,6 +20,7 @@ from outlast.core.route import (
     route,
 )
 from outlast.core.rows import Effect, Message, Run
+from outlast.core.run_columns import Attention, dump_attention
 from tests.core.drive import Drive
 
 RUN: Run = Drive().start().claim().run

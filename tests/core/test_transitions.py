@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from outlast.core import ledger, machine, people, restore, run_transition, sharing
-from outlast.core.budget import Liveness
+from outlast.core import effect_verbs, machine, people, recovery, run_transition
 from outlast.core.commit import Commit
+from outlast.core.durations import Liveness
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, RunStatus, Transition
 from outlast.core.rows import EFFECT, Approval, Effect, Run
 from outlast.core.verbs import claim
@@ -47,30 +47,30 @@ def holding(make: Callable[[], Drive]) -> None:
 
 
 def effects() -> None:
-    for verb in ("record", "settle", "refuse", "doubt", "defer"):
+    for verb in ("record", "settle", "refuse", "mark_uncertain", "defer"):
         running().intend().settle(verb)
     running().intend().intend()
     running().intend().settle("refuse").reopen().intend().settle("record")
     for verb in ("happened", "did_not_happen", "give_up"):
-        running().intend().settle("doubt").resolve(verb)
+        running().intend().settle("mark_uncertain").resolve(verb)
 
 
 def shared_effects() -> None:
     """Of scope `tenant`: used by another run; or taken back, undone, and done anew by another."""
     intent = INTENT._replace(visit=0, shared=True)
-    for verb in ("use", "take_back"):
+    for verb in ("use", "reserve_undo"):
         drive = running()
-        drive.speak(ledger.intend(drive.run, intent, None, ordinal=1, now=at(1)))
-        drive.speak(ledger.record(drive.run, shared_effect(drive), b"1", now=at(1)))
+        drive.speak(effect_verbs.intend(drive.run, intent, None, ordinal=1, now=at(1)))
+        drive.speak(effect_verbs.record(drive.run, shared_effect(drive), b"1", now=at(1)))
         drive.speak(born("q")).speak(claim(run_of(drive.rows, "q"), worker="v", now=at(1), budget_ms=600_000))
         other, done = run_of(drive.rows, "q"), shared_effect(drive)
         if verb == "use":
-            drive.speak(sharing.use(other, done, noted=False, now=at(1)))
+            drive.speak(effect_verbs.use(other, done, noted=False, now=at(1)))
         else:
-            drive.speak(Commit((sharing.taken_back(done),), run_transition.fence(drive.run)))
+            drive.speak(Commit((effect_verbs.reserve_undo(done),), run_transition.fence(drive.run)))
             undone = shared_effect(drive)._replace(status=EffectStatus.UNDONE)
             drive.rows = tuple(undone if isinstance(row, Effect) else row for row in drive.rows)
-            drive.speak(ledger.intend(other, intent, undone, ordinal=1, now=at(2)))
+            drive.speak(effect_verbs.intend(other, intent, undone, ordinal=1, now=at(2)))
             again = shared_effect(drive)
             assert (again.by_run, again.attempts, again.first_at, again.redone, again.shared) == ("q", 1, 2, 1, 0)
 
@@ -83,13 +83,13 @@ def shared_effect(drive: Drive) -> Effect:
 
 def waits_and_approvals() -> None:
     drive = running().post().declare()
-    drive.speak(ledger.bind(drive.run, drive.wait, (1,), inbox_seq=1, complete=True))
+    drive.speak(effect_verbs.bind(drive.run, drive.wait, (1,), inbox_seq=1, complete=True))
     asked().decide("reject")
     asked().decide("again")
     asked().decide("approve").intend(approved=True).settle("record")
     asked().decide("approve").finish(RunStatus.CANCELLED)
     several = asked()
-    several.speak(people.look(several.approval, by="p"))
+    several.speak(people.acknowledge(several.approval, by="p"))
     several.speak(people.reassign(several.approval, who="lead", by="p", reason="on holiday"))
     several.rows = tuple(r._replace(quorum=2) if isinstance(r, Approval) else r for r in several.rows)
     assert several.decide("approve").approval.status is ApprovalStatus.PENDING
@@ -108,16 +108,20 @@ def restores() -> None:
         row._replace(status=RunStatus.COMPENSATING) if isinstance(row, Run) else row for row in undoing.rows
     )
     for drive in (Drive().start(), running(), Drive().start().claim().give("park"), recovering(), undoing):
-        drive.speak(restore.cast_doubt(drive.run, (), generation=2, actor="p", now=at(drive.t), mapping=MAPPING))
+        drive.speak(recovery.restore_run(drive.run, (), generation=2, actor="p", now=at(drive.t), mapping=MAPPING))
         assert (drive.run.owner, drive.run.restored) == ("", 2)
     reopened = running().intend().settle("refuse").reopen()
-    for drive in (running().intend(), running().intend().settle("doubt"), reopened):
+    for drive in (running().intend(), running().intend().settle("mark_uncertain"), reopened):
         doubtful = (drive.effect,)
-        assert restore.is_doubtful(drive.effect)
-        drive.speak(restore.cast_doubt(drive.run, doubtful, generation=2, actor="p", now=at(drive.t), mapping=MAPPING))
+        assert recovery.may_have_changed(drive.effect)
+        drive.speak(
+            recovery.restore_run(drive.run, doubtful, generation=2, actor="p", now=at(drive.t), mapping=MAPPING)
+        )
         assert (drive.effect.status, drive.effect.settled_at) == (EffectStatus.UNCERTAIN, 0)
     for verb in ("record", "refuse"):
-        assert not restore.is_doubtful(running().intend().settle(verb).effect), "an answer that stands is believed"
+        assert not recovery.may_have_changed(running().intend().settle(verb).effect), (
+            "an answer that stands is believed"
+        )
 
 
 def compensating() -> Drive:
@@ -135,7 +139,7 @@ def undoing() -> None:
     for outcome in (RunStatus.FAILED, RunStatus.CANCELLED):
         compensating().intend_undo().settle_undo("record").finish(outcome)
     compensating().intend_undo().settle_undo("settle")
-    for failed in ("refuse", "doubt"):
+    for failed in ("refuse", "mark_uncertain"):
         for choice in (Choice.RETRY, Choice.DONE_BY_HAND):
             compensating().intend_undo().settle_undo(failed).answer_undo(choice)
     compensating().withhold().answer_undo(Choice.RETRY).withhold().answer_undo(Choice.DONE_BY_HAND)

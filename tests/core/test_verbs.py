@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.core import admission, attention, ledger, people, verbs
+from outlast.core import admission, attention, effect_verbs, people, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
-from outlast.core.overlay import Attention
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
+from outlast.core.run_columns import Attention
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved
 from outlast.errors import Corrupt, IllegalMove
@@ -107,7 +107,7 @@ def test_a_replaced_holder_writes_nothing() -> None:
     drive.take_over()
     late = [
         verbs.advance(old, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9),
-        ledger.intend(old, INTENT, None, ordinal=1, now=at(1)),
+        effect_verbs.intend(old, INTENT, None, ordinal=1, now=at(1)),
         verbs.hand_back(old, inbox_seq=None, now=at(1), mapping=MAPPING, why=""),
     ]
     assert [land(drive.rows, commit, 1).refused for commit in late] == ["epoch"] * 3
@@ -159,7 +159,7 @@ def test_a_repeated_log_entry_is_one_row_in_front_of_its_move() -> None:
 
 @pytest.mark.req("EFF-2", "EFF-3")
 def test_did_not_happen_waits_for_the_quiet_time() -> None:
-    drive = Drive().start().claim().intend().settle("doubt")
+    drive = Drive().start().claim().intend().settle("mark_uncertain")
     commit = people.resolve_effect(drive.effect, "did_not_happen", by="p", reason="", now=at(1))
     quiet = drive.effect.settle_after
     assert land(drive.rows, commit, quiet - 1).refused == "settle"
@@ -170,7 +170,7 @@ def test_did_not_happen_waits_for_the_quiet_time() -> None:
 
 @pytest.mark.req("EFF-2")
 def test_an_answer_must_say_what_it_did() -> None:
-    effect = Drive().start().claim().intend().settle("doubt").effect
+    effect = Drive().start().claim().intend().settle("mark_uncertain").effect
     with pytest.raises(Corrupt, match="done without a response"):
         people.resolve_effect(effect, "happened", by="p", reason="", now=at(1))
 
@@ -184,14 +184,14 @@ def test_no_move_out_of_turn() -> None:
 @pytest.mark.req("EFF-3")
 def test_an_intent_ends_with_its_slice() -> None:
     drive = Drive().start().claim(budget_ms=INTENT.timeout_ms + 700)
-    effect = ledger.intended(ledger.intend(drive.run, INTENT, None, ordinal=1, now=at(1)))
+    effect = effect_verbs.intended(effect_verbs.intend(drive.run, INTENT, None, ordinal=1, now=at(1)))
     assert drive.run.due_at is not None
     assert effect.not_after + INTENT.timeout_ms <= drive.run.due_at
     assert effect.settle_after == effect.not_after + INTENT.timeout_ms + INTENT.settle_margin_ms
 
 
 # --- an exhaustive small world: every order of up to five moves of one effect --------------------------
-EFFECT_VERBS = ("intend", "record", "settle", "refuse", "doubt", "defer", "happened", "give_up", "reopen")
+EFFECT_VERBS = ("intend", "record", "settle", "refuse", "mark_uncertain", "defer", "happened", "give_up", "reopen")
 
 
 def one_more(drive: Drive, verb: str) -> Drive:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from outlast.core.points import POINTS
+from outlast.core.crash_points import POINTS
 from outlast.testing.crash_runs import CrashCase, Tally, draw_one, run_case, run_pairs, run_reference
 from outlast.testing.driver import Driver
 from outlast.testing.fork_server import fork_server

@@ -14,7 +14,7 @@ from typing import Any
 
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.runtime.serve import worker_of
 from outlast.runtime.stores import open_store
 

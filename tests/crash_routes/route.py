@@ -20,8 +20,8 @@ from examples.negotiation.state import Negotiation
 from examples.negotiation.workflow import negotiation
 from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.overlay import rearmed, waiting_of
 from outlast.core.rows import Run, is_over
+from outlast.core.run_columns import rearmed, waiting_of
 from outlast.errors import Conflict
 from outlast.runtime.in_process import state_of
 from outlast.runtime.operations import Operations

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.machine import TERMINAL
-from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.rows import Run
+from outlast.core.run_columns import attention_of, waiting_of
 from outlast.engine import commands
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES

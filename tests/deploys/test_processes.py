@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.rows import Run, is_over
+from outlast.core.run_columns import attention_of, waiting_of
 from outlast.runtime import versions
 from outlast.runtime.operations import Operations
 from tests import forked

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from outlast.core.overlay import attention_of
 from outlast.core.rows import is_over
+from outlast.core.run_columns import attention_of
 from outlast.flow import Context, Workflow
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor

@@ -17,10 +17,10 @@ import pytest
 from examples.negotiation.demo.output import INDENT, folded
 from examples.negotiation.demo.progress import PULSE_MS, skipped
 from examples.negotiation.record import Arrived, Executed, read
-from outlast.core.budget import HOUR
+from outlast.core.durations import HOUR
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
-from outlast.core.overlay import WaitingFor, dump_waiting
+from outlast.core.run_columns import WaitingFor, dump_waiting
 from tests import copies
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
 from tests.runtime.situations import RUN

@@ -5,8 +5,8 @@ import heapq
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from outlast.core.budget import Liveness
 from outlast.core.commit import Chain, Commit, Done
+from outlast.core.durations import Liveness
 from outlast.core.rows import Run
 from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess

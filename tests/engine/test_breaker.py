@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from outlast.core.budget import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
-from outlast.core.overlay import waiting_of
+from outlast.core.durations import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
 from outlast.core.rows import PAUSE, Pause
+from outlast.core.run_columns import waiting_of
 from outlast.engine import pauses
 from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, resend

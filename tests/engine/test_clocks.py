@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core.budget import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.commit import Mapping
-from outlast.core.overlay import Attention, attention_of, rearmed, timers_of
+from outlast.core.durations import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.rows import Run
+from outlast.core.run_columns import Attention, attention_of, rearmed, timers_of
 from outlast.engine.alerts import Alerts
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Perhaps, RetryLater, Workflow, role

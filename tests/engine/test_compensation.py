@@ -76,7 +76,7 @@ async def test_what_was_done_is_undone_in_reverse(world: World, error: Exception
     assert told["type"] == "dev.outlast.workflow.compensated"
     assert told["data"]["undone"] == ["flight flight/d", "card card/c", "hotel hotel/a"]
     assert told["data"]["not_undone"] == ["mail mail/b: a test undoes nothing"] == world.last_event()["not_undone"]
-    assert (told["data"]["by_hand"], world.last_event()["reason"]) == ([], "enough")
+    assert (told["data"]["undone_manually"], world.last_event()["reason"]) == ([], "enough")
     assert process.worker.counters[WORKFLOW_COMPENSATIONS] == 3
     assert [e.ordinal for e in world.effects()] == [1, 2, 3, 4, 5, 6, 7]
     assert all(e.undoes == f"1:{e.key.removeprefix('undo/')}" for e in world.effects()[4:])
@@ -214,7 +214,7 @@ async def test_what_a_person_did_by_hand_is_not_called(world: World) -> None:
     undo = world.effect("undo/card/b")
     assert (undo.status.value, undo.settled_by, json.loads(undo.error)["detail"]) == ("done", "op", "looked into it")
     told = json.loads(world.events()[-2].body)["data"]
-    assert (told["by_hand"], told["undone"]) == (["card card/b"], ["card card/b", "hotel hotel/a"])
+    assert (told["undone_manually"], told["undone"]) == (["card card/b"], ["card card/b", "hotel hotel/a"])
     assert world.effect("card/b").status.value == "undone"
 
 

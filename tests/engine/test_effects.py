@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx2
 import pytest
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.flow import Context, NotSent, Perhaps, Refused, RetryLater, resend
 from tests.engine.world import (
     MINUTE,
@@ -130,7 +130,7 @@ async def test_the_intent_is_durable_when_the_call_begins(world: World, monkeypa
     flow = ordering(write(shop), "a")
     found: list[str] = []
     hook = lambda name, labels: found.append(world.effect("order/a").status.value) if name == "call:before" else None  # noqa: E731
-    monkeypatch.setattr(points, "hook", hook)
+    monkeypatch.setattr(crash_points, "hook", hook)
     world.worker(flow)
     await world.start(flow)
     assert found == ["intended"]

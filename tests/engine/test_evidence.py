@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
 from outlast.flow import Context, DidNotHappen, Happened, Perhaps, Unknown, activity, this_call

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.budget import KEPT_LOOK, Liveness
+from outlast.core.durations import KEPT_LOOK, Liveness
 from outlast.engine import commands
 from outlast.engine.worker import WorkerProcess
 from outlast.flow import Context, Workflow

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.budget import ANSWERS_KEPT, DAY, FORGET_EVERY, RUNS_KEPT, WORKERS_KEPT, Liveness
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import ANSWERS_KEPT, DAY, FORGET_EVERY, RUNS_KEPT, WORKERS_KEPT, Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, REQUEST, RUN, STORE, WORKER, Request, Worker
 from outlast.engine.retention import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from outlast.core.budget import DEATHS_ALONE_MAX, GROUP_PATIENCE, Liveness
+from outlast.core.durations import DEATHS_ALONE_MAX, GROUP_PATIENCE, Liveness
 from outlast.core.events import EventType
 from outlast.engine import commands
 from outlast.flow import Context, Workflow, lookup

@@ -23,7 +23,7 @@ from outlast import (
     resend,
     this_call,
 )
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.rows import EFFECT, Effect
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.flow import Context, Workflow, activity, lookup, resend
 from tests.engine.world import (

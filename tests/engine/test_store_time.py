@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from outlast.core.budget import Liveness
 from outlast.core.commit import Instant
+from outlast.core.durations import Liveness
 from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Workflow
 from outlast.runtime.clocks import SystemClock

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from outlast.core import sharing
+from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EFFECT, RUN, TAKEN_BACK, USAGE, USED, Effect
+from outlast.core.rows import EFFECT, RUN, UNDO_RESERVED, USAGE, USED, Effect
 from outlast.core.run_transition import fence
 from outlast.engine import commands
 from outlast.errors import Stale
@@ -307,7 +307,7 @@ async def test_once_it_was_used_its_undo_cannot_begin(world: World) -> None:
     known = the_row(world)
     await world.start(user, "r2")
     with pytest.raises(Stale):
-        await world.store.commit(Commit((sharing.taken_back(known),), fence(world.run("r1"))))
+        await world.store.commit(Commit((effect_verbs.reserve_undo(known),), fence(world.run("r1"))))
 
 
 @pytest.mark.req("EFF-6")
@@ -315,9 +315,9 @@ async def test_once_its_undo_has_begun_nobody_uses_it_and_then_it_is_new_work(wo
     """A run that asks meanwhile waits; after the undo it does it anew, under a key that the receiver has not seen."""
     shop = Receiver(dedupes=True)
     user, _ = await waiting_owner(world, shop)
-    await world.store.commit(Commit((sharing.taken_back(the_row(world)),), fence(world.run("r1"))))
+    await world.store.commit(Commit((effect_verbs.reserve_undo(the_row(world)),), fence(world.run("r1"))))
     await world.start(user, "r2")
-    assert (world.waiting("r2"), the_row(world).shared) == ([("effect", "order order/a")], TAKEN_BACK)
+    assert (world.waiting("r2"), the_row(world).shared) == ([("effect", "order order/a")], UNDO_RESERVED)
     row = the_row(world)
     undone = row._replace(version=row.version + 1, status=EffectStatus.UNDONE)
     await world.store.commit(Commit((Put(EFFECT, undone, row.version),), fence(world.run("r1"))))
@@ -337,11 +337,11 @@ async def test_an_undo_that_overtakes_the_use_makes_the_user_look_again(world: W
 
     def undo_first() -> None:
         row = the_row(world)
-        core.shelf.put(EFFECT, row[:4], sharing.taken_back(row).row)
+        core.shelf.put(EFFECT, row[:4], effect_verbs.reserve_undo(row).row)
 
     world.processes[0].wire.before("use", undo_first)
     await world.start(user, "r2")
-    assert (world.waiting("r2"), the_row(world).shared) == ([("effect", "order order/a")], TAKEN_BACK)
+    assert (world.waiting("r2"), the_row(world).shared) == ([("effect", "order order/a")], UNDO_RESERVED)
 
 
 # --- retention ------------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ async def test_what_a_death_left_open_is_settled_as_shared_when_its_run_is_cance
         "cancelled",
         EffectStatus.UNDONE,
         "r1",
-        TAKEN_BACK,
+        UNDO_RESERVED,
     )
     assert (shop.did, back, len(users(world))) == (["t::0:order/a"], ["a"], 1)
     await world.start(flow, "r2")

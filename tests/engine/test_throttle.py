@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.overlay import waiting_of
 from outlast.core.rows import META, Meta
+from outlast.core.run_columns import waiting_of
 from outlast.core.throttle import Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
 from outlast.engine.rate_limit import Throttle, _LimitQueue

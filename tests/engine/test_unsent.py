@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from outlast.core.ledger import is_unsent
+from outlast.core.effect_verbs import is_unsent
 from outlast.engine.run_session import RunSession
 from outlast.flow import NotSent, Perhaps, Retry, resend
 from outlast.runtime.attention import seen

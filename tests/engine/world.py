@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
-from outlast.core.overlay import Attention, attention_of, waiting_of
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -31,6 +30,7 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
+from outlast.core.run_columns import Attention, attention_of, waiting_of
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.alerts import Notifier
 from outlast.flow import Context, DidNotHappen, Happened, Unknown, Workflow, activity, lookup, this_call

@@ -18,11 +18,11 @@ from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
-from outlast.core.budget import Liveness
 from outlast.core.commit import Mapping
+from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
-from outlast.core.overlay import rearmed, waiting_of
 from outlast.core.rows import Approval, Effect, Run, is_over
+from outlast.core.run_columns import rearmed, waiting_of
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import WorkflowState

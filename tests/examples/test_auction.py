@@ -14,7 +14,7 @@ from examples.negotiation.state import Negotiation
 from examples.negotiation.summary import told
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import is_over
 from outlast.runtime.in_process import InProcessRuntime

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import attention, ledger, people, verbs
+from outlast.core import attention, effect_verbs, people, verbs
 from outlast.core.commit import AppendMessage, Commit
 from outlast.core.machine import ENDED, Reason, RunStatus
-from outlast.core.overlay import Attention, WaitingFor
 from outlast.core.rows import MEMO, MESSAGE, RUN, Memo, Run
+from outlast.core.run_columns import Attention, WaitingFor
 from outlast.store.batch import Batch, Mine, _Left
 from tests.models.explore import Variant
 from tests.models.world import MAPPING, SLICE, TENANT, Rows, at, born, find, fresh, land, nameless, run_of, seen_by
@@ -147,7 +147,7 @@ class Mailbox:
         yield f"w{i + 1} looks nothing up", self._next(s, i, w._replace(pc="give"), s.rows, "")
         if find(s.rows, MEMO, "r", w.view.visit, "m") is None:
             memo = Memo(TENANT, "r", w.view.visit, "m", "look", "d", b"1", "", 1)
-            left = land(s.rows, ledger.remember(w.view, memo), 1, self.judge)
+            left = land(s.rows, effect_verbs.remember(w.view, memo), 1, self.judge)
             named = left.inbox_seq if self.seen == "last answer" and not left.refused else w.named
             after = w._replace(pc="give", named=named) if not left.refused else W()
             yield (

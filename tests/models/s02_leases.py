@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import ledger, verbs
-from outlast.core.budget import Liveness
+from outlast.core import effect_verbs, verbs
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import Liveness
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, RunStatus, lease_target
-from outlast.core.overlay import WaitingFor
 from outlast.core.rows import EFFECT, STORE, WORKER, Effect, Run, Worker
+from outlast.core.run_columns import WaitingFor
 from outlast.engine.lease import closed, opened
 from tests.models.explore import Variant
 from tests.models.world import (
@@ -31,7 +31,7 @@ from tests.models.world import (
 )
 
 NOW, FRESH = at(1), 2  # a lease until 2 is fresh, one until 1 has expired
-INTENT = ledger.Intent(1, "k", "pay", "d", b"", "", 1, 2, 1)
+INTENT = effect_verbs.Intent(1, "k", "pay", "d", b"", "", 1, 2, 1)
 
 
 class W(NamedTuple):
@@ -176,10 +176,10 @@ class Leases:
     def _walks(self, s: S, i: int, w: W, view: Run) -> Iterator[tuple[str, S]]:
         effect = _effect(s.rows)
         if effect is None:
-            commit = ledger.intend(view, INTENT, None, ordinal=1, now=NOW)
+            commit = effect_verbs.intend(view, INTENT, None, ordinal=1, now=NOW)
             yield self._speak(s, i, commit, w, "intends")
         elif effect.status is EffectStatus.INTENDED:
-            yield self._speak(s, i, ledger.record(view, effect, b"1", now=NOW), w, "records")
+            yield self._speak(s, i, effect_verbs.record(view, effect, b"1", now=NOW), w, "records")
         if s.parks and effect is None:
             waiting = [WaitingFor("signal", "n")]
             commit = verbs.park(
@@ -200,7 +200,11 @@ class Leases:
             return
         owner = run_of(s.rows).owner
         label, after = self._speak(
-            s, i, ledger.intend(left, INTENT, None, ordinal=1, now=NOW), w._replace(left=None), "a leftover intends"
+            s,
+            i,
+            effect_verbs.intend(left, INTENT, None, ordinal=1, now=NOW),
+            w._replace(left=None),
+            "a leftover intends",
         )
         landed = _effect(after.rows) is not None
         wrong = landed and owner != left.owner

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from outlast.core import ledger, people, verbs
+from outlast.core import effect_verbs, people, verbs
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.machine import EffectStatus
@@ -144,8 +144,8 @@ def _held() -> Rows:
     claim = verbs.claim(run_of(rows), worker="w", now=NOW, budget_ms=SLICE)
     assert claim is not None
     rows = land(rows, claim, 1).rows
-    what = ledger.Intent(1, "k", "pay", "d", b"", "", 1, 2, 1)
-    return land(rows, ledger.intend(run_of(rows), what, None, ordinal=1, now=NOW), 1).rows
+    what = effect_verbs.Intent(1, "k", "pay", "d", b"", "", 1, 2, 1)
+    return land(rows, effect_verbs.intend(run_of(rows), what, None, ordinal=1, now=NOW), 1).rows
 
 
 @cache
@@ -155,7 +155,7 @@ def _commits(poison: bool) -> dict[str, Commit]:
     run, effect = run_of(rows), find(rows, EFFECT, "r", 1, "k")
     assert isinstance(effect, Effect)
     return {
-        "record": ledger.record(run, effect, b"1" * (ROW_BYTES_MAX + 1 if poison else 1), now=NOW),
+        "record": effect_verbs.record(run, effect, b"1" * (ROW_BYTES_MAX + 1 if poison else 1), now=NOW),
         "advance": verbs.advance(run, node="b", status_label="", state=b"{}", now=NOW, budget_ms=SLICE),
         "post": people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
     }

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import ledger, people, verbs
+from outlast.core import effect_verbs, people, verbs
 from outlast.core.machine import WaitStatus
-from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.rows import WAIT, Run, Wait
+from outlast.core.run_columns import Armed, WaitingFor
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -74,7 +74,7 @@ class Waits:
             return s.err
         a, b = self._binding(s, "a"), self._binding(s, "b")
         notes = notes_of(s.rows)
-        if a == ledger.DEADLINE:
+        if a == effect_verbs.DEADLINE:
             early = [n.n for n in notes if n.at < D and f"[{n.n}]" != b]
             if early:
                 return f"bound to its deadline, yet note {early[0]} was left before it"
@@ -140,7 +140,7 @@ class Waits:
         if old is None:
             deadline = D if key == "a" else 0
             wait = Wait(TENANT, "r", 1, key, 1, WaitStatus.OPEN, "receive", key, deadline, 0, "", START)
-            return land(rows, ledger.open_wait(run, wait), t).rows
+            return land(rows, effect_verbs.open_wait(run, wait), t).rows
         if self.deadline != "stored" and key == "a":
             assert isinstance(old, Wait)
             moved = old._replace(deadline=max(D, t + D - START))
@@ -172,18 +172,18 @@ class Waits:
         late = bool(wait.deadline) and s.t + fast >= wait.deadline
         if not free and not late:
             return
-        commit = ledger.bind(view, wait, free[:1] if free else None, inbox_seq=s.snap, complete=bool(free))
+        commit = effect_verbs.bind(view, wait, free[:1] if free else None, inbox_seq=s.snap, complete=bool(free))
         commit = commit if self.bind_names_mail else nameless(commit)
         commit = whenless(commit) if fast else commit
         left = land(s.rows, commit, s.t)
-        what = f"note {free[0]}" if free else ledger.DEADLINE
+        what = f"note {free[0]}" if free else effect_verbs.DEADLINE
         if left.refused:
             yield (
                 f"t={s.t}: {key} to {what} refused ({left.refused}); walks again",
                 s._replace(snap=run_of(s.rows).inbox_seq),
             )
             return
-        bound = f"[{free[0]}]" if free else ledger.DEADLINE
+        bound = f"[{free[0]}]" if free else effect_verbs.DEADLINE
         err = left.broke
         if s.given[i] and s.given[i] != bound:
             err = f"wait {key} was answered {s.given[i]} in one walk and {bound} in a later one"

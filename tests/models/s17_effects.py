@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import attention, ledger, people, verbs
+from outlast.core import attention, effect_verbs, people, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.overlay import Attention
 from outlast.core.rows import EFFECT, Effect, Message, Run
+from outlast.core.run_columns import Attention
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -190,22 +190,22 @@ class Effects:
     def _intend(self, s: S, i: int, p: P) -> tuple[str, S]:
         assert p.view is not None
         margin = -TIMEOUT if self.settle_time == "not_after alone" else MARGIN
-        what = ledger.Intent(1, "k", "pay", "d", b"", "", TIMEOUT, BUDGET, margin)
-        commit = ledger.intend(p.view, what, p.copy, ordinal=1, now=at(s.t))
-        until = ledger.intended(commit).not_after
+        what = effect_verbs.Intent(1, "k", "pay", "d", b"", "", TIMEOUT, BUDGET, margin)
+        commit = effect_verbs.intend(p.view, what, p.copy, ordinal=1, now=at(s.t))
+        until = effect_verbs.intended(commit).not_after
         return self._speak(s, i, commit, p._replace(pc="ready", until=until), f"{'ABC'[i]} intends")
 
     def _settle(self, s: S, i: int, p: P, effect: Effect) -> Iterator[tuple[str, S]]:
         """What follows for an effect that somebody before left open."""
         name = "ABC"[i]
         assert p.view is not None
-        doubt = ledger.doubt(p.view, effect, "interrupted", "", now=at(s.t))
+        doubt = effect_verbs.mark_uncertain(p.view, effect, "interrupted", "", now=at(s.t))
         if self.mode == "ask" or (self.mode == "repeat" and not self._window_open(s, effect)):
             yield self._speak(s, i, doubt, p, f"{name} doubts")
         elif self.mode == "repeat":
             yield self._intend(s, i, p)
         elif s.world:
-            commit = ledger.settle(p.view, effect, b"1", now=at(s.t))
+            commit = effect_verbs.settle(p.view, effect, b"1", now=at(s.t))
             yield self._speak(s, i, commit, P("gone"), f"{name} asks the receiver: found")
         elif s.t >= effect.settle_after or self.settle_time == "ignored":
             yield self._intend(s, i, p)
@@ -237,7 +237,7 @@ class Effects:
         if not s.world or s.t - p.at > TIMEOUT or p.view is None:
             yield f"t={s.t}: {'ABC'[i]} hears nothing", self._with(s, Landed(s.rows, "", 0, ""), i, P("gone"))
         elif p.copy is not None and p.copy.status is EffectStatus.INTENDED:
-            commit = ledger.record(p.view, p.copy, b"1", now=at(s.t))
+            commit = effect_verbs.record(p.view, p.copy, b"1", now=at(s.t))
             yield self._speak(s, i, commit, P("gone"), f"{'ABC'[i]} records the answer")
 
 

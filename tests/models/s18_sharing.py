@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import compensation, ledger, run_transition, sharing, verbs
+from outlast.core import compensation, effect_verbs, run_transition, verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.keys import undo_key
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EFFECT, TAKEN_BACK, Effect, Run, Usage
+from outlast.core.rows import EFFECT, UNDO_RESERVED, Effect, Run, Usage
 from tests.models.explore import Variant
 from tests.models.world import SLICE, Rows, at, born, find, fresh, land, run_of, seen_by
 
 RUNS = ("q", "r")
 T = 1
-CALL = ledger.Intent(0, "k", "pay", "d", b"{}", "reverse", 1, 2, 1, shared=True)
-UNDO = ledger.Intent(0, undo_key("k"), "pay", "d", b"{}", "", 1, 2, 1)
+CALL = effect_verbs.Intent(0, "k", "pay", "d", b"{}", "reverse", 1, 2, 1, shared=True)
+UNDO = effect_verbs.Intent(0, undo_key("k"), "pay", "d", b"{}", "", 1, 2, 1)
 
 
 class P(NamedTuple):
@@ -116,16 +116,18 @@ class Sharing:
         assert run is not None
         noted = any(isinstance(x, Usage) and x.run == name for x in s.rows)
         if row is None or row.status is EffectStatus.UNDONE:
-            intent = ledger.intend(run, CALL._replace(noted=noted), row, ordinal=1, now=at(T))
-            yield self._speak(s, i, intent, p._replace(pc="ready", copy=ledger.intended(intent)), f"{name} intends")
+            intent = effect_verbs.intend(run, CALL._replace(noted=noted), row, ordinal=1, now=at(T))
+            yield self._speak(
+                s, i, intent, p._replace(pc="ready", copy=effect_verbs.intended(intent)), f"{name} intends"
+            )
         elif row.status is EffectStatus.INTENDED and (row.by_run == name or not self.owner_settles):
             yield from self._settle(s, i, p, row, run)
         elif row.status is EffectStatus.INTENDED:
             yield from self._wait(s, i, p, row, run, noted)
         elif row.by_run == name:
             yield from self._undo(s, i, p, row, run)
-        elif sharing.is_usable(row) and i not in s.using:
-            commit = sharing.use(run, row, noted=noted, now=at(T))
+        elif effect_verbs.is_usable(row) and i not in s.using:
+            commit = effect_verbs.use(run, row, noted=noted, now=at(T))
             if not self.compares_use:  # whatever stands there now
                 now = _row(s.rows)
                 assert now is not None
@@ -133,12 +135,12 @@ class Sharing:
                 commit = commit._replace(writes=commit.writes or (Put(EFFECT, now, now.version),), expects=())
             using = tuple(sorted({*s.using, i}))
             yield self._speak(s, i, commit, p._replace(pc="gone"), f"{name} uses it", using=using)
-        elif row.shared == TAKEN_BACK:
+        elif row.shared == UNDO_RESERVED:
             yield from self._wait(s, i, p, row, run, noted)
 
     def _wait(self, s: S, i: int, p: P, row: Effect, run: Run, noted: bool) -> Iterator[tuple[str, S]]:
         if not noted:
-            yield self._speak(s, i, sharing.wait_for(run, row, at(T)), P("asks", run), f"{RUNS[i]} waits")
+            yield self._speak(s, i, effect_verbs.wait_for(run, row, at(T)), P("asks", run), f"{RUNS[i]} waits")
         elif _row(s.rows) != row:
             yield f"{RUNS[i]} is told", self._with(s, s.rows, i, P("asks", run))
 
@@ -152,11 +154,13 @@ class Sharing:
         elif any(x.pc == "ready" and x.copy is not None and x.copy.epoch != row.epoch for x in s.p):
             return  # a call of a predecessor may be under way: the settle time (s17_effects)
         elif s.world:
-            done = ledger.settle(run, row, b"1", now=at(T))
+            done = effect_verbs.settle(run, row, b"1", now=at(T))
             yield self._speak(s, i, done, p._replace(pc="asks", copy=None), f"{RUNS[i]} finds it done")
         else:
-            intent = ledger.intend(run, CALL, row, ordinal=1, now=at(T))
-            yield self._speak(s, i, intent, p._replace(pc="ready", copy=ledger.intended(intent)), f"{RUNS[i]} intends")
+            intent = effect_verbs.intend(run, CALL, row, ordinal=1, now=at(T))
+            yield self._speak(
+                s, i, intent, p._replace(pc="ready", copy=effect_verbs.intended(intent)), f"{RUNS[i]} intends"
+            )
 
     def _ready(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
         held = p.view is not None and p.view.epoch == run_of(s.rows, RUNS[i]).epoch
@@ -167,7 +171,7 @@ class Sharing:
 
     def _called(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
         assert p.view is not None and p.copy is not None
-        done = ledger.record(p.view, p.copy, b"1", now=at(T))
+        done = effect_verbs.record(p.view, p.copy, b"1", now=at(T))
         yield self._speak(s, i, done, P("asks", p.view), f"{RUNS[i]} records it")
 
     # --- undo -------------------------------------------------------------------------------------------
@@ -186,8 +190,8 @@ class Sharing:
             assert now is not None and isinstance(put, Put) and isinstance(put.row, Effect)
             put = Put(EFFECT, put.row._replace(version=now.version + 1), now.version)
             commit = commit._replace(writes=(commit.writes[0], put))
-        marked = row if row.shared == TAKEN_BACK or not self.marks else commit.writes[1].row  # type: ignore[union-attr]
-        then = p._replace(pc="undoes", copy=marked, undo=ledger.intended(commit))  # type: ignore[arg-type]
+        marked = row if row.shared == UNDO_RESERVED or not self.marks else commit.writes[1].row  # type: ignore[union-attr]
+        then = p._replace(pc="undoes", copy=marked, undo=effect_verbs.intended(commit))  # type: ignore[arg-type]
         yield self._speak(s, i, commit, then, f"{RUNS[i]} is about to undo it")
 
     def _undoes(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from outlast.core import ledger, people, run_transition, verbs
+from outlast.core import effect_verbs, people, run_transition, verbs
 from outlast.core.commit import Commit, Put
-from outlast.core.ledger import Intent
+from outlast.core.effect_verbs import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
-from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.route import cancel_of
 from outlast.core.rows import APPROVAL, EFFECT, Approval, Effect, Message, Row, Run
+from outlast.core.run_columns import Armed, WaitingFor
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -222,7 +222,10 @@ class Approvals:
         if cancel_of(notes_of(s.rows)[: s.snap]):
             if effect is not None and effect.status is EffectStatus.INTENDED:
                 yield from self._speak(
-                    s, ledger.doubt(view, effect, "interrupted", "", now=at(s.t)), "doubt", over=True
+                    s,
+                    effect_verbs.mark_uncertain(view, effect, "interrupted", "", now=at(s.t)),
+                    "mark_uncertain",
+                    over=True,
                 )
             else:
                 yield from self._finish(s, view, RunStatus.CANCELLED)
@@ -235,7 +238,10 @@ class Approvals:
         elif effect is not None and effect.status is EffectStatus.INTENDED:
             if s.t >= effect.covered_until and self.bounded:
                 yield from self._speak(
-                    s, ledger.doubt(view, effect, "approval_lapsed", "", now=at(s.t)), "doubt", over=True
+                    s,
+                    effect_verbs.mark_uncertain(view, effect, "approval_lapsed", "", now=at(s.t)),
+                    "mark_uncertain",
+                    over=True,
                 )
             else:
                 yield from self._intend(s, view, effect, None)
@@ -274,7 +280,9 @@ class Approvals:
         chosen = a.chosen if a and self.heeds_choice else previous.digest if previous else DIGEST
         what = Intent(view.visit, "k", "pay", chosen, b"", "", timeout_ms=1, start_budget_ms=2, settle_margin_ms=1)
         latest = until if self.bounded else None
-        commit = ledger.intend(view, what, previous, ordinal=view.visit, now=at(s.t), approval=a, latest_real=latest)
+        commit = effect_verbs.intend(
+            view, what, previous, ordinal=view.visit, now=at(s.t), approval=a, latest_real=latest
+        )
         if a is None or self.together == "one commit":
             commit = commit if self.binds or a is None else _unbound(commit)
             yield from self._speak(s, commit, f"intend, visit {view.visit}", pc="ready")
@@ -287,7 +295,7 @@ class Approvals:
         effect = next(e for e in s.known if isinstance(e, Effect) and e.visit == view.visit)
         if run_of(s.rows).epoch == view.epoch and cancel_of(notes_of(s.rows)):
             # the answer of the intent, or of a later commit, says that mail has come
-            commit = ledger.refuse(view, effect, "run_cancelled", "", now=at(s.t))
+            commit = effect_verbs.refuse(view, effect, "run_cancelled", "", now=at(s.t))
             yield from self._speak(s, commit, "does not send: cancelled", pc="")
         if s.t >= effect.not_after:
             yield f"t={s.t}: too late, does not send", s._replace(over=True)
@@ -301,7 +309,7 @@ class Approvals:
             err = "a call of other bytes than those approved"
         elif s.t >= a.valid_until:
             err = "a call left after its approval had lapsed"
-        commit = ledger.record(view, effect, b"1", now=at(s.t))
+        commit = effect_verbs.record(view, effect, b"1", now=at(s.t))
         for label, after in self._speak(s, commit, "sends, records", pc=""):
             yield label, after._replace(err=err or after.err)
 

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from outlast.core import deliveries, points
+from outlast.core import crash_points, deliveries
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
@@ -32,7 +32,7 @@ async def live(url: str, place: str, n: int) -> None:
     cursor_sender.SENT_AT_ONCE = 2  # type: ignore[misc]
     deliveries.DELIVERY_FIRST_WAIT = 50  # type: ignore[misc]
     store = await open_store(url)
-    points.hook = hook
+    crash_points.hook = hook
     await new_dispatcher(store, reach=DEVELOPMENT).run()
 
 

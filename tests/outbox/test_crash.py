@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from outlast.core.points import POINTS
+from outlast.core.crash_points import POINTS
 from outlast.core.rows import UNPUBLISHED
 from outlast.runtime.fsck import Fsck
 from tests import forked

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.outgoing import Cursor
-from outlast.core.rows import CURSOR, UNPUBLISHED
+from outlast.core.rows import CURSOR, UNPUBLISHED, Cursor
 from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor

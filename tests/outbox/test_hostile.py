@@ -9,8 +9,7 @@ from outlast.core import deliveries
 from outlast.core.commit import Commit
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
-from outlast.core.outgoing import Cursor
-from outlast.core.rows import CURSOR, META, UNPUBLISHED
+from outlast.core.rows import CURSOR, META, UNPUBLISHED, Cursor
 from outlast.outbox import client, dispatcher
 from outlast.runtime.delivery_lag import DeliveryLag, lag_of
 from outlast.runtime.webhooks import id_of

@@ -6,8 +6,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from outlast.core import points
-from outlast.core.budget import Liveness
+from outlast.core import crash_points
+from outlast.core.durations import Liveness
 from outlast.runtime.serve import worker_of
 from outlast.runtime.stores import open_store
 from tests.postgres import bank
@@ -22,7 +22,7 @@ async def serve(url: str, place: str) -> None:
         if name == place and any(label.endswith("credit/alice") for label in labels):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    points.hook = die
+    crash_points.hook = die
     await worker_of(await open_store(url), [bank.credit_runs], live=LIVE).run()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.commit import Commit, Mapping
 from outlast.core.rows import Run
 from outlast.store.postgres.session import PostgresSession
@@ -76,7 +76,7 @@ async def a_park_meets_it(url: str) -> bool:
     async with opened(url, url) as (mine, other):
         row = await taken(mine)
         now = await mine.now()
-        points.hook = hook
+        crash_points.hook = hook
         try:
             at = now.business + HOUR
             parking = asyncio.create_task(mine.commit(falls_asleep(row, at, now.real + HOUR, mapping=now.mapping)))
@@ -84,7 +84,7 @@ async def a_park_meets_it(url: str) -> bool:
             mapping = await changed(other, gate)
             await parking
         finally:
-            points.hook = None
+            crash_points.hook = None
         return (await make.the_run(other)).due_at == mapping.real(at)
 
 

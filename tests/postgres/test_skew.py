@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.rows import RUN, STORE, WORKER, Run, Worker
 from outlast.engine import commands
 from outlast.runtime.clocks import SystemClock

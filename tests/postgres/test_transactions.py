@@ -12,10 +12,10 @@ import asyncpg
 import pytest
 
 from outlast import Refused, RetryLater
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
-from outlast.core.overlay import attention_of
 from outlast.core.rows import EFFECT, RUN, STORE, WORKER, Effect, Run, Worker
+from outlast.core.run_columns import attention_of
 from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.core import compensation, ledger, people, run_transition, verbs
+from outlast.core import compensation, effect_verbs, people, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
@@ -218,7 +218,7 @@ def no_ledger_hit(patch: Patch) -> None:
 
 
 def no_settle_time(patch: Patch) -> None:
-    kept = ledger.intend
+    kept = effect_verbs.intend
     replace(patch, kept, lambda run, what, *a, **k: kept(run, what._replace(settle_margin_ms=-(10**9)), *a, **k))
 
 
@@ -286,7 +286,7 @@ def used_twice(patch: Patch) -> None:
         return [a for a in execution.session.approvals.values() if a.chosen == digest]
 
     replace(patch, permission.usable_approvals, used_or_not)
-    kept = ledger.intend
+    kept = effect_verbs.intend
 
     def intend(*rest: Any, **more: Any) -> Any:
         if more.get("approval") is not None:

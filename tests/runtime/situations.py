@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from outlast.core.budget import HOUR, MINUTE, SECOND
 from outlast.core.commit import Instant
+from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.events import EventType, event
 from outlast.core.machine import (
     ApprovalStatus,
@@ -14,8 +14,8 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.overlay import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
 from outlast.core.rows import ENDED, Approval, Effect, Event, Message, Pause, Run, Slot, Wait, Worker
+from outlast.core.run_columns import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
 from outlast.runtime.run_facts import RunFacts
 
 T = 1_767_225_600_000

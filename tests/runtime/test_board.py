@@ -7,8 +7,8 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import Choice, Reason, RunStatus
-from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
 from outlast.core.rows import MESSAGE, RUN, Run
+from outlast.core.run_columns import Attention, WaitingFor, dump_attention, dump_waiting
 from outlast.errors import Conflict
 from outlast.runtime import attention
 from outlast.runtime.operations import Operations

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from outlast.core.budget import HOUR
+from outlast.core.durations import HOUR
 from outlast.core.machine import Reason
-from outlast.core.overlay import Attention, WaitingFor, dump_attention, dump_waiting
+from outlast.core.run_columns import Attention, WaitingFor, dump_attention, dump_waiting
 from outlast.runtime.explain import explain
 from outlast.runtime.run_facts import Explanation, RunFacts
 from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits

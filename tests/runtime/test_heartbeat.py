@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity
-from outlast.core.budget import Liveness
 from outlast.core.commit import Commit
+from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, STORE, WORKER, Run, Worker, is_over
 from outlast.engine.worker import WorkerProcess

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Cancel, Context, Fail, Workflow, activity, role
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import outlast
-from outlast.core.budget import ANSWERS_KEPT, MINUTE
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import ANSWERS_KEPT, MINUTE
 from outlast.core.rows import REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store

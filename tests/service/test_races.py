@@ -12,7 +12,6 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus, LeaseStatus, Reason
-from outlast.core.overlay import Attention, dump_attention
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -27,6 +26,7 @@ from outlast.core.rows import (
     Token,
     Worker,
 )
+from outlast.core.run_columns import Attention, dump_attention
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.conformance.subject import put_run

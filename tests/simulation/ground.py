@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Final
 
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.runtime.clocks import FIRST_INSTANT
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryCore

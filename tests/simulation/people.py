@@ -6,8 +6,8 @@ from typing import Any
 
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
-from outlast.core.overlay import Attention, attention_of, rearmed
 from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
+from outlast.core.run_columns import Attention, attention_of, rearmed
 from outlast.engine import approvals, commands
 from outlast.errors import Conflict, NotFound, OutlastError, StoreError
 from tests.simulation.ground import QUIET, Ground

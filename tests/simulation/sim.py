@@ -8,9 +8,9 @@ from collections import deque
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from outlast.core import points
-from outlast.core.overlay import waiting_of
+from outlast.core import crash_points
 from outlast.core.rows import RUN, SLOT, Run, Slot
+from outlast.core.run_columns import waiting_of
 from outlast.engine import commands, unserved_versions
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError
@@ -133,7 +133,7 @@ def play(seed: int, lines: int = 0) -> Played:
     try:
         return game.play()
     finally:
-        points.hook = None
+        crash_points.hook = None
         game.ground.loop.close()
         PROC.set(game.ground.home)
 

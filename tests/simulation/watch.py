@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import can_undo
+from outlast.core.effect_verbs import DEADLINE, bound_notes
 from outlast.core.keys import idempotency_key
-from outlast.core.ledger import DEADLINE, bound_notes
 from outlast.core.machine import (
     ENDED,
     OVERLAY_ONLY,
@@ -24,7 +24,6 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import REOPENED
 from outlast.core.quarantine import group_of
 from outlast.core.rows import (
@@ -46,6 +45,7 @@ from outlast.core.rows import (
     Wait,
     Worker,
 )
+from outlast.core.run_columns import Attention, attention_of
 from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
 from tests.simulation.ground import IN_THE_AIR, Ground

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.rows import RUN, Run, is_over
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError
@@ -90,7 +90,7 @@ class Workers:
         loop.countdown = self._distance()
         if dice.rates["crash_at_point"]:
             self._until_point = int(dice.rng.expovariate(dice.rates["crash_at_point"] / 25)) + 1
-        points.hook = self._at_point
+        crash_points.hook = self._at_point
 
     def _start(self) -> None:
         self.started += 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Instant, Put
 from outlast.core.rows import APPROVAL, EVENT, KINDS, MEMO, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
@@ -42,7 +42,7 @@ class Batches:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.landed: list[list[str]] = []
-        monkeypatch.setattr(points, "hook", self.hook)
+        monkeypatch.setattr(crash_points, "hook", self.hook)
 
     def hook(self, name: str, labels: Sequence[str]) -> None:
         if name == "store.batch:after":

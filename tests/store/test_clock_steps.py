@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.budget import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.commit import Commit, Mapping, Put
-from outlast.core.overlay import Armed, dump_timers, rearmed
+from outlast.core.durations import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
+from outlast.core.run_columns import Armed, dump_timers, rearmed
 from outlast.engine.worker import ClockStep
 from outlast.errors import Rejected
 from outlast.runtime.doctor import examine

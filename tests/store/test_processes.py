@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.rows import EFFECT, EVENT, MESSAGE, RUN, Message, Run
 from outlast.store.database import OFF, Database
@@ -35,7 +35,7 @@ from tests.store.helpers import SystemWall, ended, forked, in_child, opened
 
 STEPS = 4
 AUDITORS = itertools.count()
-STORE_POINTS = [name for name in points.POINTS if name.startswith("store.batch")]
+STORE_POINTS = [name for name in crash_points.POINTS if name.startswith("store.batch")]
 
 
 async def life(path: Path, acknowledged: int, writer: str) -> None:
@@ -78,7 +78,7 @@ async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Ru
     return after
 
 
-def kill_at(number: int, written: int) -> points.Hook:
+def kill_at(number: int, written: int) -> crash_points.Hook:
     """A hook that kills this process at the n-th point, having written down which it was."""
     count = 0
 
@@ -123,7 +123,7 @@ def one_life(path: Path, killed_at: int, writer: str) -> tuple[int, list[str], s
 
     def work() -> None:
         acknowledged = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        points.hook = kill_at(killed_at, os.open(where, os.O_WRONLY | os.O_CREAT))
+        crash_points.hook = kill_at(killed_at, os.open(where, os.O_WRONLY | os.O_CREAT))
         asyncio.run(life(path, acknowledged, writer))
 
     status = in_child(work)
@@ -160,7 +160,7 @@ def test_a_kill_inside_a_migration_leaves_no_half_schema(number: int, tmp_path: 
     path = tmp_path / "s.db"
 
     def work() -> None:
-        points.hook = kill_at(number, os.open(tmp_path / "where", os.O_WRONLY | os.O_CREAT))
+        crash_points.hook = kill_at(number, os.open(tmp_path / "where", os.O_WRONLY | os.O_CREAT))
         Database(path, synchronous=OFF).migrate()
 
     assert in_child(work) == -signal.SIGKILL
@@ -182,10 +182,10 @@ def test_a_kill_around_a_checkpoint_loses_nothing(tmp_path: Path) -> None:
             if reached == name:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        async def work(path: Path = path, hook: points.Hook = hook) -> None:
+        async def work(path: Path = path, hook: crash_points.Hook = hook) -> None:
             store = await open_without_sync(path, writer="writer-1", clock=SystemWall())
             await store.commit(start(run_row()))
-            points.hook = hook
+            crash_points.hook = hook
             await store.close()
 
         assert in_child(lambda: asyncio.run(work())) == -signal.SIGKILL  # it is run at once

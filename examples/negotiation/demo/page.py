@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Approval, Event
 from outlast.runtime.in_process import state_of

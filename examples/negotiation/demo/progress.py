@@ -4,12 +4,12 @@ import asyncio
 import shlex
 from typing import Any, Final
 
-from outlast.core.budget import SECOND
 from outlast.core.commit import Mapping
+from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
-from outlast.core.overlay import attention_of, rearmed, waiting_of
 from outlast.core.rows import Approval, Event, Run
+from outlast.core.run_columns import attention_of, rearmed, waiting_of
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
-from outlast.core.budget import HOUR, SECOND
+from outlast.core.durations import HOUR, SECOND
 from outlast.core.machine import RunStatus
 from outlast.core.rows import Approval, is_over
 from outlast.errors import Conflict, InvalidInput, NotFound

@@ -5,10 +5,10 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
-from outlast.core.budget import HOUR, MINUTE, SECOND
+from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.machine import LeaseStatus
-from outlast.core.overlay import waiting_of
 from outlast.core.rows import STORE, WORKER, Approval, Run, Worker, is_over
+from outlast.core.run_columns import waiting_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.store.port import Store

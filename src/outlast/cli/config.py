@@ -11,8 +11,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import ELSEWHERE, Command, Group
-from outlast.core.budget import Liveness
-from outlast.core.durations import milliseconds, span
+from outlast.core.durations import Liveness, milliseconds, span
 from outlast.runtime.settings import UNKNOWN_SETTING, SettingValue, effective_settings, unknown_variables
 from outlast.telemetry.redact import redacted
 

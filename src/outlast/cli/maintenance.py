@@ -13,8 +13,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store, reads_store, settings_now, unsure
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
-from outlast.core.budget import DAY, RUNS_KEPT
-from outlast.core.durations import span
+from outlast.core.durations import DAY, RUNS_KEPT, span
 from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.doctor import examine

@@ -16,10 +16,9 @@ from outlast.cli.session import on_client, reads_client, says, unsure, warn_unse
 from outlast.cli.settings import Command, Group
 from outlast.cli.tail import tail
 from outlast.cli.text import ago, duration
-from outlast.core.budget import RUN_CEILING
-from outlast.core.durations import span
+from outlast.core.durations import RUN_CEILING, span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
-from outlast.core.overlay import WaitingKind
+from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
 from outlast.runtime.labels import ATTENTION
 

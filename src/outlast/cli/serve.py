@@ -27,7 +27,7 @@ from outlast.cli.session import local_actor, operations, settings_now
 from outlast.cli.settings import Command, Settings, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
-from outlast.core.budget import Liveness
+from outlast.core.durations import Liveness
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow

@@ -12,8 +12,7 @@ import click
 
 from outlast.cli.exit_codes import INTERRUPTED
 from outlast.cli.text import duration
-from outlast.core.budget import DAY, HEARTBEAT_EVERY, SECOND, Liveness
-from outlast.core.durations import span
+from outlast.core.durations import DAY, HEARTBEAT_EVERY, SECOND, Liveness, span
 from outlast.engine.alerts import Notifier
 from outlast.engine.user_code import ends_process, text_of
 from outlast.errors import InvalidInput, to_install

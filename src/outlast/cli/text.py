@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.unseen import UNSEEN
 
 # What a terminal acts on (C0, DEL, C1), and what makes text look like other text.

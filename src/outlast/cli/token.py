@@ -13,7 +13,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import Command, Group
 from outlast.cli.text import inert
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.errors import InvalidInput, to_install
 from outlast.runtime.clocks import SystemClock
 

@@ -26,8 +26,7 @@ from outlast.cli.serving import (
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import Command, Settings
 from outlast.cli.text import inert
-from outlast.core.budget import Liveness
-from outlast.core.durations import span
+from outlast.core.durations import Liveness, span
 from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, StoreReplaced

@@ -9,8 +9,7 @@ from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Group
-from outlast.core.budget import SECOND
-from outlast.core.durations import span
+from outlast.core.durations import SECOND, span
 from outlast.runtime.labels import STALLED
 
 LATE = SECOND // 10

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, Wake
 from outlast.core.events import EventType
-from outlast.core.overlay import WaitingFor
 from outlast.core.rows import RUN, SLOT, Run, Slot
+from outlast.core.run_columns import WaitingFor
 from outlast.core.run_transition import LogEntry, fence, give_back, transition
 
 

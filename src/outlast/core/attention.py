@@ -8,9 +8,9 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
 from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
-from outlast.core.overlay import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
 from outlast.core.route import Answer
 from outlast.core.rows import Run
+from outlast.core.run_columns import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
 from outlast.core.run_transition import LogEntry, fence, give_back
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})

@@ -10,14 +10,13 @@ from typing import Final, NamedTuple
 
 from outlast.core import people
 from outlast.core.commit import Commit, Instant, Put, When
+from outlast.core.effect_verbs import Intent, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
 from outlast.core.keys import undo_key
-from outlast.core.ledger import Intent, intend, record, settle
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
-from outlast.core.overlay import attention_of, dump_attention
-from outlast.core.rows import EFFECT, TAKEN_BACK, Approval, Effect, Run, check_effect
+from outlast.core.rows import EFFECT, UNDO_RESERVED, Approval, Effect, Run, check_effect
+from outlast.core.run_columns import attention_of, dump_attention
 from outlast.core.run_transition import LogEntry, fence, transition
-from outlast.core.sharing import taken_back
 
 NO_UNDO: Final = "no: "
 """What the column `undo` begins with where there is none; then comes the author's reason."""
@@ -136,7 +135,7 @@ def compensated(run: Run, effects: Sequence[Effect]) -> LogEntry:
     gone = undone(run, effects)
     data: dict[str, object] = {
         EffectStatus.UNDONE.value: names(gone),
-        "by_hand": names([e for e in gone if f"{e.visit}:{e.key}" in hands]),
+        "undone_manually": names([e for e in gone if f"{e.visit}:{e.key}" in hands]),
         "not_undone": names(not_undone(run, effects)),
     }
     text = f"{len(gone)} undone, {len(not_undone(run, effects))} not undone"
@@ -171,8 +170,8 @@ def intend_undo(
     put, *rest = commit.writes
     assert isinstance(put, Put) and isinstance(put.row, Effect) and not rest
     writes = [put._replace(row=put.row._replace(undoes=f"{original.visit}:{original.key}"))]
-    if original.by_run and original.shared != TAKEN_BACK:
-        writes.append(taken_back(original))
+    if original.by_run and original.shared != UNDO_RESERVED:
+        writes.append(reserve_undo(original))
     return commit._replace(writes=tuple(writes))
 
 
@@ -245,7 +244,7 @@ def answer_undo(
     """
     said = people.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
     if choice is Choice.DONE_BY_HAND:
-        by_hand = _answered(undo, "by_hand", BY_HAND, text, actor, now, response=NO_ANSWER)
+        by_hand = _answered(undo, "undone_manually", BY_HAND, text, actor, now, response=NO_ANSWER)
         return said._replace(writes=(*said.writes, by_hand, _undone(original)))
     if undo.status is EffectStatus.UNCERTAIN:
         again = _answered(undo, "did_not_happen", people.REOPENED, text, actor, now)

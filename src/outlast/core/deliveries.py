@@ -4,19 +4,18 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from outlast.core.backoff import wait_before
-from outlast.core.budget import (
+from outlast.core.commit import Instant
+from outlast.core.durations import (
     DELIVERY_ATTEMPTS_MAX,
     DELIVERY_BACKOFF_CEILING,
     DELIVERY_CLAIM,
     DELIVERY_FIRST_WAIT,
     DELIVERY_RETRY_AFTER_MAX,
+    wait_before,
 )
-from outlast.core.commit import Instant
 from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
-from outlast.core.outgoing import Cursor, Delivery, Subscription
-from outlast.core.rows import STORE, Event, Meta, Row
+from outlast.core.rows import STORE, Cursor, Delivery, Event, Meta, Row, Subscription
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 """The meta row that lists the tenants whose events are noted as untold, since some subscription wants them."""
@@ -334,9 +333,9 @@ def close(before: Delivery, event: Event, attempt: Attempt, now: Instant) -> Del
     return _attempted(before.subscription, event, before, attempt, status, now)
 
 
-def bury(subscription: str, event: Event, before: Delivery | None, attempt: Attempt, now: Instant) -> Delivery:
+def dead_letter(subscription: str, event: Event, before: Delivery | None, attempt: Attempt, now: Instant) -> Delivery:
     """Given up: a person decides."""
-    status = delivery_target("bury", before.status if before else None)
+    status = delivery_target("dead_letter", before.status if before else None)
     return _attempted(subscription, event, before, attempt, status, now)
 
 

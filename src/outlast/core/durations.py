@@ -1,10 +1,162 @@
-"""Durations as text: "500ms", "2s", "1h30m"; read from authors and options, written into sentences about a run."""
+"""Every duration of the engine, with its derivation or its source, in milliseconds.
+
+Two kinds (SEMANTICS S-4). *Liveness* durations (heartbeat, call timeout, settle time, budget) are real time,
+whatever the scale of the business clock. *Business* durations (approvals, ceilings) follow that clock.
+Sources: A = Buyer Team, B = execution fabric; the rest is ours and says why.
+"""
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, TypeAlias
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple, TypeAlias
 
-from outlast.core.budget import DAY, HOUR, MINUTE, SECOND
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+# --- business -------------------------------------------------------------------------------
+APPROVAL_WITHIN: Final = 96 * HOUR  # A, REQ-G203
+APPROVAL_STALE_AFTER: Final = 7 * DAY  # A, REQ-G203a; counted from the approval's timeout
+RUN_CEILING: Final = 168 * HOUR  # A, REQ-R351; a tripwire, never a silent kill
+APPROVAL_VALID_FOR: Final = 24 * HOUR  # ours: from the decision to the consumption (S-20)
+CHECKPOINTS_KEPT: Final = 30 * DAY  # A, REQ-R503; counted from the run's end (CKP-7)
+LEDGER_KEPT: Final = 7 * DAY  # A, REQ-R202; counted from the run's end (CKP-7)
+RUNS_KEPT: Final = max(CHECKPOINTS_KEPT, LEDGER_KEPT)  # a run is kept whole: its ledger proves its history (0050)
+
+# --- liveness: recovery ------------------------------------------------------------------------
+RECOVERY_TARGET: Final = 30 * SECOND  # A, REQ-G300
+RESUME_TARGET: Final = 5 * SECOND  # A, REQ-G201
+HEARTBEAT_WINDOW: Final = 15 * SECOND  # half the recovery target
+HEARTBEAT_EVERY: Final = 5 * SECOND  # a third of the window: two renewals may be lost
+LOOP_STALL_MAX: Final = 20 * SECOND  # the loop has not ticked for so long: stop renewing (S-5)
+DRAIN_GRACE: Final = 25 * SECOND  # below the 30 s that orchestrators leave between SIGTERM and SIGKILL
+ATTEMPT_TIMEOUT: Final = 120 * SECOND  # A: the A2A call
+START_BUDGET: Final = 30 * SECOND  # A: cold start; here the time from intent to sending (not_after)
+ATTEMPTS_MAX: Final = 3  # A, B
+BACKOFF_CEILING: Final = 45 * SECOND  # A
+CHECKPOINT_WRITE: Final = 5 * SECOND  # A
+SAFETY: Final = 1.2  # A
+
+# --- poison (S-5) ---------------------------------------------------------------------------
+DEATHS_THEN_GROUPS: Final = 2  # a run whose worker died so often is held beside half as many runs as then
+DEATHS_ALONE_MAX: Final = 3  # only deaths of a worker that held this run alone count towards calling a person
+GROUP_PATIENCE: Final = RESUME_TARGET  # before a worker lets other runs go for one that no worker has room for
+
+# --- liveness: calls -------------------------------------------------------------------------------
+SETTLE_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air
+RETRY_TOTAL_WAIT: Final = 60 * SECOND  # B: the sum of the waits between attempts, not the elapsed time
+RETRY_FIRST_WAIT: Final = 1 * SECOND
+RETRY_AFTER_MAX: Final = 168 * HOUR  # what a receiver may ask for; a longer wait is a business matter, as a ceiling is
+INLINE_WAIT_MAX: Final = 5 * SECOND  # a longer wait parks the run (S-17)
+CLOCK_STEP: Final = 10 * SECOND  # a wall clock that was set by so much is logged, shown, and followed if set forward
+CLOCK_DISAGREEMENT_MAX: Final = 1 * SECOND  # boot, wall and monotonic clocks since the intent (S-4)
+FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something we do not know (S-16)
+
+# --- liveness: looking for work ------------------------------------------------------------------
+LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
+CHANGE_POLL: Final = 20  # SQLite: at most this often another process's commits are looked for (decision 0026)
+FILE_CHECK: Final = 1 * SECOND  # SQLite: between two looks at which file the store's name leads to: 10 us (0049)
+TURN_PATIENCE: Final = HEARTBEAT_EVERY // 2  # SQLite: a longer wait to write is told, before a renewal is missed
+HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
+SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # likewise one that waits for another run to settle a shared effect
+BREAKER_AFTER: Final = ATTEMPTS_MAX + 2  # calls in a row: one run that uses up its attempts stops nobody (S-23)
+BREAKER_PAUSE: Final = RECOVERY_TARGET  # a provider that restarts as fast as we promise to is found at the first try
+BREAKER_PAUSE_MAX: Final = 10 * MINUTE  # a slice's length: an outage that is over is noticed within it
+NOTICE_TIMEOUT: Final = 10 * SECOND  # a channel that has not taken a notice by then has failed (GATE-5)
+NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace, still below the 30 s of orchestrators
+STORE_RETRY: Final = 200  # a store that is away is asked again so often
+KEPT_LOOK: Final = 100  # who falls due while a place is kept free is found so soon
+IDLE_LOOK: Final = RESUME_TARGET  # the fallback look for due work: in time, though nothing else wakes the worker
+
+# --- liveness: telling the world (OUT-2) -----------------------------------------------------
+DELIVERY_TIMEOUT: Final = 10 * SECOND  # from the name's look-up to the head of the answer; one more for the rest of it
+DELIVERY_DNS_TIMEOUT: Final = 3 * SECOND  # of that, at most so much for the name
+DELIVERY_CLAIM: Final = 30 * SECOND  # three deliveries' time; a dead dispatcher's cursors are taken over after it
+DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # a restart of the receiver
+DELIVERY_BACKOFF_CEILING: Final = 1 * HOUR
+DELIVERY_ATTEMPTS_MAX: Final = 30  # about a day: 5 s, 15 s, 45 s, … 1 h, less the jitter
+DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # what a receiver may ask for
+DELIVERY_SIGN: Final = 10 * SECOND  # how often a dispatcher says that it lives, while there is a subscription
+DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # after so long without a sign nobody sends
+DELIVERY_LOOK: Final = 250  # how soon another process's events are noticed while there are subscriptions
+ANSWERS_KEPT: Final = 7 * DAY  # the stored answer of an Idempotency-Key; what a start or a signal stands for stays
+WORKERS_KEPT: Final = 7 * DAY  # real; the row of a worker that is closed, since its lease ran out
+FORGET_EVERY: Final = 10 * MINUTE  # real; how often a worker looks for what has been kept for long enough
+SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for so long
+
+
+class Liveness(NamedTuple):
+    """The liveness durations that a deployment may set, down to a second; the defaults are the sources'."""
+
+    heartbeat_window: int = HEARTBEAT_WINDOW
+    heartbeat_every: int = HEARTBEAT_EVERY
+    loop_stall_max: int = LOOP_STALL_MAX
+    drain_grace: int = DRAIN_GRACE
+    attempt_timeout: int = ATTEMPT_TIMEOUT
+    start_budget: int = START_BUDGET
+    settle_margin: int = SETTLE_MARGIN
+    attempts_max: int = ATTEMPTS_MAX
+    backoff_ceiling: int = BACKOFF_CEILING
+    checkpoint_write: int = CHECKPOINT_WRITE
+    breaker_after: int = BREAKER_AFTER  # calls, no duration; 0 = no circuit breakers
+    breaker_pause: int = BREAKER_PAUSE
+    breaker_pause_max: int = BREAKER_PAUSE_MAX
+    runs_kept: int = RUNS_KEPT  # business, after a run's end; 0 = no run is purged by a worker
+
+    def checked(self) -> "Liveness":
+        """Itself, if its relations hold. Raises ValueError with the sentence that names the broken one."""
+        if 3 * self.heartbeat_every > self.heartbeat_window:
+            raise ValueError(
+                f"a heartbeat every {self.heartbeat_every} ms leaves no room for two lost renewals "
+                f"in a window of {self.heartbeat_window} ms"
+            )
+        if not 0 < self.breaker_pause <= self.breaker_pause_max:
+            raise ValueError("the first pause of a breaker is positive, and at most its longest")
+        if min(self) < 0 or self.attempt_timeout == 0 or self.attempts_max == 0:
+            raise ValueError("durations and attempts are positive")
+        return self
+
+
+class ExecutionBudget(NamedTuple):
+    """How long one slice of a run may last, and why (REC-2)."""
+
+    ms: int
+    derivation: str
+
+
+def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> ExecutionBudget:
+    """The budget of a slice, from the most demanding of `calls` (attempt timeout in ms, attempts) and the defaults.
+
+    (attempt timeout + cold start) × attempts + back-off ceiling + checkpoint write, × 1.2.
+    """
+    timeout, attempts = max(
+        [(live.attempt_timeout, live.attempts_max), *calls], key=lambda c: (c[0] + live.start_budget) * c[1]
+    )
+    worst = (timeout + live.start_budget) * attempts + live.backoff_ceiling + live.checkpoint_write
+    ms = round(worst * SAFETY)
+    derivation = (
+        f"({timeout / SECOND:g} s attempt timeout + {live.start_budget / SECOND:g} s cold start) × {attempts} attempts"
+        f" + {live.backoff_ceiling / SECOND:g} s back-off ceiling"
+        f" + {live.checkpoint_write / SECOND:g} s checkpoint write"
+        f" = {worst / SECOND:g} s, × {SAFETY:g} = {ms / SECOND:g} s"
+    )
+    return ExecutionBudget(ms, derivation)
+
+
+assert execution_budget(Liveness()).ms == 600 * SECOND, "REC-2: the defaults give 600 s"
+assert Liveness().checked()
+assert HEARTBEAT_WINDOW + HEARTBEAT_EVERY < RECOVERY_TARGET, "a dead worker is replaced within the target"
+assert LOOP_STALL_MAX < HEARTBEAT_WINDOW + RECOVERY_TARGET, "a frozen loop loses its runs, not the target"
+assert BREAKER_AFTER > ATTEMPTS_MAX and BREAKER_PAUSE > INLINE_WAIT_MAX, "a pause is worth parking for"
+assert DRAIN_GRACE + NOTICE_LAST_CHANCE < 30 * SECOND
+assert INLINE_WAIT_MAX < BACKOFF_CEILING < RETRY_TOTAL_WAIT
+assert DELIVERY_DNS_TIMEOUT < DELIVERY_TIMEOUT < DELIVERY_CLAIM / 2, "a claim outlives the delivery that it covers"
+assert DELIVERY_FIRST_WAIT < DELIVERY_BACKOFF_CEILING < DELIVERY_RETRY_AFTER_MAX
+assert SETTLE_MARGIN > CLOCK_DISAGREEMENT_MAX, "the settle time covers what the last-instant check tolerates"
+assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must be declared, not assumed (GATE-4)"
+
 
 Duration: TypeAlias = timedelta | str
 """A `timedelta`, or text such as "12h"."""
@@ -42,3 +194,42 @@ def _nearest(ms: int, unit: int) -> int:
 def _two(count: int, per: int, large: str, small: str) -> str:
     rest = count % per
     return f"{count // per}{large}" + (f"{rest}{small}" if rest else "")
+
+
+def wait_before(
+    attempt: int,
+    chance: float,
+    *,
+    first_ms: int = RETRY_FIRST_WAIT,
+    ceiling_ms: int = BACKOFF_CEILING,
+    factor: float = 2.0,
+) -> int:
+    """Milliseconds before attempt `attempt` (2, 3, …): jitter in the upper half of first × factor^(attempt − 2).
+
+    `chance` is a random number in [0, 1), handed in.
+    """
+    assert attempt >= 2 and 0 <= chance < 1
+    whole = min(first_ms * factor ** min(attempt - 2, 30), ceiling_ms)
+    return int(whole / 2 + whole / 2 * chance)
+
+
+def asked_wait(retry_after: str, date: str, wall_ms: int, most_ms: int) -> int:
+    """Milliseconds that a `Retry-After` header asks for, at most `most_ms`; 0 where it says nothing.
+
+    `date`: the answer's Date header, by which an instant is read; `wall_ms`: this machine's clock where there is none.
+    """
+    said = retry_after.strip()
+    if said.isascii() and said.isdigit():
+        return min(int(said[:10]) * SECOND, most_ms)  # beyond ten digits it is beyond the bound in any case
+    at, sent = _instant(said), _instant(date)
+    if at is None:
+        return 0
+    seconds = at - (wall_ms / SECOND if sent is None else sent)
+    return int(min(max(seconds, 0) * SECOND, most_ms))
+
+
+def _instant(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):  # whatever a receiver writes into a header
+        return None

@@ -137,27 +137,29 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_moves("intend", E.INTENDED, None, E.INTENDED, E.REFUSED),  # REFUSED: only once a person re-opened it
     *_moves("intend", E.INTENDED, E.UNDONE),  # scope `tenant`: new work, under a key of its own at the receiver
     *_moves("use", E.DONE, E.DONE),  # scope `tenant`: another run takes the recorded answer; no undo after that
-    *_moves("take_back", E.DONE, E.DONE),  # scope `tenant`: its undo is about to begin; no use after that
+    *_moves("reserve_undo", E.DONE, E.DONE),  # scope `tenant`: its undo is about to begin; no use after that
     *_moves("record", E.DONE, E.INTENDED),
     *_moves("refuse", E.REFUSED, E.INTENDED),
     *_moves("withhold", E.REFUSED, None, E.REFUSED),  # an undo that must not be called as things stand
     *_moves("defer", E.INTENDED, E.INTENDED),  # an attempt ended without an outcome; another follows
     *_moves("reopen", E.REFUSED, E.REFUSED),  # a person: try again
-    *_moves("doubt", E.UNCERTAIN, E.INTENDED),
+    *_moves("mark_uncertain", E.UNCERTAIN, E.INTENDED),
     *_moves("settle", E.DONE, E.INTENDED),  # the receiver was asked and knows it
     *_moves("happened", E.DONE, E.UNCERTAIN),
     *_moves("did_not_happen", E.REFUSED, E.UNCERTAIN),  # refused and re-opened: the next walk intends anew
     *_moves("give_up", E.REFUSED, E.UNCERTAIN),
-    *_moves("by_hand", E.DONE, E.REFUSED, E.UNCERTAIN),  # an undo that failed: a person did it
+    *_moves("undone_manually", E.DONE, E.REFUSED, E.UNCERTAIN),  # an undo that failed: a person did it
     *_moves("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
-    *_moves("mistrust", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED),  # after a restore; REFUSED: re-opened
+    *_moves(
+        "mark_uncertain_after_restore", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED
+    ),  # after a restore; REFUSED: re-opened
     # wait
     *_moves("open_wait", W.OPEN, None),
     *_moves("bind", W.BOUND, W.OPEN),
     # approval
     *_moves("ask", A.PENDING, None),
     *_moves("vote", A.PENDING, A.PENDING),  # one approval of several that it takes
-    *_moves("look", A.PENDING, A.PENDING),  # somebody looks at it, which binds nobody
+    *_moves("acknowledge", A.PENDING, A.PENDING),  # somebody looks at it, which binds nobody
     *_moves("reassign", A.PENDING, A.PENDING),
     *_moves("approve", A.APPROVED, A.PENDING),
     *_moves("reject", A.REJECTED, A.PENDING),
@@ -178,7 +180,7 @@ TABLE: Final[tuple[Transition, ...]] = (
     # delivery
     *_moves("send", D.OWED, None, D.OWED),  # sent, and not accepted: another attempt follows
     *_moves("close", D.DELIVERED, D.OWED),
-    *_moves("bury", D.DEAD, None, D.OWED),  # given up
+    *_moves("dead_letter", D.DEAD, None, D.OWED),  # given up
     *_moves("redeliver", D.OWED, None, D.OWED, D.DELIVERED, D.DEAD),  # a person wants it sent again
 )
 _TARGET: Final = {(move.verb, move.source): move.target for move in TABLE}

@@ -161,15 +161,15 @@ def is_exact(tenant: str, run: str, plan: Mapping[str, Any]) -> bool:
         return False
 
 
-def look(approval: Approval, *, by: str) -> Commit:
+def acknowledge(approval: Approval, *, by: str) -> Commit:
     """Somebody says "I look at it". It binds nobody, and wakes nothing."""
     row = approval._replace(
-        version=approval.version + 1, status=approval_target("look", approval.status), claimed_by=by
+        version=approval.version + 1, status=approval_target("acknowledge", approval.status), claimed_by=by
     )
     return Commit(
         (Put(APPROVAL, row, approval.version),),
         whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
-        label=f"{approval.run} look {approval.wait}",
+        label=f"{approval.run} acknowledge {approval.wait}",
     )
 
 

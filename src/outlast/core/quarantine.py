@@ -8,8 +8,8 @@ Only deaths of a worker that held this run alone count towards calling a person.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from outlast.core.budget import DEATHS_ALONE_MAX, DEATHS_THEN_GROUPS
 from outlast.core.codec import digest
+from outlast.core.durations import DEATHS_ALONE_MAX, DEATHS_THEN_GROUPS
 from outlast.core.rows import Run
 
 ALONE: Final = 1

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.compensation import Ending, ending_of
+from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.overlay import Attention, attention_of
 from outlast.core.people import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
+from outlast.core.run_columns import Attention, attention_of
 from outlast.core.version_move import move_request_of
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from outlast.core.commit import Fence, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.machine import run_target
-from outlast.core.overlay import Armed, WaitingFor, due_of, dump_timers, dump_waiting
 from outlast.core.rows import EVENT, MEMO, RUN, Memo, Run, check_run
+from outlast.core.run_columns import Armed, WaitingFor, due_of, dump_timers, dump_waiting
 
 
 class LogEntry(NamedTuple):

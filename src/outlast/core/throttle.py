@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from outlast.core.budget import INLINE_WAIT_MAX, SECOND
+from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.rows import STORE, Meta, Row
 from outlast.errors import Corrupt
 

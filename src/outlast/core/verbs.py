@@ -12,13 +12,14 @@ from typing import Final
 
 from outlast.core.admission import SlotChange, hand_over
 from outlast.core.codec import compact
-from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
+from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
+from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
-from outlast.core.overlay import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.people import withdraw
 from outlast.core.quarantine import after_death
-from outlast.core.rows import EVENT, RUN, SLOT, TOKEN, Approval, Run, Slot, Token, check_run, is_due
+from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, check_run, is_due
+from outlast.core.run_columns import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
 from outlast.core.run_transition import LogEntry, fence, give_back, transition
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
@@ -313,3 +314,17 @@ def finish(
         expects,
         label=f"{run.run} {verb} {run.node}#{run.visit}",
     )
+
+
+CHUNK_ROWS: Final = 50
+CHUNK_BYTES: Final = COMMIT_BYTES_MAX // 2
+assert CHUNK_ROWS <= WRITES_MAX and CHUNK_BYTES + RESULT_BYTES_MAX < COMMIT_BYTES_MAX, "a chunk is one commit"
+
+
+def emit(run: Run, rows: Sequence[Result]) -> Commit:
+    """Each row in place of the one it follows (version 1: it is new). Lands only under this claim and visit, so a
+    holder that was replaced adds nothing; it moves no run row, and the event that counts them comes after (CKP-5)."""
+    assert 0 < len(rows) <= CHUNK_ROWS
+    assert all(row.version >= 1 and row.ordinal >= 1 and row[:2] == run[:2] for row in rows)
+    puts = tuple(Put(RESULT, row, row.version - 1) for row in rows)
+    return Commit(puts, fence(run), label=f"{run.run} emit {rows[0].key}")

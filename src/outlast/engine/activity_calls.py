@@ -9,17 +9,16 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from outlast.core import ledger as moves
-from outlast.core import sharing
-from outlast.core.backoff import wait_before
-from outlast.core.budget import SHARED_LOOK_AGAIN
+from outlast.core import effect_verbs
+from outlast.core import effect_verbs as moves
 from outlast.core.commit import Commit, Instant, Put, When
-from outlast.core.ledger import Intent
+from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
+from outlast.core.effect_verbs import Intent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
-from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, USED, Effect, Memo
+from outlast.core.run_columns import Armed, WaitingFor
 from outlast.engine.attempts import CallAttempt
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent, asked_to_wait, is_transient, judge
 from outlast.engine.effect_executor import EffectExecutor, Next
@@ -58,7 +57,7 @@ class SharedExecutor(EffectExecutor):
 
     @override
     async def _allowed(self, previous: Effect | None) -> Permission | None:
-        return await super()._allowed(sharing.goes_on(previous, self.session.run))
+        return await super()._allowed(effect_verbs.goes_on(previous, self.session.run))
 
     @override
     def _intended(
@@ -67,7 +66,7 @@ class SharedExecutor(EffectExecutor):
         assert isinstance(self.callee, Activity)
         keep, noted = self.callee.keep, self.call.key in self.session.noted
         what = what._replace(shared=True, keep_ms=millis(keep) if keep else 0, noted=noted)
-        if previous is not None and sharing.goes_on(previous, self.session.run) is None:
+        if previous is not None and effect_verbs.goes_on(previous, self.session.run) is None:
             ordinal = self.session.next_ordinal()
         return super()._intended(what, previous, allowed, ordinal, now)
 
@@ -95,12 +94,12 @@ async def shared_answer(
         return await make().drive()
     if effect.status is EffectStatus.REFUSED:
         raise EffectRefused(refusal_of(effect), (0, call.key))
-    if not sharing.is_usable(effect):
+    if not effect_verbs.is_usable(effect):
         await _wait_for_shared(execution, effect)
     if effect.shared != USED or call.key not in session.noted:
         if not execution.may_begin():
             raise Unresolved
-        await session.land(sharing.use(session.run, effect, noted=call.key in session.noted, now=session.now))
+        await session.land(effect_verbs.use(session.run, effect, noted=call.key in session.noted, now=session.now))
     return activity.response_codec.load(effect.response or b"null")
 
 
@@ -121,7 +120,7 @@ async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
     if effect.key not in session.noted:
         if not execution.may_begin():
             raise Unresolved
-        await session.land(sharing.wait_for(session.run, effect, session.now))
+        await session.land(effect_verbs.wait_for(session.run, effect, session.now))
     then = "goes on with its answer"
     what = f"{effect.activity} {effect.key}"
     waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.now.business, then=then)

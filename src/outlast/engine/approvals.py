@@ -14,9 +14,9 @@ from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Put
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import CHANGED_BY, REOPENED, altered_plan
 from outlast.core.rows import Approval, Run
+from outlast.core.run_columns import Armed, Attention, WaitingFor
 from outlast.engine.commands import RACES_MAX, busy, check_reason, find_approval, over
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.node_result import Parked
@@ -309,7 +309,7 @@ async def decide_approval(
 
 async def acknowledge(store: Store, approval: Approval, *, by: str, version: int = 0) -> Approval:
     """Record that an approver looks at it. Raises Conflict if it is decided, or not at the `version` seen."""
-    return await _update(store, approval, lambda row: people.look(row, by=by), version)
+    return await _update(store, approval, lambda row: people.acknowledge(row, by=by), version)
 
 
 async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str, version: int = 0) -> Approval:

@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import to_jsonable_python
 
 from outlast.core.clock import Clock
-from outlast.core.ledger import TOO_LATE
+from outlast.core.crash_points import point
+from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.limits import UNSENT_MAX
-from outlast.core.points import point
 from outlast.engine.call_outcome import Answered, Maybe, Outcome, Unsent, judge
 from outlast.engine.lease import Permit
 from outlast.engine.user_code import as_exception

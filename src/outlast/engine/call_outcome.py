@@ -12,8 +12,7 @@ from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from outlast.core.backoff import asked_wait
-from outlast.core.budget import RETRY_AFTER_MAX, SECOND
+from outlast.core.durations import RETRY_AFTER_MAX, SECOND, asked_wait
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.engine.user_code import text_of
 from outlast.flow.outcomes import Declared, NotSent, Perhaps, Refused, RetryLater

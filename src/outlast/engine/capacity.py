@@ -6,9 +6,9 @@ from collections.abc import Mapping as Facts
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from outlast.core.budget import GROUP_PATIENCE, MINUTE
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import Run
 from outlast.core.verbs import claim, moved, requeue

@@ -4,16 +4,16 @@ import json
 from typing import Any, Literal, NamedTuple
 
 from outlast.core import compensation, people
-from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Expect
+from outlast.core.durations import SECOND
 from outlast.core.events import iso
 from outlast.core.keys import check_name
 from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.overlay import Attention, attention_of
 from outlast.core.route import ANSWERED_BY_CONTINUE, meant
 from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Key, Kind, Run, Token, is_over, version_of
+from outlast.core.run_columns import Attention, attention_of
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.run_session import tell_waiting

@@ -13,14 +13,14 @@ from typing import Any
 from typing_extensions import override
 
 from outlast.core import compensation as core
-from outlast.core import ledger as moves
+from outlast.core import effect_verbs as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.compensation import names, not_undone
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.overlay import Attention
 from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
+from outlast.core.run_columns import Attention
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import finish
 from outlast.engine import admission
@@ -85,9 +85,11 @@ async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) 
         activity = execution.workflow.activity(effect.activity)
         args, kwargs = activity.load_args(effect.args)
     except (NotFound, DefinitionError) as error:
-        session.submit(moves.doubt(session.run, effect, "activity_gone", error.what, now=session.now))
+        session.submit(moves.mark_uncertain(session.run, effect, "activity_gone", error.what, now=session.now))
     except (NotStorable, LimitExceeded) as error:
-        session.submit(moves.doubt(session.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=session.now))
+        session.submit(
+            moves.mark_uncertain(session.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=session.now)
+        )
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
         make = (
@@ -192,7 +194,7 @@ async def _withhold(execution: NodeExecution, original: Effect, row: Effect | No
     """Record that an undo is not called. If an earlier holder may have called it, it is uncertain."""
     session = execution.session
     if row is not None and row.status is EffectStatus.INTENDED:
-        session.submit(moves.doubt(session.run, row, code, detail, now=session.now))
+        session.submit(moves.mark_uncertain(session.run, row, code, detail, now=session.now))
         return
     ordinal = row.ordinal if row is not None else session.next_ordinal()
     commit = core.withhold(session.run, original, row, code, detail, ordinal=ordinal, now=session.now)

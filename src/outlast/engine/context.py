@@ -14,9 +14,8 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
-from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
-from outlast.core.durations import Duration
+from outlast.core.durations import SECOND, Duration
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.people import votes_of

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from collections.abc import Mapping as Facts
 
-from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
+from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room
 from outlast.core.rows import STORE, WORKER, Run, Worker

@@ -5,15 +5,14 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
-from outlast.core import ledger as moves
-from outlast.core.backoff import wait_before
-from outlast.core.budget import INLINE_WAIT_MAX, SECOND
+from outlast.core import effect_verbs as moves
 from outlast.core.commit import Commit, Instant
+from outlast.core.durations import INLINE_WAIT_MAX, SECOND, wait_before
 from outlast.core.machine import EffectStatus
-from outlast.core.overlay import Armed, WaitingFor
 from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Pause
+from outlast.core.run_columns import Armed, WaitingFor
 from outlast.engine.attempts import Sending
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
@@ -299,7 +298,7 @@ class EffectExecutor:
         with suppress(StoreError, NotStorable, LimitExceeded):
             response = self.callee.response_codec.dump(outcome.value).decode()
             answer = {"status": EffectStatus.DONE.value, "error": "", "response": response}
-            await self.session.store.commit(moves.testify(effect, answer, self.session.now))
+            await self.session.store.commit(moves.record_late_answer(effect, answer, self.session.now))
 
     async def _make(self, effect: Effect) -> Outcome:
         if self.ident not in self.session.unsent:  # its holder gave it up, and may have recorded that it was not sent
@@ -355,7 +354,7 @@ class EffectExecutor:
         raise EffectRefused(Refusal(code, detail), self.ident)
 
     def _mark_uncertain(self, effect: Effect, code: str, detail: str) -> Any:
-        self.session.submit(moves.doubt(self.session.run, effect, code, detail, now=self.session.now))
+        self.session.submit(moves.mark_uncertain(self.session.run, effect, code, detail, now=self.session.now))
         self._call_person(self.session.effects[self.ident])
         raise Unresolved
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from outlast.core.budget import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Done, Put
+from outlast.core.durations import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
 from outlast.errors import Stale, StoreError

@@ -10,13 +10,13 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from outlast.core.budget import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.clock import Clock
+from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
-from outlast.core.overlay import Armed, Attention
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Pause, Run
+from outlast.core.run_columns import Armed, Attention
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease

@@ -8,17 +8,17 @@ import logging
 import traceback
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from outlast.core.budget import HOLD_LOOK_AGAIN
 from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own
-from outlast.core.ledger import is_unsent
+from outlast.core.durations import HOLD_LOOK_AGAIN
+from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.people import REOPENED
 from outlast.core.recovery import without_attempts
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Effect, Memo, Pause
+from outlast.core.run_columns import Armed, Attention, WaitingFor
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession

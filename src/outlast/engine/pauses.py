@@ -9,11 +9,11 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from outlast.core.budget import INLINE_WAIT_MAX, Liveness
 from outlast.core.commit import Commit, Put, Wake, When
+from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.overlay import WaitingFor, waiting_of
 from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
+from outlast.core.run_columns import WaitingFor, waiting_of
 from outlast.engine.call_outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.port import Store

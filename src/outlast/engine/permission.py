@@ -3,11 +3,11 @@
 import json
 from typing import Any, NamedTuple
 
-from outlast.core.budget import APPROVAL_VALID_FOR, SECOND
+from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.overlay import Attention
 from outlast.core.people import altered_plan, votes_of
 from outlast.core.rows import Approval, Effect
+from outlast.core.run_columns import Attention
 from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from outlast.core import ledger as moves
-from outlast.core.budget import SECOND
+from outlast.core import effect_verbs as moves
 from outlast.core.codec import digest
 from outlast.core.commit import Instant
+from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run

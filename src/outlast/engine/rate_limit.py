@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from outlast.core.budget import INLINE_WAIT_MAX, SECOND
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.machine import LeaseStatus
-from outlast.core.overlay import WaitingFor
 from outlast.core.rows import META, STORE, WORKER, Meta, Worker
+from outlast.core.run_columns import WaitingFor
 from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
 from outlast.errors import Stale, StoreError

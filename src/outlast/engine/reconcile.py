@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.keys import idempotency_key
 from outlast.core.rows import EVIDENCE, Effect, Evidence
 from outlast.engine.attempts import CallAttempt

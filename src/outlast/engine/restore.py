@@ -5,7 +5,7 @@ from typing import NamedTuple
 from outlast.core.commit import Commit, Expect, Put
 from outlast.core.generation import GENERATION, Generation, generation_of
 from outlast.core.machine import LeaseStatus, lease_target
-from outlast.core.restore import DOUBTED_MAX, cast_doubt, is_doubtful
+from outlast.core.recovery import EFFECTS_PER_RESTORE_MAX, may_have_changed, restore_run
 from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Run, Worker, Writer, is_over
 from outlast.engine.lease import closed
 from outlast.errors import Ended, Stale
@@ -105,15 +105,20 @@ async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int
             return done
         doubtful = _doubtful(rows)
         now = rows.now
-        commit = cast_doubt(
-            rows.run, doubtful[:DOUBTED_MAX], generation=generation, actor=actor, now=now, mapping=store.mapping()
+        commit = restore_run(
+            rows.run,
+            doubtful[:EFFECTS_PER_RESTORE_MAX],
+            generation=generation,
+            actor=actor,
+            now=now,
+            mapping=store.mapping(),
         )
-        if len(doubtful) > DOUBTED_MAX:  # the run is marked with the last ones
+        if len(doubtful) > EFFECTS_PER_RESTORE_MAX:  # the run is marked with the last ones
             here = Expect(RUN, run[:2], rows.run.version)
-            commit = Commit(commit.writes[-DOUBTED_MAX:], expects=(here,), label=f"{run.run} restore")
+            commit = Commit(commit.writes[-EFFECTS_PER_RESTORE_MAX:], expects=(here,), label=f"{run.run} restore")
         try:
             await store.commit(commit)
-            done += min(len(doubtful), DOUBTED_MAX)
+            done += min(len(doubtful), EFFECTS_PER_RESTORE_MAX)
         except Ended:
             return done
         except Stale:
@@ -122,4 +127,4 @@ async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int
 
 def _doubtful(rows: RunRows) -> list[Effect]:
     own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
-    return sorted((e for e in own if is_doubtful(e)), key=lambda e: e.ordinal)
+    return sorted((e for e in own if may_have_changed(e)), key=lambda e: e.ordinal)

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from pydantic import BaseModel, JsonValue
 
 from outlast.core.codec import canonical
-from outlast.core.ledger import UNANSWERED
+from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.limits import KEY_BYTES_MAX, NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
 from outlast.core.machine import EffectStatus
-from outlast.core.results import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.core.rows import RESULT, Memo, Result
+from outlast.core.verbs import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.engine.run_session import EffectKey, RunSession
 from outlast.errors import InvalidInput, LimitExceeded
 

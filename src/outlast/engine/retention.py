@@ -3,9 +3,9 @@
 import json
 from typing import Final, NamedTuple
 
-from outlast.core.budget import DAY, FORGET_EVERY
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import DAY, FORGET_EVERY
 from outlast.core.rows import META, STORE, Meta, Row
 from outlast.errors import Corrupt, Stale
 from outlast.store.port import Store

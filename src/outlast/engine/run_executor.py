@@ -10,17 +10,17 @@ from typing import Any
 
 from outlast.core.admission import SlotChange, admit, queue
 from outlast.core.attention import answered, flag, tripped, waiting_for
-from outlast.core.budget import HOUR, INLINE_WAIT_MAX, SECOND
 from outlast.core.commit import WRITES_MAX
 from outlast.core.compensation import Ending, compensate, compensated, must_undo
-from outlast.core.ledger import doubt
+from outlast.core.durations import HOUR, INLINE_WAIT_MAX, SECOND
+from outlast.core.effect_verbs import mark_uncertain
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, WaitStatus
-from outlast.core.overlay import Armed, Attention, stale_timer
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
+from outlast.core.run_columns import Armed, Attention, stale_timer
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
@@ -478,7 +478,7 @@ class RunExecutor:
             mapping=mapping,
             log_entries=log_entries,
             freed=freed,
-            doubted=[doubt(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
+            doubted=[mark_uncertain(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
             waiting=[p.waiting for p in parked],
             timers=[p.armed for p in parked if p.armed is not None],
         )

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from outlast.core import ledger as moves
-from outlast.core.budget import SECOND, STORE_RETRY
+from outlast.core import effect_verbs as moves
 from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
+from outlast.core.durations import SECOND, STORE_RETRY
+from outlast.core.effect_verbs import settled_shared
 from outlast.core.machine import EffectStatus
-from outlast.core.overlay import waiting_of
 from outlast.core.people import settled_elsewhere
 from outlast.core.rows import (
     EFFECT,
@@ -34,8 +34,8 @@ from outlast.core.rows import (
     is_over,
     key_of,
 )
+from outlast.core.run_columns import waiting_of
 from outlast.core.run_transition import LogEntry, fence, log_key
-from outlast.core.sharing import settled_shared
 from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ
@@ -380,7 +380,7 @@ class RunSession:
                 if row.response is not None:
                     answer["response"] = row.response.decode()
                 try:
-                    await self.store.commit(moves.testify(row, answer, self.now))
+                    await self.store.commit(moves.record_late_answer(row, answer, self.now))
                 except StoreError:
                     pass  # the evidence exists already, or the store is away: the effect stays open
 
@@ -389,7 +389,7 @@ class RunSession:
         try:
             row = await self.store.load(EFFECT, key_of(EFFECT, effect))
             if isinstance(row, Effect) and (row.epoch, row.attempts) == (effect.epoch, effect.attempts):
-                await self.store.commit(moves.testify_unsent(effect, error, self.now))
+                await self.store.commit(moves.record_unsent(effect, error, self.now))
         except StoreError:
             pass  # the same
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from outlast.core.budget import Liveness
 from outlast.core.commit import Commit, Put, Wake
+from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus, Reason
-from outlast.core.overlay import attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, WORKER, Run, Topology, Worker
+from outlast.core.run_columns import attention_of
 from outlast.core.version_move import lane_of, version_in
 from outlast.errors import Rejected, Stale
 from outlast.flow.topology import digest_of, topology_of

@@ -5,14 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from outlast.core import ledger as moves
-from outlast.core.budget import SECOND
+from outlast.core import effect_verbs as moves
 from outlast.core.codec import Codec
-from outlast.core.durations import Duration, milliseconds
+from outlast.core.durations import SECOND, Duration, milliseconds
 from outlast.core.keys import check_name
 from outlast.core.machine import Reason, WaitStatus, wait_target
-from outlast.core.overlay import Armed, Attention, WaitingFor
 from outlast.core.rows import Message, Wait
+from outlast.core.run_columns import Armed, Attention, WaitingFor
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import Parked
 from outlast.errors import InvalidInput

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Facts
 from typing import Any, Final
 
-from outlast.core import ledger as moves
-from outlast.core.budget import (
+from outlast.core import effect_verbs as moves
+from outlast.core.clock import Clock
+from outlast.core.durations import (
     CHANGE_POLL,
     CLOCK_STEP,
     FILE_CHECK,
@@ -20,12 +21,11 @@ from outlast.core.budget import (
     Liveness,
     execution_budget,
 )
-from outlast.core.clock import Clock
 from outlast.core.generation import GENERATION
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.overlay import rearmed
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import META, Row, Run
+from outlast.core.run_columns import rearmed
 from outlast.core.verbs import hand_back
 from outlast.engine import admission, unserved_versions
 from outlast.engine.activity_calls import check_served
@@ -147,7 +147,7 @@ def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
     if effect is None or effect.status is not EffectStatus.INTENDED:
         execution.abandon_call(ident, TimeoutError(ENDLESS))
         return
-    session.submit(moves.doubt(session.run, effect, "timeout", ENDLESS, now=session.now))
+    session.submit(moves.mark_uncertain(session.run, effect, "timeout", ENDLESS, now=session.now))
     execution.call_person(uncertain(execution.session, session.effects[ident]))
     execution.abandon_call(ident, TimeoutError(ENDLESS))
 

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from outlast.core.budget import DELIVERY_DNS_TIMEOUT, SECOND
+from outlast.core.durations import DELIVERY_DNS_TIMEOUT, SECOND
 from outlast.core.limits import URL_CHARS_MAX
 from outlast.errors import InvalidInput
 

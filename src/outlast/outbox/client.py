@@ -10,15 +10,14 @@ from typing import Any, Final
 
 import httpx2
 
-from outlast.core.backoff import asked_wait
-from outlast.core.budget import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND
 from outlast.core.clock import Clock
 from outlast.core.deliveries import Attempt
+from outlast.core.durations import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND, asked_wait
 from outlast.core.events import iso
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.core.machine import CHOICES, if_ignored
-from outlast.core.overlay import Attention
 from outlast.core.rows import Run
+from outlast.core.run_columns import Attention
 from outlast.errors import InvalidInput
 from outlast.outbox.address import (
     AddressPolicy,

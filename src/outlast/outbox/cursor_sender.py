@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from outlast.core import deliveries
-from outlast.core.budget import DELIVERY_CLAIM, DELIVERY_TIMEOUT
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
+from outlast.core.crash_points import point
 from outlast.core.deliveries import Attempt, webhook_id
+from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_TIMEOUT
 from outlast.core.machine import DeliveryStatus
-from outlast.core.outgoing import Cursor, Delivery, Subscription
-from outlast.core.points import point
-from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
+from outlast.core.rows import CURSOR, DELIVERY, EVENT, Cursor, Delivery, Event, Subscription
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import signing, subscriptions
 from outlast.outbox.client import DeliveryClient
@@ -126,7 +125,7 @@ class CursorSender:
             assert before is not None
             after = deliveries.close(before, event, attempt, now)
         elif deliveries.is_over(before, attempt):
-            after = deliveries.bury(name, event, before, attempt, now)
+            after = deliveries.dead_letter(name, event, before, attempt, now)
         else:
             after = deliveries.send(name, event, before, attempt, self._tools.chance(), now)
             at = after.due_at

@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from outlast.core import deliveries
-from outlast.core.budget import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN, IDLE_LOOK, SECOND, STORE_RETRY
 from outlast.core.clock import Clock
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put, When
 from outlast.core.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, Attempt, is_active, tenants_of
+from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN, IDLE_LOOK, SECOND, STORE_RETRY
 from outlast.core.events import iso
 from outlast.core.machine import SWEPT
-from outlast.core.outgoing import Cursor, Subscription
-from outlast.core.rows import CURSOR, META, SUBSCRIPTION
+from outlast.core.rows import CURSOR, META, SUBSCRIPTION, Cursor, Subscription
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import PUBLIC, AddressPolicy, Resolver, SystemResolver

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from outlast.core import deliveries
-from outlast.core.budget import SECOND
 from outlast.core.commit import Commit, Expect, Instant, Put, When
 from outlast.core.deliveries import (
     SUBSCRIBED_TENANTS,
@@ -20,10 +19,10 @@ from outlast.core.deliveries import (
     subscribed_tenants_row,
     tenants_of,
 )
+from outlast.core.durations import SECOND
 from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
 from outlast.core.machine import SubscriptionStatus, can
-from outlast.core.outgoing import Subscription
-from outlast.core.rows import META, SUBSCRIPTION, Row, version_of
+from outlast.core.rows import META, SUBSCRIPTION, Row, Subscription, version_of
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.store.port import Store
 from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact

@@ -11,10 +11,21 @@ from typing import Final
 
 from outlast.core import deliveries
 from outlast.core.commit import WRITES_MAX, Commit, Drop, Instant, Put
+from outlast.core.crash_points import point
 from outlast.core.machine import SWEPT
-from outlast.core.outgoing import Cursor, Subscription, Unpublished
-from outlast.core.points import point
-from outlast.core.rows import CURSOR, EVENT, RUN, SUBSCRIPTION, UNPUBLISHED, Event, Key, Run
+from outlast.core.rows import (
+    CURSOR,
+    EVENT,
+    RUN,
+    SUBSCRIPTION,
+    UNPUBLISHED,
+    Cursor,
+    Event,
+    Key,
+    Run,
+    Subscription,
+    Unpublished,
+)
 from outlast.errors import Stale
 from outlast.outbox import subscriptions
 from outlast.store.port import Store

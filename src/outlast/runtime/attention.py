@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 from outlast.core.machine import CHOICES, Choice, Reason
-from outlast.core.overlay import attention_of, waiting_of
 from outlast.core.route import meant
 from outlast.core.rows import EVENT, PAUSE, RUN, SLOT, STORE, WORKER, Event, Pause, Run, Slot, Worker
+from outlast.core.run_columns import attention_of, waiting_of
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
 from outlast.runtime.run_facts import RunFacts

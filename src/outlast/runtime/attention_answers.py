@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from outlast.core.budget import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
 from outlast.core.commit import Instant
+from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
 from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
-from outlast.core.overlay import Attention, attention_of
 from outlast.core.route import meant
 from outlast.core.rows import Effect, Pause, Run
+from outlast.core.run_columns import Attention, attention_of
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime.effect_queries import EffectEvidence
 from outlast.runtime.views import evidence_view
@@ -112,7 +112,7 @@ def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0
 def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: Instant) -> dict[str, Any]:
     """Return one reason of a run's attention as JSON data, with its choices as commands.
 
-    `doubt`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
+    `mark_uncertain`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
     arrive until then.
     """
     until = until_of(entry)

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from outlast.core import deliveries
-from outlast.core.budget import DELIVERY_ALIVE, SECOND
 from outlast.core.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, sign_of, tenants_of
-from outlast.core.outgoing import Unpublished
-from outlast.core.rows import META, UNPUBLISHED
+from outlast.core.durations import DELIVERY_ALIVE, SECOND
+from outlast.core.rows import META, UNPUBLISHED, Unpublished
 from outlast.outbox import subscriptions
 from outlast.store.port import Store
 

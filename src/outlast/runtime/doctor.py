@@ -3,9 +3,8 @@
 import platform
 from typing import Final, NamedTuple
 
-from outlast.core.budget import DAY, SECOND
 from outlast.core.deliveries import is_active
-from outlast.core.durations import span
+from outlast.core.durations import DAY, SECOND, span
 from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN
 from outlast.engine.retention import PURGED, purge_of

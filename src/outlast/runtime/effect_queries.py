@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.overlay import attention_of
 from outlast.core.rows import EFFECT, EVIDENCE, Effect, Evidence, Run
+from outlast.core.run_columns import attention_of
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from outlast.core.compensation import Ending, ending_of, owed, undone
-from outlast.core.ledger import bound_notes
+from outlast.core.effect_verbs import bound_notes
 from outlast.core.machine import (
     OVERLAY_ONLY,
     TERMINAL,
@@ -17,9 +17,9 @@ from outlast.core.machine import (
     WaitStatus,
     if_ignored,
 )
-from outlast.core.overlay import Attention, WaitingFor, attention_of, waiting_of
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
+from outlast.core.run_columns import Attention, WaitingFor, attention_of, waiting_of
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of

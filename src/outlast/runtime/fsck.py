@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
 from outlast.core.generation import GENERATION, generation_of
-from outlast.core.outgoing import Cursor, Delivery, Subscription
 from outlast.core.rows import (
     CURSOR,
     DELIVERY,
@@ -21,12 +20,15 @@ from outlast.core.rows import (
     UNPUBLISHED,
     USAGE,
     WORKER,
+    Cursor,
+    Delivery,
     Effect,
     Event,
     Key,
     Result,
     Run,
     Slot,
+    Subscription,
     Token,
     Usage,
     Value,

@@ -9,10 +9,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core import deliveries
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
-from outlast.core.ledger import bound_notes
+from outlast.core.effect_verbs import bound_notes
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
-from outlast.core.outgoing import Cursor, Delivery, Subscription
-from outlast.core.overlay import attention_of, due_of, timers_of, waiting_of
 from outlast.core.people import is_exact
 from outlast.core.rows import (
     APPROVAL,
@@ -29,6 +27,8 @@ from outlast.core.rows import (
     WAIT,
     WORKER,
     Approval,
+    Cursor,
+    Delivery,
     Effect,
     Event,
     Key,
@@ -36,6 +36,7 @@ from outlast.core.rows import (
     Row,
     Run,
     Slot,
+    Subscription,
     Token,
     Usage,
     Value,
@@ -45,6 +46,7 @@ from outlast.core.rows import (
     is_over,
     key_of,
 )
+from outlast.core.run_columns import attention_of, due_of, timers_of, waiting_of
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from outlast.core.budget import Liveness
 from outlast.core.clock import Clock
-from outlast.core.overlay import attention_for_people, waiting_of
+from outlast.core.durations import Liveness
 from outlast.core.rows import EVENT, Event, Run, is_over
+from outlast.core.run_columns import attention_for_people, waiting_of
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow

@@ -4,14 +4,14 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from outlast.core.budget import HEARTBEAT_EVERY
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
-from outlast.core.ledger import NOT_SENT
+from outlast.core.durations import HEARTBEAT_EVERY
+from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus
-from outlast.core.overlay import WaitingFor, attention_of, waiting_of
 from outlast.core.people import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
+from outlast.core.run_columns import WaitingFor, attention_of, waiting_of
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"

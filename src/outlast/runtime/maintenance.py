@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from outlast.core.budget import RUNS_KEPT
+from outlast.core.durations import RUNS_KEPT
 from outlast.core.generation import Generation
 from outlast.core.rows import RUN, Key, Run, is_over
 from outlast.engine import restore

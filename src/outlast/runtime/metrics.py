@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER, Slot, Worker
 from outlast.errors import InvalidInput, StoreError, to_install

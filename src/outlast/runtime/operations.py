@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from outlast.core import compensation
-from outlast.core.budget import RUN_CEILING, SECOND
 from outlast.core.commit import Expect
+from outlast.core.durations import RUN_CEILING, SECOND
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.overlay import Attention, waiting_of
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -33,6 +32,7 @@ from outlast.core.rows import (
     Worker,
     key_of,
 )
+from outlast.core.run_columns import Attention, waiting_of
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.engine.snapshots import joined

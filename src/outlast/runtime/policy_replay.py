@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.rows import MEMO, Approval, Effect, Memo, Run
 from outlast.engine.policy import MEMOS, approved_by, call_policy, dump, satisfies
 from outlast.engine.user_code import text_of

@@ -5,8 +5,8 @@ from typing import Any
 
 from outlast.core.events import EventType, iso
 from outlast.core.machine import EffectStatus
-from outlast.core.overlay import waiting_of
 from outlast.core.rows import Effect, Event, Run, is_over
+from outlast.core.run_columns import waiting_of
 from outlast.runtime.labels import lanes_served
 from outlast.runtime.operations import RESULTS_PER_READ, Operations
 from outlast.runtime.run_facts import RunFacts, in_order, pending_requests_of

@@ -4,12 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from outlast.core.budget import CLOCK_STEP, DEATHS_ALONE_MAX
 from outlast.core.commit import Instant
-from outlast.core.durations import span
+from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.events import iso
 from outlast.core.machine import Choice
-from outlast.core.overlay import attention_of
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows import (
@@ -26,6 +24,7 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
+from outlast.core.run_columns import attention_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held
 from outlast.store.port import Store
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from outlast.core.budget import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.clock import Clock
+from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META
 from outlast.engine.alerts import Notifier

@@ -72,7 +72,7 @@ class WorkerSettings(Section):
 
 
 class LivenessSettings(Section):
-    """The durations that decide when a process is taken for dead; where none is said, those of core/budget.py."""
+    """The durations that decide when a process is taken for dead; where none is said, those of core/durations.py."""
 
     heartbeat_window: Duration | None = None
     heartbeat_every: Duration | None = None

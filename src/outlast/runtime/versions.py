@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
-from outlast.core.overlay import Attention, attention_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
+from outlast.core.run_columns import Attention, attention_of
 from outlast.core.version_move import lane_of, request_move, version_in
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale

@@ -12,9 +12,9 @@ from outlast.core.commit import Instant
 from outlast.core.events import EventType, iso, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
-from outlast.core.overlay import attention_for_people, waiting_of
 from outlast.core.people import CHANGED_BY, REOPENED, votes_of
 from outlast.core.rows import Approval, Effect, Event, Evidence, Pause, Result, Run, Worker, is_over
+from outlast.core.run_columns import attention_for_people, waiting_of
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label

@@ -10,15 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outlast.core import deliveries
-from outlast.core.budget import SECOND, SECRET_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.deliveries import GONE, Attempt, headers_of
+from outlast.core.durations import SECOND, SECRET_KEPT
 from outlast.core.events import EventType, iso
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
-from outlast.core.outgoing import Cursor, Delivery, Subscription
-from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event
+from outlast.core.rows import CURSOR, DELIVERY, EVENT, Cursor, Delivery, Event, Subscription
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.outbox import subscriptions
 from outlast.outbox.address import (

@@ -15,9 +15,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.budget import SECOND
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import SECOND
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, ROW_BYTES_MAX
 from outlast.core.rows import REQUEST
 from outlast.core.rows import Request as Row

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
-from outlast.core.outgoing import Unpublished
 from outlast.core.rows import (
     KINDS,
     MESSAGE,
@@ -21,6 +20,7 @@ from outlast.core.rows import (
     Kind,
     Row,
     Run,
+    Unpublished,
     Writer,
     key_of,
     version_of,

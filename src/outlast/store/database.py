@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from outlast.core.crash_points import point
 from outlast.core.generation import StoreFile, compare_files
-from outlast.core.points import point
 from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.write_lock import MODE, WriteLock

@@ -7,13 +7,12 @@ from threading import RLock
 
 from typing_extensions import override
 
-from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.crash_points import point
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
+from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.outgoing import Cursor
-from outlast.core.points import point
 from outlast.core.rows import (
     CURSOR,
     EFFECT,
@@ -27,6 +26,7 @@ from outlast.core.rows import (
     USAGE,
     WORKER,
     WRITER,
+    Cursor,
     Effect,
     Event,
     Key,

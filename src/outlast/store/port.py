@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.outgoing import Cursor
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -23,6 +22,7 @@ from outlast.core.rows import (
     TOKEN,
     WAIT,
     Approval,
+    Cursor,
     Effect,
     Event,
     Evidence,

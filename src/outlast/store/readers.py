@@ -12,12 +12,12 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from outlast.core.commit import Instant, Mapping
-from outlast.core.outgoing import Cursor
 from outlast.core.rows import (
     EFFECT,
     EVENT,
     META,
     RUN,
+    Cursor,
     Event,
     Key,
     Kind,

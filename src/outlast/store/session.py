@@ -8,7 +8,7 @@ from itertools import islice
 from threading import Event
 from typing import Final, TypeVar
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.commit import IDENTITY
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.generation import FILE, compare_files, store_file_of
@@ -121,8 +121,8 @@ class SqliteSession:
 
         Try one transaction for all, then one with all rows read first, then one per ticket.
         """
-        labels = [t.work.label for t in tickets] if points.hook else ()
-        points.point("store.batch:before", labels)
+        labels = [t.work.label for t in tickets] if crash_points.hook else ()
+        crash_points.point("store.batch:before", labels)
         for optimistic in (True, False):
             if self._attempt(tickets, optimistic) is None:
                 return
@@ -165,7 +165,7 @@ class SqliteSession:
             if not rows:
                 self.db.execute("ROLLBACK")
             else:
-                self._land_receipt([t.work.label for t in tickets] if points.hook else ())
+                self._land_receipt([t.work.label for t in tickets] if crash_points.hook else ())
         finally:
             self._roll_back()
         self._remember(batch, rows)
@@ -312,12 +312,12 @@ class SqliteSession:
         if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
             raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
                               "restart this process")  # fmt: skip
-        points.point("store.batch:inside", labels)
+        crash_points.point("store.batch:inside", labels)
         try:
             self.db.execute("COMMIT")
         except sqlite3.Error as error:
             self._resolve(self._batches, error)
-        points.point("store.batch:after", labels)
+        crash_points.point("store.batch:after", labels)
 
     def _resolve(self, number: int, error: sqlite3.Error) -> None:
         """Find out if a COMMIT with a lost answer landed.
@@ -468,9 +468,9 @@ class SqliteSession:
         PASSIVE waits for no reader, TRUNCATE for the last one.
         """
         with self.database.turn:
-            points.point("store.checkpoint:before")
+            crash_points.point("store.checkpoint:before")
             self.db.execute(f"PRAGMA wal_checkpoint({mode})")
-            points.point("store.checkpoint:after")
+            crash_points.point("store.checkpoint:after")
         self.written = 0
 
     def lay_out_log(self) -> None:

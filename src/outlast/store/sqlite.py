@@ -9,13 +9,12 @@ from typing import Final
 
 from typing_extensions import override
 
-from outlast.core.budget import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
+from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.outgoing import Cursor
-from outlast.core.rows import META, REQUEST, STORE, WORKER, Key, Kind, Row, Run, is_due
+from outlast.core.rows import META, REQUEST, STORE, WORKER, Cursor, Key, Kind, Row, Run, is_due
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch

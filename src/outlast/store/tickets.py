@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from outlast.core.budget import LINGER, SECOND
 from outlast.core.commit import Chain, Commit, Done
+from outlast.core.durations import LINGER, SECOND
 from outlast.core.rows import RUN, Run
 from outlast.errors import Corrupt, Rejected, Stale, StoreError
 from outlast.store.batch import Batch

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import sleep
 from types import TracebackType
 
-from outlast.core.budget import SECOND, TURN_PATIENCE
+from outlast.core.durations import SECOND, TURN_PATIENCE
 
 log = logging.getLogger("outlast.store")
 MODE = 0o600

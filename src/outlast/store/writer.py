@@ -6,8 +6,8 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from outlast.core.budget import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.core.clock import Clock
+from outlast.core.durations import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.database import unavailable
 from outlast.store.session import SqliteSession

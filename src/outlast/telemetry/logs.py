@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any, Final, TextIO
 
-from outlast.core.budget import SECOND
 from outlast.core.clock import Clock
+from outlast.core.durations import SECOND
 from outlast.core.events import trace_of
 from outlast.core.rows import Run
 from outlast.errors import OutlastError, StoreReplaced

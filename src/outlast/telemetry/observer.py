@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from outlast.core.budget import SECOND
 from outlast.core.commit import Commit, Instant, Put
+from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
-from outlast.core.overlay import waiting_of
 from outlast.core.rows import Approval, Effect, Event, Run, Wait
+from outlast.core.run_columns import waiting_of
 from outlast.telemetry.logs import RunLog
 from outlast.telemetry.metrics import (
     ACTIVITY_RETRIES,

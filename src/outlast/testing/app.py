@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel
 
 from outlast.core import commit
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.overlay import rearmed
 from outlast.core.rows import EVENT, Event, Run, is_over
+from outlast.core.run_columns import rearmed
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import InvalidInput, NotFound

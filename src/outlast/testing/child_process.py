@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from outlast.core import points
-from outlast.core.budget import Liveness
+from outlast.core import crash_points
 from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import RUN, Run, is_over
 from outlast.engine.worker import WorkerProcess
@@ -71,7 +71,7 @@ def run_child(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: 
     signal.alarm(STUCK_S)
     os.environ.update(ask["env"])
     trace = CrashHook(ask["cell"], report)
-    points.hook = trace
+    crash_points.hook = trace
     prepare(trace, ask)
     if ask["alone"]:
         writer.BATCH_MAX = 1  # type: ignore[misc]  # each logical commit is a transaction of its own

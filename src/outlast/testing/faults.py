@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.outgoing import Cursor
-from outlast.core.rows import Key, Kind, Row, Run
+from outlast.core.rows import Cursor, Key, Kind, Row, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts

@@ -12,9 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from outlast.core.crash_points import point
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.points import point
 from outlast.core.rows import Wait, is_over
 from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool
 from outlast.errors import InvalidInput, NotFound

@@ -111,7 +111,7 @@ class Client(Protocol):
         """Real milliseconds, by the store's clock where it is here."""
 
     async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
-        """What `look` answers once it is not None; None after so many seconds."""
+        """What `acknowledge` answers once it is not None; None after so many seconds."""
 
     # --- runs ----------------------------------------------------------------------------------
     async def runs(

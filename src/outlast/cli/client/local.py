@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from outlast.cli.client import AnsweredPage, ResultPage, RunPage, Verb, View
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
-from outlast.core.overlay import attention_of
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
+from outlast.core.run_columns import attention_of
 from outlast.engine.pauses import What
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.budget import SECOND
+from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
 from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.overlay import attention_of
 from outlast.core.rows import Effect
+from outlast.core.run_columns import attention_of
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.runtime.attention import PAGE

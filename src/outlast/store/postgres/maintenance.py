@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from outlast.core.budget import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.commit import Mapping
+from outlast.core.crash_points import point
+from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.machine import LeaseStatus
-from outlast.core.points import point
 from outlast.core.rows import META, REQUEST, STORE, WORKER, WRITER, Run, Writer, is_due
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql

@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from outlast.core.commit import Instant, Mapping
-from outlast.core.outgoing import Cursor
 from outlast.core.rows import (
     EFFECT,
     EVENT,
     META,
     RUN,
+    Cursor,
     Event,
     Key,
     Kind,

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, UNPUBLISHED, WORKER, WRITER, Key, Row, Run, Writer
@@ -144,8 +144,8 @@ class PostgresSession:
 
         Try one transaction for all, then one with all rows read first, then one per ticket.
         """
-        labels = [t.work.label for t in tickets] if points.hook else ()
-        points.point("store.batch:before", labels)
+        labels = [t.work.label for t in tickets] if crash_points.hook else ()
+        crash_points.point("store.batch:before", labels)
         if (runs := self._known.of(tickets)) is not None and await self._land_alone(tickets, runs, labels):
             return []
         for optimistic in (True, False):
@@ -179,7 +179,7 @@ class PostgresSession:
         except (*AWAY, asyncpg.PostgresError, StoreError, StoreUnusable):
             return False  # nothing was sent: the next attempt reports the error
         self._batches += 1
-        points.point("store.batch:inside", labels)
+        crash_points.point("store.batch:inside", labels)
         try:
             try:
                 found = await db.fetchrow(
@@ -207,7 +207,7 @@ class PostgresSession:
             assert isinstance(answer, Done)
             ticket.answer = answer._replace(now=now)
         self._learn(batch)
-        points.point("store.batch:after", labels)
+        crash_points.point("store.batch:after", labels)
         return True
 
     async def _time_of(self, error: BaseException) -> Instant:
@@ -276,7 +276,7 @@ class PostgresSession:
             else:
                 ticket.answer = judge(ticket, batch)
         if any(batch.changes.values()) or batch.published:
-            await self.write(db, batch, [t.work.label for t in tickets] if points.hook else ())
+            await self.write(db, batch, [t.work.label for t in tickets] if crash_points.hook else ())
         for chain in batch.broken:
             chain.broken = True
         return held
@@ -420,10 +420,10 @@ class PostgresSession:
                               "restart this process")  # fmt: skip
         if list(written[1 : 1 + len(drawn.counts)]) != drawn.counts:
             raise Mismatch
-        points.point("store.batch:inside", labels)
+        crash_points.point("store.batch:inside", labels)
         await (commit or self._commit)(db)
         self._learn(batch)
-        points.point("store.batch:after", labels)
+        crash_points.point("store.batch:after", labels)
 
     def _drawn(self, batch: Batch, *, notify: bool) -> Drawn:
         """Return the rows of a batch as parameters, and note whether subscribers must be woken."""

@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
-from outlast.core.outgoing import Cursor
-from outlast.core.rows import STORE, Key, Kind, Row, Run
+from outlast.core.rows import STORE, Cursor, Key, Kind, Row, Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore

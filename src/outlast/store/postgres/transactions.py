@@ -12,7 +12,7 @@ import asyncpg
 import asyncpg.transaction
 from typing_extensions import override
 
-from outlast.core import points
+from outlast.core import crash_points
 from outlast.core.commit import Commit, Done
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.batch import VERSION, Batch
@@ -85,8 +85,8 @@ class AuthorSession:
         for commit in commits:
             check(commit)
         await self._take_over(db)
-        labels = [commit.label for commit in commits] if points.hook else ()
-        points.point("store.batch:before", labels)
+        labels = [commit.label for commit in commits] if crash_points.hook else ()
+        crash_points.point("store.batch:before", labels)
         async with asyncio.timeout(ANSWER_S):
             while True:
                 rows, busy = await self._session.lock(db, row_keys(commits, optimistic=False))

@@ -1,20 +1,22 @@
 """The moves of the ledger: effects, memos, evidence and waits; each a pure function from rows to one commit.
 
-All but `testify` are fenced by the holder's epoch and visit (S-15): a holder that was replaced writes nothing.
+All but `record_late_answer` are fenced by the holder's epoch and visit (S-15): a holder that was replaced writes nothing.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Instant, Put, When
+from outlast.core.commit import Commit, Expect, Instant, Put, When
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
     EVIDENCE,
     MEMO,
+    UNDO_RESERVED,
     USAGE,
+    USED,
     WAIT,
     Approval,
     Effect,
@@ -24,6 +26,7 @@ from outlast.core.rows import (
     Usage,
     Wait,
     check_effect,
+    key_of,
 )
 from outlast.core.run_transition import fence
 
@@ -199,9 +202,9 @@ def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) ->
     return _settle(run, effect, "refuse", now, error=error, settled_at=now.business, settled_by="call")
 
 
-def doubt(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
+def mark_uncertain(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
     """It may have happened, nothing can prove it, and it is not safe to repeat: a person decides."""
-    return _settle(run, effect, "doubt", now, error=json.dumps({"code": code, "detail": detail}))
+    return _settle(run, effect, "mark_uncertain", now, error=json.dumps({"code": code, "detail": detail}))
 
 
 def defer(
@@ -241,9 +244,9 @@ NOT_SENT: Final = "not_sent"
 """The `status` of evidence that an attempt was never sent, and never will be."""
 
 
-def testify_unsent(effect: Effect, error: str, now: Instant) -> Commit:
+def record_unsent(effect: Effect, error: str, now: Instant) -> Commit:
     """Keep the proof of a replaced holder that the latest attempt of this row, and each before it, did nothing."""
-    return testify(effect, {"status": NOT_SENT, "error": error, "attempt": effect.attempts}, now)
+    return record_late_answer(effect, {"status": NOT_SENT, "error": error, "attempt": effect.attempts}, now)
 
 
 def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
@@ -256,11 +259,11 @@ def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
     return False
 
 
-def testify(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
+def record_late_answer(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
     """Keep the answer that a replaced holder got too late: evidence, which changes nothing by itself (S-10)."""
     run = effect.by_run or effect.run
     row = Evidence(effect.tenant, run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business)
-    return Commit((Put(EVIDENCE, row, 0),), label=f"{run} testify {effect.key}")
+    return Commit((Put(EVIDENCE, row, 0),), label=f"{run} record_late_answer {effect.key}")
 
 
 def remember(run: Run, memo: Memo) -> Commit:
@@ -318,3 +321,60 @@ def bound_notes(wait: Wait) -> tuple[int, ...]:
     if wait.status is not WaitStatus.BOUND or wait.binding == DEADLINE:
         return ()
     return tuple(json.loads(wait.binding))
+
+
+def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:
+    """Another run takes the recorded answer, and from here on it cannot be taken back without a person.
+
+    `noted`: the usage row of this run stands already. Stale ("version") where the effect has moved on meanwhile.
+    """
+    assert effect.by_run != run.run and effect.shared != UNDO_RESERVED
+    row = effect._replace(version=effect.version + 1, status=effect_target("use", effect.status), shared=USED)
+    check_effect(row)
+    puts = (Put(EFFECT, row, effect.version), *(() if noted else (_noted(run, effect.key, now),)))
+    return Commit(puts, fence(run), label=f"{run.run} use {effect.key}")
+
+
+def wait_for(run: Run, effect: Effect, now: Instant) -> Commit:
+    """Note that this run waits for another run's effect; Stale where it has moved on, so no wake-up is missed."""
+    assert effect.by_run != run.run
+    expect = Expect(EFFECT, key_of(EFFECT, effect), effect.version)
+    return Commit((_noted(run, effect.key, now),), fence(run), (expect,), label=f"{run.run} wait_for {effect.key}")
+
+
+def reserve_undo(effect: Effect) -> Put:
+    """Part of the commit that intends the undo of a shared effect: nobody may use its answer any more.
+
+    Of one that another run has used, only where a person decided it (`undo_failed`).
+    """
+    assert effect.by_run and effect.shared != UNDO_RESERVED
+    row = effect._replace(
+        version=effect.version + 1, status=effect_target("reserve_undo", effect.status), shared=UNDO_RESERVED
+    )
+    check_effect(row)
+    return Put(EFFECT, row, effect.version)
+
+
+def is_usable(effect: Effect) -> bool:
+    """May another run take its answer?"""
+    return effect.status is EffectStatus.DONE and effect.shared != UNDO_RESERVED
+
+
+def _noted(run: Run, key: str, now: Instant) -> Put:
+    return Put(USAGE, Usage(run.tenant, run.run, key, now.business), 0)
+
+
+def goes_on(previous: Effect | None, run: Run) -> Effect | None:
+    """The row as an attempt by this run continues it; None where the work is new to it: undone, or another run's."""
+    if previous is None or previous.status is EffectStatus.UNDONE or previous.by_run not in ("", run.run):
+        return None
+    return previous
+
+
+def settled_shared(commit: Commit) -> Effect | None:
+    """The shared effect that this commit settles or undoes: others may wait for it."""
+    for write in commit.writes:
+        row = write.row if isinstance(write, Put) else None
+        if isinstance(row, Effect) and row.by_run and row.settled_at:
+            return row if row.shared == 0 or row.status is EffectStatus.UNDONE else None
+    return None

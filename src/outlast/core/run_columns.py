@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from json import JSONEncoder, loads
 from typing import Final, Literal, NamedTuple
 
-from outlast.core.budget import APPROVAL_STALE_AFTER
 from outlast.core.commit import Mapping
+from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.rows import Run
 
