@@ -80,7 +80,7 @@ def test_people_are_told(outlast: Terminal, receiver: Receiver) -> None:
 @pytest.mark.req("GATE-5", "FAIL-9")
 def test_nobody_listens_and_the_attention_stands(outlast: Terminal) -> None:
     err = raise_one(outlast, nobody())
-    assert "run r1 needs attention, and telling people failed" in err
+    assert "run r1 needs attention, and the alert failed" in err
     assert "counted: dlq_publish_failed 1" in err and "Traceback (most recent call last)\nhttp" not in err
     assert outlast.see()["shown"] == "REQUIRES_ATTENTION"
     assert "RuntimeError" in outlast("attention", "ls").out

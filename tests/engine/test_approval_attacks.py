@@ -581,5 +581,5 @@ async def test_an_altered_approval_of_an_earlier_node_allows_nothing(world: Worl
     alter(s)
     await world.signal("go")
     assert world.reasons() == ["policy_denied"]
-    assert "does not match the digest" in world.attention()[0].detail
+    assert "does not match the approved digest" in world.attention()[0].detail
     assert shop.did == []

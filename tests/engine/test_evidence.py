@@ -136,7 +136,7 @@ async def test_did_not_happen_is_offered_and_accepted_from_the_same_instant_on(w
         "--did-not-happen" in each
         for each in explain(await seen(world.store, world.run().tenant, world.run().run)).unblock
     )
-    with pytest.raises(Conflict, match="could land for another 180 s, until 20"):
+    with pytest.raises(Conflict, match="may still arrive for another 180 s, until 20"):
         await world.resolve("order/a", "did_not_happen")
     await world.pass_(until - world.time.wall())
     assert any(

@@ -176,7 +176,7 @@ SITUATIONS: dict[str, RunFacts] = {
     ),
     "held by an operator": (
         RunFacts(
-            waits("pause", "activity/issue_refund: the bank is down", "local:bo", then="goes on when it is released"),
+            waits("pause", "activity/issue_refund: the bank is down", "local:bo", then="continues when it is resumed"),
             NOW, holds=(Pause("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
             **SERVED,
         )

@@ -100,7 +100,9 @@ def test_an_answer_is_forgotten_after_a_week_and_no_sooner(folder_url: str) -> N
         assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 201, "nobody has purged yet"
         service.call(purge(ops))
         assert service.call(service.state.store.rows(REQUEST, ())) == ()
-        assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 409, "asked anew: it is held already"
+        assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 409, (
+            "asked anew: it is paused already"
+        )
         again = service.post(PATH, BODY, idempotency_key="r")
         assert (again.status_code, again.json()["run"]) == (200, begun.json()["run"])
 

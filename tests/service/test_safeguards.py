@@ -55,7 +55,7 @@ def hold(service: Service, name: str, key: str, caller: str = "acme/ana") -> Any
 def test_without_if_match_something_is_approved_that_nobody_was_shown(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """It was handed to others meanwhile, and is approved all the same."""
+    """It was reassigned, and is approved all the same."""
     if not guarded:
         remove("no_if_match", monkeypatch)
     approval, tag = service.asked()
@@ -115,7 +115,7 @@ def test_without_the_caller_in_the_key_one_gets_another_s_answer(
     assert hold(service, f"mine.{guarded}", f"c-{guarded}").status_code == STARTED
     other = hold(service, f"mine.{guarded}", f"c-{guarded}", "acme/ben")
     assert ("Idempotent-Replayed" not in other.headers) is guarded
-    assert (other.status_code == 409) is guarded, "his own request was done, and refused: it is held already"
+    assert (other.status_code == 409) is guarded, "his own request was done, and refused: it is paused already"
 
 
 @both

@@ -1,1 +1,1 @@
-"""What moves a run: the worker that takes it, the walk of its node, the effects and waits of that walk."""
+"""Engine: workers, the runs they execute, and the effects, waits and approvals of those runs."""

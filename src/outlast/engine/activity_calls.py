@@ -121,7 +121,7 @@ async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
         if not execution.may_begin():
             raise Unresolved
         await session.land(effect_verbs.wait_for(session.run, effect, session.now))
-    then = "goes on with its answer"
+    then = "continues with its answer"
     what = f"{effect.activity} {effect.key}"
     waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.now.business, then=then)
     execution.park(Parked("park", waiting, Armed(what, session.now.real + SHARED_LOOK_AGAIN, real=True)))

@@ -45,13 +45,13 @@ class Alerts:
             await asyncio.wait_for(notifier.notify(run, reasons), NOTICE_TIMEOUT / SECOND)
         except BaseException as error:  # any error of the channel, because the row has the attention anyway
             if ends_process(error):
-                self._failed(run, "the worker stopped before it was told")
+                self._failed(run, "the worker stopped before it was sent")
                 raise
             self._failed(run, text_of(error))
 
     def _failed(self, run: Run, why: str) -> None:
         self._counters.add(DLQ_PUBLISH_FAILED)
-        log.warning("run %s needs attention, and telling people failed: %s", run.run, why)
+        log.warning("run %s needs attention, and the alert failed: %s", run.run, why)
 
     async def flush(self) -> None:
         """Give alerts in flight a last chance; the others count as failed."""

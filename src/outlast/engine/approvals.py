@@ -57,13 +57,13 @@ def check_question(question: Question) -> None:
     if len(question.plans) > PLANS_PER_APPROVAL_MAX:
         raise LimitExceeded(
             f"approval {question.name} offers {len(question.plans)} plans",
-            f"at most {PLANS_PER_APPROVAL_MAX}, the one asked for included",
-            "nobody reads more: offer fewer alternatives",
+            f"at most {PLANS_PER_APPROVAL_MAX}, including the requested one",
+            "offer fewer alternatives",
         )
     known = set(json.loads(question.plans[0].arguments))
     if unknown := [name for name in question.editable if name not in known]:
         raise InvalidInput(
-            f"approval {question.name} lets people edit {', '.join(unknown)}",
+            f"approval {question.name} allows edits of {', '.join(unknown)}",
             f"{question.plans[0].activity} has {', '.join(sorted(known)) or 'no parameters'}",
             "name parameters of the activity",
         )
@@ -228,9 +228,9 @@ def chosen_plan(execution: NodeExecution, question: Question, approval: Approval
 
 def _not_as_approved(approval: Approval, why: str) -> Conflict:
     return Conflict(
-        f"what {approval.id} approved can no longer be made as it was approved",
+        f"the plan approved by {approval.id} can no longer be made as it was approved",
         why,
-        "mend the activity and continue the run, or cancel it",
+        "repair the activity and continue the run, or cancel it",
         refusal="drift",
     )
 
@@ -298,8 +298,8 @@ async def decide_approval(
             raise _moved(left)
         if left.who != row.who:
             raise Conflict(
-                f"approval {row.id} was handed to others while you decided",
-                f"it is {left.who} who decides now",
+                f"approval {row.id} was reassigned while you decided",
+                f"{left.who} decides now",
                 f"look again: outlast approvals show {row.id}",
                 refusal="moved",
             )
@@ -315,7 +315,7 @@ async def acknowledge(store: Store, approval: Approval, *, by: str, version: int
 async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str, version: int = 0) -> Approval:
     """Let other approvers decide, and record why. Raises Conflict, and InvalidInput without a reason."""
     if not reason.strip():
-        raise InvalidInput("handing an approval to others needs a reason", "people will read it", "say why")
+        raise InvalidInput("a reassignment needs a reason", "the approvers will read it", "say why")
     check_reason(reason)
     return await _update(store, approval, lambda row: people.reassign(row, who=who, by=by, reason=reason), version)
 
@@ -332,7 +332,7 @@ async def _update(store: Store, approval: Approval, make: Any, version: int) -> 
         if version:
             raise _moved(left)
         if left.who != row.who:
-            raise Conflict(f"approval {row.id} was handed to others meanwhile", f"to {left.who}", refusal="moved")
+            raise Conflict(f"approval {row.id} was reassigned", f"to {left.who}", refusal="moved")
         row = left
     raise busy(row.run)
 
@@ -358,8 +358,8 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
     if row.not_requester and by == row.requested_by:
         raise Forbidden(
             f"{by} may not decide {row.id}",
-            f"{by} requested the run, and whoever requests it does not decide here",
-            "somebody else who holds the role has to decide",
+            f"{by} requested the run, and the requester may not decide here",
+            "another person with the role has to decide",
             refusal="requester",
         )
     if row.status is not ApprovalStatus.PENDING:
@@ -376,7 +376,7 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
         raise Conflict(
             f"{by} has voted on {row.id} already",
             f"it takes {row.quorum} different people; {len(votes)} approved so far",
-            "somebody else has to decide",
+            "another approver has to decide",
             refusal="voted",
         )
     if verb != "approve":
@@ -385,7 +385,7 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
     if chosen not in [plan["digest"] for plan in json.loads(row.plans)] and changed is None:
         raise Conflict(
             f"approval {row.id} does not offer this plan",
-            "only what was put to people can be approved",
+            "only a plan that was requested can be approved",
             f"see what it offers: outlast approvals show {row.id}",
             refusal="not_offered",
         )
@@ -404,7 +404,7 @@ def _check_intact(row: Approval) -> None:
     """Raise Conflict if a stored plan does not match its digest: approvers read the plan and approve the digest."""
     if key := people.altered_plan(row):
         raise Conflict(
-            f"approval {row.id} cannot be approved: what it shows is not what was asked",
+            f"approval {row.id} cannot be approved: the plan it shows is not the requested one",
             f"activity, key and arguments stored for {key} do not give the digest stored beside them",
             f"reject it, or start a new run; look for other altered rows: outlast fsck --chain (run {row.run})",
             refusal="altered",
@@ -417,7 +417,7 @@ def _check_policy(commit: Commit, verdict: Verdict | None) -> None:
     assert isinstance(put, Put) and isinstance(put.row, Approval)
     if isinstance(verdict, Deny):
         raise Conflict(
-            f"policy denies what {put.row.id} was changed to",
+            f"policy denies the changed plan of {put.row.id}",
             f"{verdict.rule}: {verdict.detail}",
             "approve other values, the plan as it was offered, or reject it",
             refusal=Reason.POLICY_DENIED.value,
@@ -425,7 +425,7 @@ def _check_policy(commit: Commit, verdict: Verdict | None) -> None:
     decided = put.row.status is ApprovalStatus.APPROVED
     if decided and isinstance(verdict, NeedsApproval) and not satisfies(put.row, verdict):
         raise Conflict(
-            f"policy wants more than {put.row.id} asks for, for what it was changed to",
+            f"policy requires more for the changed plan than {put.row.id} does",
             f"{verdict.rule}: {verdict.quorum} of {verdict.by}",
             "approve other values, the plan as it was offered, or reject it",
             refusal="policy_asks",
@@ -487,14 +487,14 @@ async def changed_plan(
     editable = json.loads(approval.editable) if approval.editable else []
     if refused := [name for name in changes if name not in editable]:
         raise Conflict(
-            f"approval {approval.id} does not let anybody change {', '.join(refused)}",
-            f"it lets people change {', '.join(editable) or 'nothing'}",
+            f"approval {approval.id} does not allow a change of {', '.join(refused)}",
+            f"it allows a change of {', '.join(editable) or 'nothing'}",
             "approve what is offered, or reject it",
             refusal="not_editable",
         )
     if people.CHANGED_BY in plan:
         raise Conflict(
-            f"alternative {index} of {approval.id} is a change of another",
+            f"alternative {index} of {approval.id} is itself a changed plan",
             "a change is made to one of the plans that were offered",
             f"change alternative {plan['of']}, or approve it as it is",
             refusal="not_offered",
@@ -502,7 +502,7 @@ async def changed_plan(
     made = _remade(workflow, plan, {}, approval)
     if made.approval_digest(run.tenant, run.run) != plan["digest"]:
         raise Conflict(
-            f"{plan['activity']} has changed since {approval.id} was asked",
+            f"{plan['activity']} has changed since {approval.id} was requested",
             "the same arguments make another call with the code that is loaded here",
             "load the code of the run's version",
             refusal="drift",
@@ -511,7 +511,7 @@ async def changed_plan(
     digest = made.approval_digest(run.tenant, run.run)
     if digest == plan["digest"]:
         raise Conflict(
-            f"nothing of {approval.id} would change", "the values are those offered", "leave --set out",
+            f"the changes to {approval.id} change nothing", "the values are the offered ones", "leave --set out",
             refusal="unchanged",
         )  # fmt: skip
     now = await store.now()

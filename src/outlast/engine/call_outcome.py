@@ -120,7 +120,7 @@ CHAIN_MAX: Final = 20
 class Classification(NamedTuple):
     """Meaning of an exception, and whether it is sure.
 
-    `sure`: no attempt before the last one was sent. `status`: of the answer, 0 if there is none. `code`: of a refusal.
+    `sure`: no attempt before the last one was sent. `status`: of the answer, 0 without an answer. `code`: of a refusal.
     """
 
     meaning: Meaning

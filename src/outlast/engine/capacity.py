@@ -55,7 +55,7 @@ class FreeSlots:
         self._holds = Counter(self.held)
 
     def has(self, key: tuple[str, str]) -> bool:
-        """Give a slot to a run; False if there is none for its tenant."""
+        """Give a slot to a run; False if its tenant gets no slot."""
         if key in self._given:
             return True
         if self._free - len(self._given) <= self._kept and self._holds[key[0]] >= self._share:

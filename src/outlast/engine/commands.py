@@ -118,7 +118,7 @@ def over(run: str) -> Conflict:
     """Return the error for a run that has ended."""
     return Conflict(
         f"run {run} has ended",
-        "a run that has ended takes no message and makes no move",
+        "a run that has ended takes no message and does not change",
         f"look at it with: outlast runs show {run}",
         refusal="ended",
     )
@@ -126,7 +126,7 @@ def over(run: str) -> Conflict:
 
 def busy(run: str) -> Conflict:
     """Return the error of a command that lost every race."""
-    return Conflict(f"run {run} moved too often meanwhile", "other writers were faster each time", "try again")
+    return Conflict(f"run {run} changed too often", "other commands were faster each time", "try again")
 
 
 def moved(kind: Kind, key: Key, version: int) -> Conflict:
@@ -207,7 +207,7 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
     Raises NotFound, Conflict (ended, moved).
     """
     if not reason.strip():
-        raise InvalidInput("a cancel needs a reason", "people will read it in the run's history", "say why")
+        raise InvalidInput("a cancel needs a reason", "it appears in the run's history", "say why")
     check_reason(reason)
     for _ in range(RACES_MAX):
         await check_seen(store, seen)
@@ -370,10 +370,10 @@ async def _answer_undo(
 ) -> None:
     """Let a failed undo be called again, or record that it was done by hand, once. Raises Conflict."""
     if choice is Choice.DONE_BY_HAND and not text.strip():
-        raise InvalidInput("what was done by hand needs a reason", "people will read who did what", "say what was done")
+        raise InvalidInput("an undo by hand needs a reason", "it appears in the run's history", "say what was done")
     (entry,) = entries  # only one, because undo stops at the first failure
     undo = await store.load(EFFECT, (run.tenant, run.run, entry.visit, entry.key))
-    assert isinstance(undo, Effect), "whoever called the person wrote it first"
+    assert isinstance(undo, Effect), "the undo was written before the person was called"
     failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
     original = await _undone_by(store, undo)
     if not failed or original.status is not EffectStatus.DONE:
@@ -409,8 +409,8 @@ async def _too_early(store: Store, effect: Effect, what: str) -> Conflict:
     left = (effect.settle_after - (await store.now()).real) / SECOND
     return Conflict(
         f"{effect.key}: it is too early {what}",
-        f"a call that is still under way could land for another {max(left, 0):.0f} s, until {iso(effect.settle_after)}",
-        "look again at the receiver after that, then resolve it",
+        f"a call in flight may still arrive for another {max(left, 0):.0f} s, until {iso(effect.settle_after)}",
+        "check the receiver after that, then resolve it",
     )
 
 
@@ -448,7 +448,7 @@ def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attenti
     if any(choice not in a.choices() for a in entries):
         raise Conflict(
             f"{reason.value} does not offer {choice.value} here",
-            "what is recorded under this key was made by another activity",
+            "another activity made the record under this key",
             f"outlast attention show {run.run}",
         )
     if reason is Reason.EFFECT_UNCERTAIN:
@@ -492,7 +492,7 @@ async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: i
     if not rows:
         raise NotFound(
             f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),
-            "keys are spelt as the ledger shows them",
+            "use the key that the ledger shows",
             f"outlast runs effects {run}",
         )
     return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
@@ -518,7 +518,7 @@ async def resolve_effect(
     if effect.undoes:
         raise Conflict(
             f"{effect.key} is the undo of another effect",
-            "what it undoes is answered with it, in one move",
+            "answer the attention of the run instead",
             f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
         )
     if effect.status is not EffectStatus.UNCERTAIN:

@@ -75,7 +75,7 @@ def effect_misfits(workflow: Workflow[Any], run: Run, effects: Iterable[Effect])
         if activity is None:
             if effect.visit or effect.settled_at == 0:
                 name = f"{effect.activity} {effect.key}"
-                yield Misfit("activity", f"{name} stands in its ledger, and the code has no activity {effect.activity}")
+                yield Misfit("activity", f"{name} is in its ledger, and the code has no activity {effect.activity}")
             continue
         looked += 1
         if looked <= KEYS_LOOKED_AT:
@@ -100,7 +100,7 @@ def _key_misfits(activity: Activity[Any, Any], effect: Effect) -> Iterator[Misfi
 def misfits_of(
     workflow: Workflow[Any], run: Run, state: bytes, effects: Iterable[Effect], messages: Iterable[Message]
 ) -> str:
-    """Return why a run does not fit the code, or '' if it does or a person let it continue nevertheless."""
+    """Return why a run does not fit the code, or '' if it does or an operator accepted that."""
     found = [*state_misfits(workflow, state), *effect_misfits(workflow, run, effects)]
     if not found or accepted(run, messages):
         return ""
@@ -225,7 +225,7 @@ def _arrived(
 ) -> MoveTarget | Stranded:
     lost = [] if declared else lost_fields(json.dumps(moved.state).encode(), state)
     if lost:
-        what = f"version {target.version} has no place for {', '.join(lost)} of its state"
+        what = f"version {target.version} has no field for {', '.join(lost)} of its state"
         return Stranded(f"{what} → declare @….migrate(from_={version_in(run.lane)})")
     place = target.nodes.get(node or moved.node)
     if place is None:

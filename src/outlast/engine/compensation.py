@@ -187,7 +187,7 @@ def _prepared(execution: NodeExecution, original: Effect, row: Effect | None) ->
 
 def kept_by_others(original: Effect) -> str:
     """Return why an operator must decide about an undo: another run relies on the effect; else '' (S-18)."""
-    return "another run of this tenant has used what it did" if original.shared == USED else ""
+    return "another run of this tenant has used its result" if original.shared == USED else ""
 
 
 async def _withhold(execution: NodeExecution, original: Effect, row: Effect | None, code: str, detail: str) -> None:

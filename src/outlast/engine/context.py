@@ -97,7 +97,7 @@ class NodeContext(Context[Any]):
     # --- calls that are never awaited --------------------------------------------------------
     def _see(self, asked: ContextCall) -> None:
         if self._concluded:
-            log.warning("run %s: %s was called after its node had ended: it is not made", self.run_id, asked)
+            log.warning("run %s: %s was called after its node had ended and is ignored", self.run_id, asked)
             return
         self._asked.append(asked)
         if len(self._asked) > self._asked_max:
@@ -127,7 +127,7 @@ class NodeContext(Context[Any]):
         if not found:
             return None
         what = f"{', '.join(found)} {'was' if len(found) == 1 else 'were'} never awaited"
-        why = "a call that its node does not await may never be made"
+        why = "a call without await may never be made"
         return Misplaced(what, why, "await it in the node, restart the worker, then let the run continue")
 
     # --- acting ----------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class NodeContext(Context[Any]):
         left = iter(enumerate(each))
         answers: list[Any] = [None] * len(each)
 
-        async def take_turns() -> None:  # no semaphore: a plan whose turn has not come is nothing that a walk waits for
+        async def take_turns() -> None:  # no semaphore: a plan that has not started must be no wait
             for i, plan in left:
                 answers[i] = await self._settled(plan)
 
@@ -232,7 +232,7 @@ class NodeContext(Context[Any]):
             raise Conflict(
                 f"approval {question.name} was asked for twice in one visit",
                 "an approval is known by its name, which is the activity's unless name= says another",
-                "name each its own: ctx.approval(…, name=…)",
+                "give each a name: ctx.approval(…, name=…)",
             )
         execution.asked.add(flight[1])
         execution.count((flight[1],))
@@ -316,7 +316,7 @@ class NodeContext(Context[Any]):
             await execution.never()
         if wait.name in execution.asked:
             raise Conflict(
-                f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "name each its own"
+                f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "give each a name"
             )
         execution.asked.add(wait.name)
         execution.count((f"wait?{wait.name}",))
@@ -343,7 +343,8 @@ class NodeContext(Context[Any]):
         line = canonical({"key": key, "text": text, "data": data})  # raises in the author's line
         if len(self.log_entries) >= LOG_ENTRIES_MAX or len(line) > LOG_ENTRY_BYTES_MAX:
             raise LimitExceeded(
-                "too much was told in one walk", f"at most {LOG_ENTRIES_MAX} lines of {LOG_ENTRY_BYTES_MAX} bytes"
+                "too many log entries of one node",
+                f"at most {LOG_ENTRIES_MAX} lines of {LOG_ENTRY_BYTES_MAX} bytes",
             )
         self.log_entries.setdefault(key, LogEntry(**json.loads(line)))
 

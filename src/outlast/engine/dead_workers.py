@@ -72,7 +72,7 @@ class DeadWorkers:
             try:
                 wait = min(wait, await self._look())
             except StoreError as error:
-                self._outage.met("cannot see to other workers", error)
+                self._outage.met("cannot check other workers", error)
             await self._sleep(max(wait, 1))
 
     async def _sleep(self, ms: int) -> None:

@@ -64,7 +64,7 @@ class EffectExecutor:
         self._seat: asyncio.Semaphore | None = None  # semaphore of threads, if it holds a seat
         self._sending: Sending | None = None  # its place in the send window
         self._probe: Pause | None = None  # breaker that lends this attempt the right to try the provider
-        self._watches = False  # opened a breaker, or tried in vain: checks again as soon as a try is allowed
+        self._watches = False  # opened a breaker or a try failed: checks again as soon as a try is allowed
         # an earlier attempt may have happened; an attempt that was not sent does not disprove it
         self._maybe_done = False
 
@@ -203,10 +203,10 @@ class EffectExecutor:
         now = session.now
         room = (run.due_at or 0) - self.times.timeout - now.real
         if room <= min(live.start_budget, SECOND):
-            self.execution.hand_back(f"the slice has no room for an attempt of {self.callee.name}")
+            self.execution.hand_back(f"the time left of the claim is too short for an attempt of {self.callee.name}")
             raise Unresolved
         if allowed.latest_real is not None and allowed.latest_real <= now.real:
-            self.execution.run_again("the approval lapsed at this very moment")
+            self.execution.run_again("the approval lapsed just now")
             raise Unresolved
         allowed = self._within_the_window(previous, allowed, now.real)
         intent = moves.Intent(
@@ -235,7 +235,7 @@ class EffectExecutor:
             return allowed
         closes = previous.first_at + millis(doubt.remembered_for) - self.times.timeout - self.times.settle_margin
         if closes <= now_real:
-            self._mark_uncertain(previous, "window_over", "the receiver may have forgotten the first attempt meanwhile")
+            self._mark_uncertain(previous, "window_over", "the receiver may have forgotten the first attempt")
         return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
 
     def _intended(

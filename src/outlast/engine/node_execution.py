@@ -184,7 +184,7 @@ class NodeExecution:
         if len(self._calls) > CALLS_PER_VISIT_MAX:
             raise LimitExceeded(
                 f"more than {CALLS_PER_VISIT_MAX} calls in one visit",
-                "each walk of the visit goes through all of them again",
+                "each execution of the visit goes through all of them again",
                 "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
             )
 

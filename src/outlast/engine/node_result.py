@@ -122,7 +122,7 @@ def paused_by(pause: Pause, now_real: int) -> Parked:
 
 def paused_by_breaker(pause: Pause, at_real: int, mapping: Mapping) -> Parked:
     """Return the wait for a breaker to close. At `at_real` the run checks the provider itself."""
-    then = "one run tries whether it answers; the others go on when it does"
+    then = "one run tries whether it answers; the others continue when it does"
     waiting = WaitingFor(
         "pause", f"{pause.key}: {pause.reason}", pause.by, pause.since, mapping.business(pause.again_at), then
     )

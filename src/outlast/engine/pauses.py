@@ -35,7 +35,9 @@ def pause_key(what: str, name: str = "") -> str:
     if what in ("activity", "provider", "workflow") and name:
         return f"{what}/{name}"
     raise InvalidInput(
-        f"{what} {name} cannot be paused", "an activity, a provider, a workflow or the tenant can", "hold activity NAME"
+        f"{what} {name} cannot be paused",
+        "an activity, a provider, a workflow or the tenant can",
+        "pause activity NAME",
     )
 
 
@@ -73,7 +75,7 @@ def waiting_for(pause: Pause) -> WaitingFor:
     """Return the wait of a run that meets a pause."""
     reason = f": {pause.reason}" if pause.reason else ""
     return WaitingFor(
-        "pause", f"{pause.key}{reason}", who=pause.by, since=pause.since, then="goes on when it is released"
+        "pause", f"{pause.key}{reason}", who=pause.by, since=pause.since, then="continues when it is resumed"
     )
 
 
@@ -85,19 +87,21 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
     Raises Conflict if an operator has paused it, InvalidInput without a reason.
     """
     if not reason.strip() or len(reason) > TEXT_CHARS_MAX:
-        raise InvalidInput("a pause needs a reason", "people will read it while they wait", "say why")
+        raise InvalidInput("a pause needs a reason", "it is shown with each run that waits", "say why")
     now = await store.now()
     found = await store.load(PAUSE, (tenant, key))
     version = found.version if isinstance(found, Pause) else 0
     if isinstance(found, Pause) and found.up and found.kind == OPERATOR:
         raise Conflict(
-            f"{key} is held already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
+            f"{key} is paused already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
         )
     row = Pause(tenant, key, version + 1, 1, actor, reason, now.business)
     try:
         await store.commit(Commit((Put(PAUSE, row, version),), label=f"pause {key}"))
     except Stale:
-        raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
+        raise Conflict(
+            f"{key} was just paused or resumed by another operator", "", "look again: outlast pauses"
+        ) from None
 
 
 async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
@@ -109,7 +113,9 @@ async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
     try:
         await store.commit(Commit((Put(PAUSE, row, found.version),), label=f"release {key}"))
     except Stale:
-        raise Conflict(f"{key} was held or released by another just now", "", "look again: outlast pauses") from None
+        raise Conflict(
+            f"{key} was just paused or resumed by another operator", "", "look again: outlast pauses"
+        ) from None
     return await wake_all(store, tenant, key)
 
 
@@ -189,7 +195,7 @@ class Breakers:
         try:
             put = await self._trip(tenant, provider, f"{streak.n} calls in a row found it away; {_said(run, outcome)}")
         except StoreError as error:
-            log.warning("the breaker of %s could not be put up: %s", provider, error)
+            log.warning("the breaker of %s could not be opened: %s", provider, error)
             return False
         self._streaks.pop(name, None)
         return put
@@ -222,7 +228,7 @@ class Breakers:
         self._holds.learn(row)
         return True
 
-    # --- trying whether it is over ----------------------------------------------------------------------
+    # --- half-open breakers ----------------------------------------------------------------------
     async def probe(self, pause: Pause, now_real: int, lease_ms: int) -> Pause | None:
         """Claim the right to try the provider, for `lease_ms`.
 
@@ -255,7 +261,7 @@ class Breakers:
                 lent._replace(version=lent.version + 1, again_at=again_at, trips=trips, reason=why), lent.version
             )
         except StoreError as error:
-            log.warning("what trying %s came to could not be written: %s", lent.key, error)
+            log.warning("the result of trying %s could not be written: %s", lent.key, error)
 
     def _wake(self, pause: Pause) -> None:
         task = asyncio.get_running_loop().create_task(self._wake_all(pause))
@@ -266,7 +272,7 @@ class Breakers:
         try:
             await wake_all(self._store, pause.tenant, pause.key)
         except StoreError as error:
-            log.warning("runs that wait for %s look again by themselves: %s", pause.key, error)
+            log.warning("runs that wait for %s check again by themselves: %s", pause.key, error)
 
 
 def _said(run: str, outcome: Outcome) -> str:

@@ -48,12 +48,12 @@ async def permission(
     covering = _covering(execution, previous)
     usable = usable_approvals(execution, plan) if covering is None else []
     if altered := [a.id for a in usable if altered_plan(a)]:
-        _deny(execution, f"{', '.join(altered)}: what was put to people does not match the digest that they approved")
+        _deny(execution, f"{', '.join(altered)}: the stored plan does not match the approved digest")
         return None
     entitled = [a for a in usable if was_theirs_to_decide(a)]
     if usable and not entitled:
         by = ", ".join(vote["by"] for vote in votes_of(usable[0]))
-        _deny(execution, f"{usable[0].id} was approved by {by}: by what is on record, not theirs to decide")
+        _deny(execution, f"{usable[0].id} was approved by {by}, who may not decide by the recorded roles")
         return None
     usable = entitled
     about = covering or (usable[0] if usable else None)
@@ -74,8 +74,8 @@ async def permission(
         return await _ask_person(execution, verdict, plan)
     _deny(
         execution,
-        f"{plan.activity} {plan.key}: a plan of this activity was put to a person in this run, "
-        "so only exactly what was approved may run, once",
+        f"{plan.activity} {plan.key}: approval of a plan of this activity was requested in this run, "
+        "so only an approved plan may run, once",
     )
     return None
 
@@ -148,7 +148,7 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
     if approval.status is not ApprovalStatus.APPROVED:
         raise Refused("approval_rejected", f"{approval.decided_by}: {approval.reason}")
     if not satisfies(approval, verdict):  # it was reassigned to approvers outside the policy's rule
-        _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} wants it")
+        _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} requires")
         return None
     return _by_approval(execution, approval, said(execution, verdict))
 

@@ -78,7 +78,7 @@ class Throttle:
         gaps = [line.usual_ms / limit.concurrent if limit.concurrent else 0.0]
         gaps += [SECOND / limit.per_second if limit.per_second else 0.0]
         line.parked_until = round(max(line.parked_until, now_real + INLINE_WAIT_MAX) + max(gaps))
-        return WaitingFor("limit", f"{name}: {limit.words}", then="calls as soon as there is room"), line.parked_until
+        return WaitingFor("limit", f"{name}: {limit.words}", then="calls as soon as a slot is free"), line.parked_until
 
     def _keep(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
         """Run the keeper of this limit while calls wait or the row is out of date."""
@@ -87,7 +87,7 @@ class Throttle:
             line.keeper = asyncio.create_task(self._keeper(name, line, limit))
 
     def _leave(self, name: str, line: _LimitQueue, limit: RateLimit, took_ms: float) -> None:
-        assert line.inside > 0, "nobody leaves who is not inside"
+        assert line.inside > 0, "a slot is left once"
         line.inside -= 1
         if took_ms:
             line.usual_ms += (took_ms - line.usual_ms) / 4
@@ -103,7 +103,7 @@ class Throttle:
             try:
                 entered = await self._pass(name, line, limit)
             except StoreError as error:
-                log.warning("the limit of %s cannot be looked at: %s", name, error)
+                log.warning("the limit of %s cannot be read: %s", name, error)
                 entered = None
             if entered is not None and entered.n:
                 pause = LOOK_MS

@@ -55,7 +55,7 @@ class ResultBuffer:
         if len(self._emitted) > RESULTS_PER_VISIT_MAX:
             raise LimitExceeded(
                 f"more than {RESULTS_PER_VISIT_MAX:,} results in one visit",
-                "a walk that goes on after a crash emits all of them again",
+                "an execution after a crash emits all of them again",
                 "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
             )
         before = self._new.get(produced.key)

@@ -29,7 +29,7 @@ class DailyPurge(NamedTuple):
 
 
 def purge_of(row: Row | None) -> DailyPurge | None:
-    """Return the purge in a meta row, or None if there is none yet. Raises Corrupt."""
+    """Return the purge in a meta row, or None before the first one. Raises Corrupt."""
     if row is None:
         return None
     assert isinstance(row, Meta)
@@ -46,7 +46,7 @@ class Retention:
     def __init__(self, store: Store, clock: Clock, worker: str, runs_kept: int) -> None:
         """Create the retention of one worker.
 
-        `runs_kept`: business time for which an ended run is kept; 0 for ever.
+        `runs_kept`: business time for which an ended run is kept; 0 for no limit.
         """
         self._store = store
         self._clock = clock

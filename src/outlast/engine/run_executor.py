@@ -109,7 +109,7 @@ class RunExecutor:
             await self._reload()
             await self._exception(error, ())
         except (RunLost, ConditionFailed, StoreAway, Rejected):
-            log.warning("run %s could not be flagged; it is given back at the next renewal", self.session.run.run)
+            log.warning("run %s could not be flagged; it is released at the next heartbeat", self.session.run.run)
 
     async def _turn(self) -> bool:
         """Take one step; return True if this worker keeps the run."""
@@ -163,7 +163,7 @@ class RunExecutor:
             return await self._settle_beside(way)
         # durable before the node executes, because it may kill this worker too
         if any(a.attention.reason is Reason.POISONED for a in way.answers):
-            return await self.give_back("a person let it go on")
+            return await self.give_back("an operator let it continue")
         if isinstance(way, Undo):
             return await self._undo(way)
         try:
@@ -347,13 +347,13 @@ class RunExecutor:
         open_ = [e for e in self.session.open_effects() if e.visit in (0, self.session.run.visit)]
         if open_:
             names = ", ".join(f"{e.activity} {e.key}" for e in open_)
-            detail = f"node {node.name} returned, but never asked for what an earlier walk had begun: {names}"
+            detail = f"node {node.name} returned, but did not ask for effects that an earlier execution began: {names}"
             return await self._flag((attention(self.session, Reason.WALK_DIVERGED, detail),), log_entries)
         waited = [
             w for w in self.session.waits.values() if w.visit == self.session.run.visit and w.key not in execution.asked
         ]
         if unasked := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
-            detail = f"node {node.name} returned, but never asked for what it waits for: {', '.join(unasked)}"
+            detail = f"node {node.name} returned, but did not ask for its open waits: {', '.join(unasked)}"
             return await self._flag((attention(self.session, Reason.WALK_DIVERGED, detail),), log_entries)
         try:
             state = self._workflow.state_codec.dump(context.state)
@@ -573,7 +573,7 @@ class RunExecutor:
         taken = [slot for slot in picked if slot is not None]
         for slot in taken:
             if await admission.left_to_older(session.store, slot, session.run):
-                raise ConditionFailed("an older run was given the slot")
+                raise ConditionFailed("the slot went to an older run")
         if len(taken) == len(picked):
             await session.land(admit(session.run, taken, now=session.now, log_entries=self._new_log_entries(())))
             self._pending = []

@@ -63,7 +63,7 @@ async def tell_waiting(store: Store, effect: Effect) -> None:
             if not cursor:
                 return
     except StoreError as error:
-        log.warning("runs that wait for %s could not be told: %s", effect.key, error)
+        log.warning("runs that wait for %s could not be notified: %s", effect.key, error)
 
 
 async def _tell(store: Store, effect: Effect, run: str) -> None:

@@ -48,7 +48,9 @@ class NamedWait:
         execution, session = self.execution, self.execution.session
         wait = session.waits.get((session.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
-            detail = f"wait {wait.name} was a {wait.kind} in an earlier walk of this visit and is a {self.kind} now"
+            detail = (
+                f"wait {wait.name} was a {wait.kind} in an earlier execution of this visit and is a {self.kind} now"
+            )
             execution.call_person(
                 Attention(Reason.WALK_DIVERGED, session.now.business, detail, seen=session.inbox_read)
             )
@@ -142,7 +144,11 @@ class NamedWait:
 
     def _park(self, wait: Wait) -> None:
         kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
-        then = {"sleep": "goes on", "receive": "goes on without it", "collect": "goes on with what has come"}[self.kind]
+        then = {
+            "sleep": "continues",
+            "receive": "continues without it",
+            "collect": "continues with the messages so far",
+        }[self.kind]
         waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
         armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
         self.execution.park(Parked("park", waiting, armed))

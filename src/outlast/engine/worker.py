@@ -106,7 +106,7 @@ class OverrunWatch:
             return
         if execution.calls_in_flight:
             if left_ms <= 0:
-                execution.hand_back("its slice is over")
+                execution.hand_back("the time of its claim is over")
             return
         self._standing[execution] = execution.progress
         if left_ms <= self._margin and standing.get(execution) == execution.progress:
@@ -125,7 +125,7 @@ class OverrunWatch:
         mono = self._clock.mono()
         if mono - self._since.setdefault(task, mono) < GIVEN_UP_AFTER:
             return
-        log.error("run %s is given up: its slice is over, and its holder waits for what does not end", run.run)
+        log.error("run %s is given up: its time is over, and a call or commit does not end", run.run)
         if holder.execution is not None:
             holder.execution.break_off(RunLost())
         task.cancel()
@@ -321,7 +321,7 @@ class WorkerProcess:
                 await self._pauses.refresh()
                 return
             except StoreError as error:
-                self._outage.met("cannot read what is held", error)
+                self._outage.met("cannot read the pauses", error)
                 await self._clock.sleep(STORE_RETRY)
 
     def drain(self) -> None:
@@ -338,7 +338,7 @@ class WorkerProcess:
         return {**self._about, "holds": len(self._executors), "of": self._concurrency, "draining": self._draining}
 
     def _on_lost(self) -> None:
-        log.error("worker %s was silent for too long and was closed by another process; its runs are theirs", self.id)
+        log.error("worker %s was silent for too long and was closed by another process, which takes its runs", self.id)
         self.replaced = True
         self._lease.lost = True
         self.drain()  # executions find out at their next commit; late answers become evidence
@@ -457,7 +457,7 @@ class WorkerProcess:
     def _released(self, session: RunSession, task: asyncio.Task[None]) -> None:
         key = (session.run.tenant, session.run.run)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            log.error("run %s: its holder failed, and it is given back at the next renewal", key[1], exc_info=error)
+            log.error("run %s: its executor failed, and it is released at the next heartbeat", key[1], exc_info=error)
         self._executors.pop(key, None)
         self._overruns.forget(task)
         if session.run.owner == self.id:  # its executor does not know the current owner
@@ -484,7 +484,7 @@ class WorkerProcess:
                 looks += 1
                 await self._clock.sleep(self.live.heartbeat_window)
             except StoreError as error:
-                self._outage.met("cannot say what its lanes look like", error)
+                self._outage.met("cannot publish its topologies", error)
                 await self._clock.sleep(self.live.heartbeat_every)
 
     async def _maintain(self) -> None:

@@ -236,7 +236,7 @@ class RemoteRuns:
         if not alike:
             raise NotFound(
                 f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),
-                "keys are spelt as the ledger shows them",
+                "use the key that the ledger shows",
                 f"outlast runs effects {run}",
             )
         return next((e for e in alike if e[1]["status"] == EffectStatus.UNCERTAIN), alike[-1])
