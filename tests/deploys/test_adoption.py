@@ -124,10 +124,10 @@ async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_t
     """The worker of version 2 had not heard of it yet: it is looked for once more after a heartbeat window."""
     old, _ = await stranded(world)
     kept = world.run()
-    world.core.shelf.put(RUN, kept[:2], kept._replace(attention=""))
+    world.core.rows.put(RUN, kept[:2], kept._replace(attention=""))
     world.worker(old)
     await world.settle()
-    world.core.shelf.put(RUN, kept[:2], kept)
+    world.core.rows.put(RUN, kept[:2], kept)
     await world.pass_(20 * SECOND)
     assert (world.status(), world.reasons()) == ("completed", [])
 
@@ -170,13 +170,13 @@ async def test_a_worker_leaves_what_its_lanes_look_like_once(world: World) -> No
     flow = version(1, order)
     process = world.worker(flow)
     await world.pass_(SECOND)
-    row = world.core.shelf.get(TOPOLOGY, (STORE, "flow@1"))
+    row = world.core.rows.get(TOPOLOGY, (STORE, "flow@1"))
     assert isinstance(row, Topology) and '"order"' in row.body and row.version == 1
     process.worker.drain()
     world.worker(flow)
     await world.pass_(SECOND)
-    assert world.core.shelf.get(TOPOLOGY, (STORE, "flow@1")) == row, "nothing has changed"
+    assert world.core.rows.get(TOPOLOGY, (STORE, "flow@1")) == row, "nothing has changed"
     world.worker(version(1, order, node="another"))
     await world.pass_(SECOND)
-    after = world.core.shelf.get(TOPOLOGY, (STORE, "flow@1"))
+    after = world.core.rows.get(TOPOLOGY, (STORE, "flow@1"))
     assert isinstance(after, Topology) and after.version == 2

@@ -107,7 +107,7 @@ class OnPostgres:
         self._moved = False  # something was written since everybody was last woken
         self._heard = asyncio.Event()
         self.core = self
-        self.shelf = self
+        self.rows = self
         self._looks = self._opened("looks")
 
     # --- stores --------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ async def test_a_free_slot_with_a_run_asleep_is_repaired_at_the_next_renewal(wor
         await world.start(flow, f"r{i}")
         await world.pass_(10)
     assert world.status("r1") == "queued"
-    world.core.shelf.put(SLOT, (tenant, 1), Slot(tenant, 1, 1, "", ""))
+    world.core.rows.put(SLOT, (tenant, 1), Slot(tenant, 1, 1, "", ""))
     await world.pass_(6 * SECOND)
     assert world.status("r1") == "waiting"
 
@@ -209,7 +209,7 @@ async def test_a_newcomer_leaves_a_free_slot_to_the_older_run_that_sleeps_for_it
     for i in range(2):
         await world.start(flow, f"r{i}")
         await world.pass_(10)
-    world.core.shelf.put(SLOT, ("t", 1), Slot("t", 1, 9, "", ""))  # freed, and nobody was woken
+    world.core.rows.put(SLOT, ("t", 1), Slot("t", 1, 9, "", ""))  # freed, and nobody was woken
     await world.start(flow, "r2")
     await world.pass_(10)
     assert [world.status(f"r{i}") for i in (1, 2)] == ["waiting", "queued"]

@@ -166,7 +166,7 @@ def alter(s: Scene, index: int = 0) -> None:
     """Change the stored arguments of a plan, and leave the digest beside them as it was."""
     plans = json.loads(s.row.plans)
     plans[index]["arguments"] = plans[index]["arguments"].replace("100", "999")
-    s.world.core.shelf.put(APPROVAL, s.row[: APPROVAL.key], s.row._replace(plans=json.dumps(plans)))
+    s.world.core.rows.put(APPROVAL, s.row[: APPROVAL.key], s.row._replace(plans=json.dumps(plans)))
 
 
 @attack("the arguments shown are not those of the digest", Conflict, "altered")
@@ -285,7 +285,7 @@ async def _(s: Scene) -> None:
     plans = json.loads(s.row.plans)
     plans[0]["key"] = "order/a"  # as the code made it when it asked
     plans[0]["digest"] = digest("t", "r1", "order", "order/a", plans[0]["arguments"].encode())
-    s.world.core.shelf.put(APPROVAL, ("t", "r1", s.id), s.row._replace(plans=json.dumps(plans)))
+    s.world.core.rows.put(APPROVAL, ("t", "r1", s.id), s.row._replace(plans=json.dumps(plans)))
     await s.as_("ana").approve(s.id, changes={"amount": 5})
 
 
@@ -531,7 +531,7 @@ async def test_a_plan_that_somebody_wrote_into_the_row_does_not_run(world: World
     await world.settle()
     assert s.shop.attempts == [] and world.reasons() == ["exception"]
     assert "can no longer be made as it was approved" in world.attention()[0].detail
-    assert world.core.shelf.get(APPROVAL, ("t", "r1", old.id))
+    assert world.core.rows.get(APPROVAL, ("t", "r1", old.id))
 
 
 async def test_an_altered_request_can_be_rejected(world: World) -> None:

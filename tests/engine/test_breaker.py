@@ -31,7 +31,7 @@ class Erp(Receiver):
 
 
 def sign(world: World, key: str = "provider/erp", tenant: str = "t") -> Pause:
-    row = world.core.shelf.get(PAUSE, (tenant, key))
+    row = world.core.rows.get(PAUSE, (tenant, key))
     assert isinstance(row, Pause)
     return row
 
@@ -56,7 +56,7 @@ async def test_an_outage_is_one_item_and_nobody_uses_up_attempts(world: World) -
     erp = Erp()
     runs = await out(world, erp, 300)
     assert len(erp.attempts) < 3 * BREAKER_AFTER
-    assert [h.key for h in world.core.shelf.under(PAUSE, ("t",))] == ["provider/erp"]
+    assert [h.key for h in world.core.rows.under(PAUSE, ("t",))] == ["provider/erp"]
     row = sign(world)
     assert (row.up, row.kind, row.by, row.trips) == (1, "breaker", "outlast", 1)
     assert row.reason.startswith(f"{BREAKER_AFTER} calls in a row found it away; run r")
@@ -160,7 +160,7 @@ async def test_one_run_alone_stops_nobody(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     await world.pass_(2 * MINUTE)
-    assert (world.reasons(), world.core.shelf.under(PAUSE, ("t",))) == (["retries_exhausted"], [])
+    assert (world.reasons(), world.core.rows.under(PAUSE, ("t",))) == (["retries_exhausted"], [])
 
 
 @pytest.mark.parametrize("answer", [Refused("sold_out"), "it was done"])
@@ -172,7 +172,7 @@ async def test_an_answer_between_two_failures_begins_the_count_anew(world: World
     world.worker(flow)
     for i in range(2 * BREAKER_AFTER):
         await world.start(flow, f"r{i}")
-    assert world.core.shelf.under(PAUSE, ("t",)) == []
+    assert world.core.rows.under(PAUSE, ("t",)) == []
 
 
 async def test_a_breaker_is_of_one_provider_and_one_tenant(world: World) -> None:

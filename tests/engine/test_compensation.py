@@ -169,7 +169,7 @@ async def test_a_replaced_holder_intends_no_undo(world: World, monkeypatch: pyte
     def another_takes_it() -> None:
         run = world.run()
         taken = run._replace(epoch=run.epoch + 1, version=run.version + 1, owner="wk-2")
-        world.core.shelf.put(RUN, ("t", "r1"), taken)
+        world.core.rows.put(RUN, ("t", "r1"), taken)
 
     first.wire.before("intend undo/card/b", another_takes_it)
     await world.cancel()

@@ -13,7 +13,7 @@ Spoil = Callable[[World], None]
 
 def _put(world: World, row: Run | Event) -> None:
     kind: Any = RUN if isinstance(row, Run) else EVENT
-    world.core.shelf.put(kind, key_of(kind, row), row)
+    world.core.rows.put(kind, key_of(kind, row), row)
 
 
 def nothing(world: World) -> None:

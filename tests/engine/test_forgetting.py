@@ -26,7 +26,7 @@ async def answered(world: World, key: str, ago_ms: int, status: int = 201) -> No
 
 
 def keys(world: World) -> list[str]:
-    return [row.key for row in world.core.shelf.under(REQUEST, ()) if isinstance(row, Request)]
+    return [row.key for row in world.core.rows.under(REQUEST, ()) if isinstance(row, Request)]
 
 
 def counting(process: Process, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -95,7 +95,7 @@ async def test_a_service_that_is_started_anew_for_months_has_few_rows_of_workers
             await world.store.commit(Commit((Put(WORKER, row, 0),)))
         one = world.worker(flow())
         await world.pass_(2 * BEAT + SECOND)
-        assert [row.id for row in world.core.shelf.under(WORKER, ()) if isinstance(row, Worker)] == [one.worker.id]
+        assert [row.id for row in world.core.rows.under(WORKER, ()) if isinstance(row, Worker)] == [one.worker.id]
 
     await world.live(story)
 
@@ -114,10 +114,10 @@ async def test_old_runs_are_purged_once_a_day_by_one_worker_and_it_is_seen_when(
         world.worker(flow(), name="b")
         await world.pass_(4 * BEAT)
         assert runs(world) == []
-        done = purge_of(world.core.shelf.get(META, PURGED))
+        done = purge_of(world.core.rows.get(META, PURGED))
         assert done is not None and (done.by, done.runs) == ("a", PURGED_AT_ONCE + 5)
         await world.pass_(FORGET_EVERY + BEAT)
-        assert purge_of(world.core.shelf.get(META, PURGED)) == done, "neither of them does it again today"
+        assert purge_of(world.core.rows.get(META, PURGED)) == done, "neither of them does it again today"
 
     await world.live(story)
 
@@ -130,10 +130,10 @@ async def test_runs_that_are_kept_for_ever_are_never_purged(world: World) -> Non
         await world.start(flow())
         await world.pass_(MINUTE)
         await world.nights(flow(), until=world.time.wall() + 2 * RUNS_KEPT, name="later", live=live)
-        assert len(runs(world)) == 1 and world.core.shelf.get(META, PURGED) is None
+        assert len(runs(world)) == 1 and world.core.rows.get(META, PURGED) is None
 
     await world.live(story)
 
 
 def runs(world: World) -> list[Any]:
-    return world.core.shelf.under(RUN, ())
+    return world.core.rows.under(RUN, ())

@@ -19,7 +19,7 @@ def denials(world: World) -> list[dict[str, Any]]:
 
 
 def memos(world: World) -> list[dict[str, Any]]:
-    rows = world.core.shelf.under(MEMO, ("t", "r1"))
+    rows = world.core.rows.under(MEMO, ("t", "r1"))
     return [json.loads(m.response) for m in rows if m.key.startswith("policy/")]
 
 

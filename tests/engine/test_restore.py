@@ -20,8 +20,8 @@ def backup(world: World) -> MemoryCore:
     """What a backup taken now holds."""
     copy = MemoryCore(world.time)
     for kind in KINDS:
-        for row in world.core.shelf.under(kind, ()):
-            copy.shelf.put(kind, key_of(kind, row), row)
+        for row in world.core.rows.under(kind, ()):
+            copy.rows.put(kind, key_of(kind, row), row)
     return copy
 
 

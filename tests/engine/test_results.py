@@ -22,7 +22,7 @@ class Lead(BaseModel):
 
 
 def results(world: World, run: str = "r1") -> list[Result]:
-    rows = [row for row in world.core.shelf.under(RESULT, ("t", run)) if isinstance(row, Result)]
+    rows = [row for row in world.core.rows.under(RESULT, ("t", run)) if isinstance(row, Result)]
     return sorted(rows, key=lambda row: row.ordinal)
 
 

@@ -38,7 +38,7 @@ def text(seed: int, size: int = CARGO) -> str:
 
 
 def values(world: World, run: str = "r1") -> list[Value]:
-    return [row for row in world.core.shelf.under(VALUE, ("t", run)) if isinstance(row, Value)]
+    return [row for row in world.core.rows.under(VALUE, ("t", run)) if isinstance(row, Value)]
 
 
 def all_named(world: World, run: str = "r1") -> bool:
@@ -108,7 +108,7 @@ async def test_two_runs_and_two_tenants_share_nothing(world: World) -> None:
     await world.start(flow, "r2")
     await world.start(flow, "r1", tenant="other")
     for place in (("t", "r1"), ("t", "r2"), ("other", "r1")):
-        assert len(world.core.shelf.under(VALUE, place)) == len(values(world))
+        assert len(world.core.rows.under(VALUE, place)) == len(values(world))
 
 
 async def test_a_small_state_costs_neither_a_row_nor_a_read(world: World) -> None:
@@ -266,12 +266,12 @@ async def test_a_migration_goes_over_a_large_state(world: World) -> None:
 
 # --- what is not there ---------------------------------------------------------------------------
 def a_missing_value(world: World) -> None:
-    world.core.shelf.drop(VALUE, values(world)[0][:3])
+    world.core.rows.drop(VALUE, values(world)[0][:3])
 
 
 def another_body(world: World) -> None:
     value = values(world)[0]
-    world.core.shelf.put(VALUE, value[:3], value._replace(packed=0, body=b"x" * VALUE_BYTES))
+    world.core.rows.put(VALUE, value[:3], value._replace(packed=0, body=b"x" * VALUE_BYTES))
 
 
 @pytest.mark.req("CKP-6")
@@ -295,7 +295,7 @@ async def test_a_state_that_is_not_whole_is_not_walked(world: World, spoil: Call
     await world.go_on()
     assert world.reasons() == ["contradiction"], "saying so does not make it whole"
     for value in whole:
-        world.core.shelf.put(VALUE, value[:3], value)
+        world.core.rows.put(VALUE, value[:3], value)
     await world.go_on()
     await world.pass_(QUIET)
     assert world.status() == "completed" and world.outcome() == [4, 3, CARGO]

@@ -27,13 +27,13 @@ def shared(receiver: Receiver, **options: Any) -> Any:
 
 
 def the_row(world: World, key: str = "order/a") -> Effect:
-    row = world.core.shelf.get(EFFECT, ("t", "", 0, key))
+    row = world.core.rows.get(EFFECT, ("t", "", 0, key))
     assert isinstance(row, Effect)
     return row
 
 
 def users(world: World) -> list[str]:
-    return [str(row[1]) for row in world.core.shelf.under(USAGE, ("t",))]
+    return [str(row[1]) for row in world.core.rows.under(USAGE, ("t",))]
 
 
 @pytest.mark.every_store
@@ -337,7 +337,7 @@ async def test_an_undo_that_overtakes_the_use_makes_the_user_look_again(world: W
 
     def undo_first() -> None:
         row = the_row(world)
-        core.shelf.put(EFFECT, row[:4], effect_verbs.reserve_undo(row).row)
+        core.rows.put(EFFECT, row[:4], effect_verbs.reserve_undo(row).row)
 
     world.processes[0].wire.before("use", undo_first)
     await world.start(user, "r2")
@@ -355,7 +355,7 @@ async def test_a_refund_paid_on_day_1_is_not_paid_again_on_day_8(world: World) -
     await world.off_duty()
     await world.pass_(8 * DAY)
     assert await world.store.purge(world.time.wall() - 7 * DAY, 100) == 1
-    assert (world.core.shelf.get(RUN, ("t", "r1")), users(world)) == (None, [])
+    assert (world.core.rows.get(RUN, ("t", "r1")), users(world)) == (None, [])
     world.worker(refund)
     await world.start(refund, "r2")
     assert (world.outcome("r2")["said"], len(bank.attempts)) == (["did refund/order-7"], 1)
@@ -372,7 +372,7 @@ async def test_what_is_kept_for_a_time_is_forgotten_after_it_and_after_its_runs(
     await world.store.purge(0, 100)
     assert the_row(world, "refund/order-7").keep_ms == 10 * DAY, "a run that used it is still known"
     await world.store.purge(world.time.wall() - 7 * DAY, 100)
-    assert world.core.shelf.get(EFFECT, ("t", "", 0, "refund/order-7")) is None
+    assert world.core.rows.get(EFFECT, ("t", "", 0, "refund/order-7")) is None
     world.worker(refund)
     await world.start(refund, "r2")
     assert len(bank.attempts) == 2

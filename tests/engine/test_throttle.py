@@ -57,7 +57,7 @@ async def runs(world: World, flow: Any, n: int) -> list[str]:
 
 
 def door(world: World, name: str = "provider/erp") -> Any:
-    row = world.core.shelf.get(META, limit_row(name))
+    row = world.core.rows.get(META, limit_row(name))
     return door_of(row if isinstance(row, Meta) else None)
 
 
@@ -178,7 +178,7 @@ async def test_without_a_limit_nothing_is_asked(world: World) -> None:
     world.worker(flow)
     await runs(world, flow, 20)
     await world.pass_(5 * SECOND)
-    assert gauge.most == 20 and not [row for row in world.core.shelf.under(META, ()) if "limit" in str(row)]
+    assert gauge.most == 20 and not [row for row in world.core.rows.under(META, ()) if "limit" in str(row)]
 
 
 def test_a_door_lets_in_as_many_as_there_is_room_for() -> None:

@@ -40,7 +40,7 @@ async def test_an_empty_source_and_a_partly_broken_one_complete(
     flow = sourced(failing, of, when_empty=when_empty)
     world.worker(flow)
     await world.start(flow)
-    assert world.status() == "completed" and len(world.core.shelf.under(RESULT, ("t", "r1"))) == of - failing
+    assert world.status() == "completed" and len(world.core.rows.under(RESULT, ("t", "r1"))) == of - failing
 
 
 async def test_by_default_a_run_that_emits_fails_if_calls_failed_and_nothing_was_produced(world: World) -> None:

@@ -179,10 +179,10 @@ class World:
 
     # --- looking -------------------------------------------------------------------------------
     def _rows(self, kind: Any, run: str) -> list[Any]:
-        return list(self.core.shelf.under(kind, ("t", run)))
+        return list(self.core.rows.under(kind, ("t", run)))
 
     def run(self, run: str = "r1", tenant: str = "t") -> Run:
-        row = self.core.shelf.get(RUN, (tenant, run))
+        row = self.core.rows.get(RUN, (tenant, run))
         assert isinstance(row, Run)
         return row
 
@@ -235,14 +235,14 @@ class World:
         return [(w.kind, w.what) for w in waiting_of(self.run(run))]
 
     def slots(self, tenant: str = "t") -> list[Slot]:
-        return list(self.core.shelf.under(SLOT, (tenant,)))
+        return list(self.core.rows.under(SLOT, (tenant,)))
 
     def add_slots(self, tenant: str, n: int) -> None:
         for i in range(n):
-            self.core.shelf.put(SLOT, (tenant, i), Slot(tenant, i, 1, "", ""))
+            self.core.rows.put(SLOT, (tenant, i), Slot(tenant, i, 1, "", ""))
 
     def worker_row(self, name: str) -> Any:
-        return self.core.shelf.get(WORKER, (STORE, name))
+        return self.core.rows.get(WORKER, (STORE, name))
 
 
 # --- the receiver ------------------------------------------------------------------------------

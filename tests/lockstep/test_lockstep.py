@@ -169,7 +169,7 @@ def repeat(sessions: Sequence[SqliteSession], moves: list[Move], land: Landing, 
     chains = [Chain() for _ in range(3)]
     heard: list[str] = []
     pending: list[Ticket] = []
-    clock = sessions[0].ticker._clock
+    clock = sessions[0].store_clock._clock
     assert isinstance(clock, HandClock)
 
     def flush() -> None:
@@ -213,7 +213,7 @@ def rows_of(session: SqliteSession) -> dict[str, list[Row]]:
 @pytest.mark.parametrize("seed", range(8))
 def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int, tmp_path: Path) -> None:
     core = MemoryCore(HandClock())
-    moves = asyncio.run(play(seed, core, core.ticker._clock))  # type: ignore[arg-type]
+    moves = asyncio.run(play(seed, core, core.store_clock._clock))  # type: ignore[arg-type]
     database = Database(tmp_path / "store.db", synchronous=OFF)
     database.migrate()
     clock = HandClock()
@@ -226,7 +226,7 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
     for session in sessions:
         session.look()
         assert rows_of(session) == {
-            kind.name: sorted(core.shelf.under(kind, ())) for kind in KINDS if kind is not WRITER
+            kind.name: sorted(core.rows.under(kind, ())) for kind in KINDS if kind is not WRITER
         }  # fmt: skip
         session.drop()
 
@@ -236,7 +236,7 @@ def test_the_dice_reach_every_outcome() -> None:
     seen: set[str] = set()
     for seed in range(8):
         core = MemoryCore(HandClock())
-        for move in asyncio.run(play(seed, core, core.ticker._clock)):  # type: ignore[arg-type]
+        for move in asyncio.run(play(seed, core, core.store_clock._clock)):  # type: ignore[arg-type]
             seen.add(move.outcome.split("(")[0])
     assert seen >= {
         "Done", "Stale: version", "Stale: epoch", "Stale: mail", "Stale: mapping", "Stale: chain", "Stale: missing",

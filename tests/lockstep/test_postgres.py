@@ -86,7 +86,7 @@ async def rows_of(store: PostgresStore) -> dict[str, list[Row]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int, url: str) -> None:
     core = MemoryCore(HandClock())
-    moves = asyncio.run(play(seed, core, core.ticker._clock))  # type: ignore[arg-type]
+    moves = asyncio.run(play(seed, core, core.store_clock._clock))  # type: ignore[arg-type]
 
     async def live() -> None:
         clock = HandClock()
@@ -98,7 +98,7 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
         for i, (move, answer) in enumerate(zip(moves, heard, strict=True)):
             assert answer == move.outcome, (i, move.work)
         assert await rows_of(store) == {
-            kind.name: sorted(core.shelf.under(kind, ())) for kind in KINDS if kind is not WRITER
+            kind.name: sorted(core.rows.under(kind, ())) for kind in KINDS if kind is not WRITER
         }
         for session in sessions:
             await session.close()

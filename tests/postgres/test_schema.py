@@ -168,7 +168,7 @@ def statements_of_the_hot_path() -> list[tuple[str, str]]:
     found += [(f"write {f.kind.name} {f.insert}", statements.write((f,), notify=False)) for f in forms]
     found += [(f"alone {f.kind.name} {f.insert}", statements.write_alone((f,))) for f in forms]
     found += [("confirm", statements.CONFIRM)]
-    found += [(f"of runs {kind.name}", reads._of_runs(kind)) for kind in reads.OF_A_HOLDER]
+    found += [(f"of runs {kind.name}", reads._of_runs(kind)) for kind in reads.HOLDER_KINDS]
     found += [("last", reads._LAST), ("shared", reads._SHARED), ("now", statements.NOW)]
     found += [(name, statements.locked(getattr(sql, name))) for name in ("DUE", "OWNED")]
     found += [(name, numbered(getattr(sql, name))) for name in ("NEXT_DUE", "QUEUED", "QUEUED_ALL", "OVER")]

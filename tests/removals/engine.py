@@ -65,7 +65,7 @@ def early_takeover(patch: Patch) -> None:
 
     def more(self: Any, *args: Any) -> Any:
         found = candidates(self, *args)
-        rest = [r for r in self._core.shelf.under(RUN, ()) if isinstance(r, Run) and r.owner.startswith("wk-")]
+        rest = [r for r in self._core.rows.under(RUN, ()) if isinstance(r, Run) and r.owner.startswith("wk-")]
         return found + [r for r in rest if r not in found]
 
     replace(patch, candidates, more)

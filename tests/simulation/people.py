@@ -116,9 +116,9 @@ class People:
         """Business time skips ahead: to the next deadline, or one ms beside it, or anywhere."""
         core, dice = self.ground.core, self.ground.dice
         now, mapping = core.now(), core.mapping()
-        rows = [r for r in core.shelf.under(APPROVAL, ()) if isinstance(r, Approval)]
+        rows = [r for r in core.rows.under(APPROVAL, ()) if isinstance(r, Approval)]
         ends = [r.within_until - now.business for r in rows if r.status is ApprovalStatus.PENDING]
-        waits = [r for r in core.shelf.under(WAIT, ()) if isinstance(r, Wait)]
+        waits = [r for r in core.rows.under(WAIT, ()) if isinstance(r, Wait)]
         ends += [w.deadline - now.business for w in waits if w.status is WaitStatus.OPEN and w.deadline]
         ms = dice.near([end for end in ends if end > 0], SECOND, 100 * SECOND)
         self.ground.say("business time skips %d ms", ms)
@@ -144,14 +144,14 @@ class People:
             self.ground.later(dice.near(boundary, SECOND, 90 * SECOND), self._answer_soon, run.run, each, False)
 
     def _effect(self, run: Run, each: Attention) -> Effect | None:
-        row = self.ground.core.shelf.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
+        row = self.ground.core.rows.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
         return row if isinstance(row, Effect) else None
 
     def _answer_soon(self, run: str, each: Attention, no: bool) -> None:
         self._try(self._answer(run, each, no))
 
     async def _answer(self, name: str, each: Attention, no: bool) -> None:
-        run = self.ground.core.shelf.get(RUN, (TENANT, name))
+        run = self.ground.core.rows.get(RUN, (TENANT, name))
         assert isinstance(run, Run)
         if is_over(run) or each.reason not in [a.reason for a in attention_of(run)]:
             return
@@ -225,7 +225,7 @@ class People:
     # --- the round -------------------------------------------------------------------------------
     def _go_round(self) -> None:
         """Whatever still waits for somebody is looked at again: nobody forgets a run for ever."""
-        for run in self.ground.core.shelf.under(RUN, (TENANT,)):
+        for run in self.ground.core.rows.under(RUN, (TENANT,)):
             assert isinstance(run, Run)
             if is_over(run):
                 continue
@@ -233,7 +233,7 @@ class People:
                 if run.owner == "" or each.reason in OVERLAY_ONLY:
                     self._answer_soon(run.run, each, False)
         if not self.ground.dice.storm:
-            for row in self.ground.core.shelf.under(APPROVAL, (TENANT,)):
+            for row in self.ground.core.rows.under(APPROVAL, (TENANT,)):
                 assert isinstance(row, Approval)
                 if row.status is ApprovalStatus.PENDING:
                     self._decide_soon(row.id, "cas")

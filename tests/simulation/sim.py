@@ -61,7 +61,7 @@ class Game:
         ground, dice = self.ground, self.ground.dice
         if len(self.runs) > 1 and dice.rng.random() < 0.4:
             for i in range(dice.choice((1, 2))):
-                ground.core.shelf.put(SLOT, (TENANT, i), Slot(TENANT, i, 1, "", ""))
+                ground.core.rows.put(SLOT, (TENANT, i), Slot(TENANT, i, 1, "", ""))
         self.workers.begin()
         self.people.begin()
         for run, kind in zip(self.runs, self.kinds, strict=True):

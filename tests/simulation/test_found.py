@@ -53,7 +53,7 @@ def test_a_slot_that_was_handed_to_a_run_which_took_another_goes_on() -> None:
         flow = one_node(body)
         world.worker(flow)
         await world.start(flow, "r1")
-        world.core.shelf.put(SLOT, ("t", 1), Slot("t", 1, 1, "t", "r1"))
+        world.core.rows.put(SLOT, ("t", 1), Slot("t", 1, 1, "t", "r1"))
         await world.start(flow, "r2")
         assert world.status("r2") == "queued"
         await world.pass_(30 * SECOND)
@@ -91,9 +91,9 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
         async def order(what: str) -> str:
             calls.append(1)
             if len(calls) == 1:  # somebody writes the row meanwhile: the record will name a version that is gone
-                (row,) = world.core.shelf.under(EFFECT, ("t", "r1"))
+                (row,) = world.core.rows.under(EFFECT, ("t", "r1"))
                 assert isinstance(row, Effect)
-                world.core.shelf.put(EFFECT, row[:4], row._replace(version=row.version + 1))
+                world.core.rows.put(EFFECT, row[:4], row._replace(version=row.version + 1))
             return "done"
 
         @flow.node(start=True)
@@ -109,7 +109,7 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
         await world.start(flow, "r1")
         await world.pass_(10 * MINUTE)
         assert world.status("r1") == "completed"
-        (row,) = world.core.shelf.under(EFFECT, ("t", "r1"))
+        (row,) = world.core.rows.under(EFFECT, ("t", "r1"))
         assert isinstance(row, Effect) and row.status.value == "done"
 
     played(test)
@@ -128,9 +128,9 @@ def test_a_queued_run_that_ends_leaves_no_slot_it_was_handed_at_that_moment(monk
             found = await looked(store, run)
             if run.run == "r2" and not handed:
                 handed.append(1)
-                row = world.core.shelf.get(SLOT, ("t", 0))
+                row = world.core.rows.get(SLOT, ("t", 0))
                 assert isinstance(row, Slot)
-                world.core.shelf.put(SLOT, row[:2], row._replace(version=row.version + 1, holder="r2"))
+                world.core.rows.put(SLOT, row[:2], row._replace(version=row.version + 1, holder="r2"))
             return found
 
         monkeypatch.setattr(admission, "held_and_not", look_then_be_handed_one)

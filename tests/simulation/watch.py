@@ -62,7 +62,7 @@ class Watch:
 
     def __init__(self, ground: Ground, receivers: Receivers, people: People) -> None:
         self.ground = ground
-        self.shelf = ground.core.shelf
+        self.rows = ground.core.rows
         self.receivers = receivers
         self.people = people
         self.ended = 0
@@ -83,15 +83,15 @@ class Watch:
     def _seen(self, batch: Batch) -> None:
         changes = batch.changes
         for key, left in changes[RUN.name].items():
-            self._run(self.shelf.get(RUN, key), left.row, batch)  # type: ignore[arg-type]
+            self._run(self.rows.get(RUN, key), left.row, batch)  # type: ignore[arg-type]
         for key, left in changes[EFFECT.name].items():
-            self._effect(self.shelf.get(EFFECT, key), left.row, batch)  # type: ignore[arg-type]
+            self._effect(self.rows.get(EFFECT, key), left.row, batch)  # type: ignore[arg-type]
         for key, left in changes[APPROVAL.name].items():
-            self._approval(self.shelf.get(APPROVAL, key), left.row, batch)  # type: ignore[arg-type]
+            self._approval(self.rows.get(APPROVAL, key), left.row, batch)  # type: ignore[arg-type]
         for key, left in changes[WAIT.name].items():
-            self._wait(self.shelf.get(WAIT, key), left.row, batch)  # type: ignore[arg-type]
+            self._wait(self.rows.get(WAIT, key), left.row, batch)  # type: ignore[arg-type]
         for key, left in changes[WORKER.name].items():
-            self._worker(self.shelf.get(WORKER, key), left.row, batch)  # type: ignore[arg-type]
+            self._worker(self.rows.get(WORKER, key), left.row, batch)  # type: ignore[arg-type]
         for left in changes[MESSAGE.name].values():
             self._note(left.row)  # type: ignore[arg-type]
         if changes[SLOT.name]:
@@ -142,27 +142,27 @@ class Watch:
         if new.epoch <= old.epoch:
             self.wrong("I11", f"{new.run} was claimed at the same epoch {new.epoch}")
         due = old.due_at is not None and old.due_at <= real
-        owner = self.shelf.get(WORKER, (STORE, old.owner)) if old.owner else None
+        owner = self.rows.get(WORKER, (STORE, old.owner)) if old.owner else None
         closed = isinstance(owner, Worker) and owner.status is LeaseStatus.CLOSED
         if not due and not closed:
             self.wrong("I12", f"{new.run} was taken from {old.owner or 'nobody'}, not due and not closed")
 
     def _together(self, new: Run) -> None:
         """No worker owns more runs than any of them allows (S-5)."""
-        held = [run for run in self.shelf.owned(new.owner) if run[:2] != new[:2]]
+        held = [run for run in self.rows.owned(new.owner) if run[:2] != new[:2]]
         groups = [group for run in (*held, new) if (group := group_of(run))]
         if groups and len(held) + 1 > min(groups):
             self.wrong("S-5", f"{new.owner} took {new.run} beside {len(held)} others; of a group of {min(groups)}")
 
     def _asleep(self, new: Run, batch: Batch) -> None:
         """It sleeps: nothing that has come for it may be unread (S-1)."""
-        notes = [n for n in self.shelf.under(MESSAGE, new[:2]) if isinstance(n, Message)]
+        notes = [n for n in self.rows.under(MESSAGE, new[:2]) if isinstance(n, Message)]
         stops = [a for a in attention_of(new) if a.reason not in OVERLAY_ONLY]
         if stops or new.status is not RunStatus.WAITING:
             return
         if any(n.kind == "cancel" for n in notes):
             self.wrong("S-1", f"{new.run} sleeps with a cancel unread")
-        waits = [w for w in self.shelf.under(WAIT, new[:2]) if isinstance(w, Wait)]
+        waits = [w for w in self.rows.under(WAIT, new[:2]) if isinstance(w, Wait)]
         spent = {n for w in waits for n in bound_notes(w)}
         for wait in waits:
             asks = wait.visit == new.visit and wait.status is WaitStatus.OPEN and wait.kind == "receive"
@@ -189,15 +189,15 @@ class Watch:
 
     def _answered(self, run: Run, each: Attention) -> bool:
         if each.reason is Reason.EFFECT_UNCERTAIN:
-            effect = self.shelf.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
+            effect = self.rows.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
             key = idempotency_key(run.tenant, run.run, each.visit, each.key)
             return isinstance(effect, Effect) and effect.status not in OPEN and self._human[key] > 0
-        notes = self.shelf.under(MESSAGE, run[:2])
+        notes = self.rows.under(MESSAGE, run[:2])
         return any(isinstance(n, Message) and n.n > each.seen and n.kind in ("continue", "answer") for n in notes)
 
     def _ended(self, new: Run, batch: Batch) -> None:
         self.ended += 1
-        for row in self.shelf.under(EFFECT, new[:2]):
+        for row in self.rows.under(EFFECT, new[:2]):
             assert isinstance(row, Effect)
             if row.status in OPEN:
                 self.wrong("I35", f"{new.run} ended {new.status} with {row.key} {row.status}")
@@ -207,7 +207,7 @@ class Watch:
         by, now = self.ground.core.landing, batch.now
         key = idempotency_key(new.tenant, new.run, new.visit, new.key)
         self._effects[key] = new[:4]
-        run = self.shelf.get(RUN, new[:2])
+        run = self.rows.get(RUN, new[:2])
         assert isinstance(run, Run)
         source = old.status if old else None
         self.ground.say("effect %s: %s -> %s attempt %d %s", key, source and source.value, new.status.value,
@@ -238,14 +238,14 @@ class Watch:
     def _intended(self, key: str, new: Effect, run: Run) -> None:
         if new.epoch != run.epoch:
             self.wrong("I11", f"{key} was intended at epoch {new.epoch}, the run is at {run.epoch}")
-        notes = self.shelf.under(MESSAGE, new[:2])
+        notes = self.rows.under(MESSAGE, new[:2])
         if new.attempts == 1 and not new.undoes and any(isinstance(n, Message) and n.kind == "cancel" for n in notes):
             self._cancelled_first.add(key)
 
     def _sent(self, key: str, args: dict[str, Any]) -> None:
         """A request leaves the caller: it is intended, exactly so, and may still be sent (I2, I7, S-4)."""
         place = self._effects.get(key)
-        row = self.shelf.get(EFFECT, place) if place else None
+        row = self.rows.get(EFFECT, place) if place else None
         if not isinstance(row, Effect):
             self.wrong("I2", f"{key} is sent, and no intent is durable")
             return
@@ -254,7 +254,7 @@ class Watch:
         now = self.ground.now()
         if now >= row.not_after:
             self.wrong("I2", f"{key} is sent {now - row.not_after} ms after its last moment")
-        run = self.shelf.get(RUN, row[:2])
+        run = self.rows.get(RUN, row[:2])
         proc = PROC.get(self.ground.home)
         if isinstance(run, Run) and run.owner != proc.name:
             self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'nobody'}")
@@ -271,7 +271,7 @@ class Watch:
 
     def _undo_sent(self, key: str, undo: Effect) -> None:
         """Undo goes backwards, of what was done, once nothing is open (I34)."""
-        for row in self.shelf.under(EFFECT, undo[:2]):
+        for row in self.rows.under(EFFECT, undo[:2]):
             assert isinstance(row, Effect)
             if row.undoes:
                 continue
@@ -283,11 +283,11 @@ class Watch:
 
     def _ordinal(self, undo: Effect) -> int:
         visit, _, key = undo.undoes.partition(":")
-        row = self.shelf.get(EFFECT, (undo.tenant, undo.run, int(visit), key))
+        row = self.rows.get(EFFECT, (undo.tenant, undo.run, int(visit), key))
         return row.ordinal if isinstance(row, Effect) else 0
 
     def _approved(self, key: str, row: Effect) -> None:
-        approval = self.shelf.get(APPROVAL, (row.tenant, row.run, row.approval)) if row.approval else None
+        approval = self.rows.get(APPROVAL, (row.tenant, row.run, row.approval)) if row.approval else None
         if not isinstance(approval, Approval) or approval.status is not ApprovalStatus.APPROVED:
             self.wrong("I7", f"{key} is sent without an approval")
             return
@@ -314,7 +314,7 @@ class Watch:
             self.wrong("I26", f"{new.id} went from {source} to {new.status}")
         if old is None:
             self.people.asked(new)
-            self._holds(self.shelf.get(RUN, new[:2]), new.id)  # type: ignore[arg-type]
+            self._holds(self.rows.get(RUN, new[:2]), new.id)  # type: ignore[arg-type]
             return
         if old.decided_by and (new.decided_by, new.decided_at, new.chosen) != (
             old.decided_by, old.decided_at, old.chosen,
@@ -330,13 +330,13 @@ class Watch:
             self.wrong("I28", f"{new.id} expired {new.within_until - now.business} ms too early")
 
     def _wait(self, old: Wait | None, new: Wait, batch: Batch) -> None:
-        self._holds(self.shelf.get(RUN, new[:2]), new.key)  # type: ignore[arg-type]
+        self._holds(self.rows.get(RUN, new[:2]), new.key)  # type: ignore[arg-type]
         if old is None:
             self.people.waits(new)
             return
         if (old.status, new.status) not in LEGAL:
             self.wrong("S-14", f"{new.run} {new.key} went from {old.status} to {new.status}")
-        others = [w for w in self.shelf.under(WAIT, new[:2]) if isinstance(w, Wait) and w[:4] != new[:4]]
+        others = [w for w in self.rows.under(WAIT, new[:2]) if isinstance(w, Wait) and w[:4] != new[:4]]
         spent = {n for w in others for n in bound_notes(w)}
         if spent & set(bound_notes(new)):
             self.wrong("S-14", f"{new.run} {new.key} is bound to a note that another wait was bound to")
@@ -344,13 +344,13 @@ class Watch:
             return
         if batch.now.business < new.deadline:
             self.wrong("S-14", f"{new.run} {new.key} ended {new.deadline - batch.now.business} ms too early")
-        notes = [n for n in self.shelf.under(MESSAGE, new[:2]) if isinstance(n, Message)]
+        notes = [n for n in self.rows.under(MESSAGE, new[:2]) if isinstance(n, Message)]
         if new.kind == "receive" and any(_fits(n, new) and n.n not in spent for n in notes):
             self.wrong("S-14", f"{new.run} {new.key} ended by its deadline, and a note had come before")
 
     def _note(self, new: Message) -> None:
         if new.signal_id and any(
-            isinstance(n, Message) and n.signal_id == new.signal_id for n in self.shelf.under(MESSAGE, new[:2])
+            isinstance(n, Message) and n.signal_id == new.signal_id for n in self.rows.under(MESSAGE, new[:2])
         ):
             self.wrong("EFF-6", f"signal {new.signal_id} was left twice")
 
@@ -364,7 +364,7 @@ class Watch:
             self.wrong("I12", f"{by.name} closed {new.id}, whose lease lasts {old.lease_until - batch.now.real} ms")
 
     def _slots(self, batch: Batch) -> None:
-        for row in self.shelf.under(SLOT, ()):
+        for row in self.rows.under(SLOT, ()):
             left = batch.changes[SLOT.name].get(row[:2])
             slot = left.row if left else row
             assert isinstance(slot, Slot)
@@ -372,10 +372,10 @@ class Watch:
                 continue
             place = (slot.holder_tenant, slot.holder)
             moved = batch.changes[RUN.name].get(place)
-            run = moved.row if moved else self.shelf.get(RUN, place)
+            run = moved.row if moved else self.rows.get(RUN, place)
             if not isinstance(run, Run) or run.status in TERMINAL:
                 self.wrong("I32", f"slot {slot.tenant}/{slot.i} is held by {slot.holder}, which has ended")
-        names = [name for row in self.shelf.under(RUN, ()) if isinstance(row, Run) for name in row.slots.split()]
+        names = [name for row in self.rows.under(RUN, ()) if isinstance(row, Run) for name in row.slots.split()]
         if len(set(names)) < len(names):
             self.wrong("I32", f"two runs were admitted to one slot: {names}")
 
@@ -387,32 +387,32 @@ class Watch:
     def ask_fsck(self) -> None:
         """What `outlast fsck` says of every run's rows."""
         core = self.ground.core
-        for run in self.shelf.under(RUN, ()):
+        for run in self.rows.under(RUN, ()):
             rows = self.people.store.snapshot(run[:2])
-            history = [row for row in self.shelf.under(EVENT, run[:2]) if isinstance(row, Event)]
+            history = [row for row in self.rows.under(EVENT, run[:2]) if isinstance(row, Event)]
             for found in violations(rows, history, mapping=core.mapping()):
                 self.wrong(f"fsck {found.check}", f"{found.kind} {found.key}: {found.text}")
 
     def at_the_end(self) -> None:
         """When all is over: the ledger tells the truth, and nothing is left."""
-        for row in self.shelf.under(EFFECT, ()):
+        for row in self.rows.under(EFFECT, ()):
             assert isinstance(row, Effect)
             key = idempotency_key(row.tenant, row.run, row.visit, row.key)
             done = self.receivers.executed.get(key, [])
             answer = row.response if row.status is EffectStatus.DONE and not row.undoes else None
             if answer is not None and json.loads(answer) not in [each.response for each in done]:
                 self.wrong("I4", f"{key} is recorded as done, {row.response!r}; executed: {done}")
-            run = self.shelf.get(RUN, row[:2])
+            run = self.rows.get(RUN, row[:2])
             early = isinstance(run, Run) and run.status in (RunStatus.CANCELLED, RunStatus.FAILED)
             if early and row.status is EffectStatus.DONE and can_undo(row) and not row.undoes:
                 self.wrong("I34", f"{key} still stands, and its run ended early")
             in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
             if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
                 self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")
-        left = {(n.run, n.signal_id) for n in self.shelf.under(MESSAGE, ()) if isinstance(n, Message)}
+        left = {(n.run, n.signal_id) for n in self.rows.under(MESSAGE, ()) if isinstance(n, Message)}
         if lost := self.people.acknowledged - left:
             self.wrong("I8", f"signals {sorted(lost)} were acknowledged and are gone")
-        for slot in self.shelf.under(SLOT, ()):
+        for slot in self.rows.under(SLOT, ()):
             assert isinstance(slot, Slot)
             if slot.holder:
                 self.wrong("I32", f"slot {slot.tenant}/{slot.i} is still held by {slot.holder}")

@@ -227,4 +227,4 @@ class Workers:
 
     def unfinished(self) -> list[Run]:
         """The runs that have not ended."""
-        return [r for r in self.ground.core.shelf.under(RUN, ()) if isinstance(r, Run) and not is_over(r)]
+        return [r for r in self.ground.core.rows.under(RUN, ()) if isinstance(r, Run) and not is_over(r)]

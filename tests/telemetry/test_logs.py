@@ -90,7 +90,7 @@ def _with_password(body: Any) -> Workflow[Any]:
 
 def world_rows(world: World) -> str:
     """Everything the store has."""
-    return "".join(str(row) for kind in KINDS for row in world.core.shelf.under(kind, ()))
+    return "".join(str(row) for kind in KINDS for row in world.core.rows.under(kind, ()))
 
 
 def played(watch: Observer, act: Any, what: str = "a1") -> World:

@@ -44,7 +44,7 @@ from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.outcomes import Declared, Refused
 from outlast.flow.workflow import Workflow
 from outlast.store.batch import INBOX_SEQ
-from outlast.store.port import EndedByItself, Store, Transaction, Transactions
+from outlast.store.port import Store, Transaction, TransactionEnded, Transactions
 from outlast.telemetry.redact import redact
 
 
@@ -213,8 +213,8 @@ class TransactionalExecutor(EffectExecutor):
             await self._land(effect._replace(external_id=answer.external_id), response, transaction)
         except (NotStorable, LimitExceeded) as error:
             return No(EXHAUSTED, f"its answer cannot be stored, so it was rolled back: {error.what}: {error.why}")
-        except EndedByItself as error:
-            return Maybe(ENDED_ITSELF, str(error)) if error.stands else No(EXHAUSTED, str(error))
+        except TransactionEnded as error:
+            return Maybe(ENDED_ITSELF, str(error)) if error.may_be_committed else No(EXHAUSTED, str(error))
         except (Unresolved, RunLost, ConditionFailed, StoreAway, StoreError):
             raise
         except BaseException as error:  # judged, not raised: an error of the author's function or of the database

@@ -19,7 +19,7 @@ from outlast.runtime.views import ENDINGS
 from outlast.service.event_poller import EventPoller
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, frame
 from outlast.service.identity.lockout import place as group
-from outlast.store.port import Store, Telling
+from outlast.store.port import CommitNotifier, Store
 
 LOOK_S: Final = 0.1
 """Between two looks at the store, where no wake tells of a change earlier."""
@@ -174,8 +174,8 @@ class EventBroadcaster:
         loop = asyncio.get_running_loop()
         beat = loop.time() + self._heartbeat_s
         ends: list[Callable[[], None]] = [self._store.on_change(self._hear_change)]
-        if isinstance(self._store, Telling):
-            ends.append(self._store.on_moved(self._hear))
+        if isinstance(self._store, CommitNotifier):
+            ends.append(self._store.on_commit(self._hear))
         try:
             while self._listeners or self._tenants:
                 await self._send_on_or_say()

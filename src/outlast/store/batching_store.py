@@ -16,7 +16,7 @@ from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
-from outlast.store.port import Moved, Step, Store, Telling
+from outlast.store.port import CommitNotifier, RunCallback, Step, Store
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):  # absent on platforms without fork
     os.register_at_fork(after_in_child=_forked)
 
 
-class BatchingStore(Store, Telling, ABC):
+class BatchingStore(Store, CommitNotifier, ABC):
     """The writing half of a durable store. Queues work of all event loops for one writer."""
 
     not_inherited: ClassVar[str]  # reason why a forked child cannot use the store
@@ -43,7 +43,7 @@ class BatchingStore(Store, Telling, ABC):
         self._lock = threading.Lock()
         self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # submitted by each loop in its present turn
         self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops that have asked to hasten
-        self._ears: tuple[tuple[asyncio.AbstractEventLoop, Moved], ...] = ()  # callbacks of on_moved
+        self._ears: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()  # callbacks of on_moved
 
     # --- hooks of the stores -----------------------------------------------------------------
     @abstractmethod
@@ -131,7 +131,7 @@ class BatchingStore(Store, Telling, ABC):
         return taken
 
     @override
-    def on_moved(self, hear: Moved) -> Callable[[], None]:
+    def on_commit(self, hear: RunCallback) -> Callable[[], None]:
         ear = (asyncio.get_running_loop(), hear)
         self._ears = (*self._ears, ear)
 

@@ -147,7 +147,7 @@ class Database:
         self._check_path()
         if not reads:
             self._prepare()
-        self.turn = WriteLock(self._real)
+        self.write_lock = WriteLock(self._real)
 
     def _check_path(self) -> None:
         path = self.path
@@ -330,7 +330,7 @@ class Database:
         Raises StoreUnusable.
         """
         try:
-            with self.turn:
+            with self.write_lock:
                 db = self.writer()
                 try:
                     self._migrate(db)

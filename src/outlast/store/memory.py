@@ -48,7 +48,7 @@ from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after, place_of
-from outlast.store.port import OF_A_HOLDER, OF_A_RUN, Page, RunRows, Step, Store, gather_rows
+from outlast.store.port import HOLDER_KINDS, RUN_KINDS, Page, RunRows, Step, Store, gather_rows
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.threads import WakeSubscribers
 
@@ -57,26 +57,26 @@ class MemoryCore:
     """State shared by the memory stores that are opened on it, each with its own writer."""
 
     def __init__(self, clock: Clock) -> None:
-        self.ticker = StoreClock(clock)
-        self.shelf = RowsInMemory()
+        self.store_clock = StoreClock(clock)
+        self.rows = RowsInMemory()
         self.wakes = WakeSubscribers()
         self.lock = RLock()
 
     def mapping(self) -> Mapping:
         """Return the present clock mapping."""
-        return mapping_of(self.shelf.get(META, MAPPING_ROW))
+        return mapping_of(self.rows.get(META, MAPPING_ROW))
 
     def now(self) -> Instant:
         """Return the store's real and business time."""
-        return self.mapping().at(self.ticker.real())
+        return self.mapping().at(self.store_clock.real())
 
     def apply(self, batch: Batch) -> None:
         """Set every row of a batch and wake subscribers if a run may be due."""
         for kind in KINDS:
             for key, left in batch.changes[kind.name].items():
-                self.shelf.put(kind, key, left.row)
+                self.rows.put(kind, key, left.row)
         for key in batch.published:
-            self.shelf.drop(UNPUBLISHED, tuple(key))
+            self.rows.drop(UNPUBLISHED, tuple(key))
         if any(left.row.owner == "" and left.row.due_at is not None  # type: ignore[union-attr]
                for left in batch.changes[RUN.name].values()):  # fmt: skip
             self.wakes.fire()
@@ -92,10 +92,10 @@ class MemoryStore(Store):
         self._closed = False
         self._fair = FairQueue()
         with core.lock:
-            if core.shelf.get(WRITER, (STORE, writer)) is not None:
+            if core.rows.get(WRITER, (STORE, writer)) is not None:
                 raise StoreUnusable(f"writer {writer} exists already", "each start needs a new writer id")
             row = Writer(STORE, writer, 1, LeaseStatus.ALIVE, 0, core.now().business)
-            core.shelf.put(WRITER, (STORE, writer), row)
+            core.rows.put(WRITER, (STORE, writer), row)
 
     # --- writing -------------------------------------------------------------------------
     @override
@@ -141,7 +141,7 @@ class MemoryStore(Store):
                     raise
                 except StoreError:
                     continue  # a row that it names has changed: the run is not taken now
-                left = self._core.shelf.get(RUN, run[:2])
+                left = self._core.rows.get(RUN, run[:2])
                 assert isinstance(left, Run)
                 taken.append(left)
         return tuple(taken)
@@ -149,7 +149,7 @@ class MemoryStore(Store):
     def _candidates(
         self, lanes: Sequence[str], n: int, owners: Sequence[str], held: HeldCounts, real: int
     ) -> list[Run]:
-        shelf = self._core.shelf
+        shelf = self._core.rows
         if owners:
             return [run for owner in owners for run in shelf.owned(owner)][:n]
         looks = self._fair.looks(lanes, n, real, held)
@@ -165,11 +165,11 @@ class MemoryStore(Store):
                 receipt = self._receipt()
                 point("store.batch:before", (commit.label,))
                 batch = Batch(
-                    core.shelf.get, core.now(), subscribed_tenants=tenants_of(core.shelf.get(META, SUBSCRIBED_TENANTS))
+                    core.rows.get, core.now(), subscribed_tenants=tenants_of(core.rows.get(META, SUBSCRIBED_TENANTS))
                 )
                 done = batch.land(commit, chain)
                 point("store.batch:inside", (commit.label,))
-                core.shelf.put(WRITER, receipt[:2], receipt)
+                core.rows.put(WRITER, receipt[:2], receipt)
                 core.apply(batch)
             except StoreError:
                 if chain is not None:
@@ -185,7 +185,7 @@ class MemoryStore(Store):
         """
         if self._closed:
             raise Unavailable("the store is closed")
-        row = self._core.shelf.get(WRITER, (STORE, self.writer))
+        row = self._core.rows.get(WRITER, (STORE, self.writer))
         if not isinstance(row, Writer) or row.status is not LeaseStatus.ALIVE:
             raise Unavailable(f"writer {self.writer} has been closed", "another process declared this one dead")
         return row._replace(batch=row.batch + 1)
@@ -195,24 +195,24 @@ class MemoryStore(Store):
         core = self._core
         with core.lock:
             self._receipt()
-            stored = successor(core.mapping(), mapping, core.ticker.real())
-            for row in core.shelf.under(RUN, ()):
+            stored = successor(core.mapping(), mapping, core.store_clock.real())
+            for row in core.rows.under(RUN, ()):
                 assert isinstance(row, Run)
-                if row.owner == "" and not is_due(row, core.ticker.real()):
-                    core.shelf.put(RUN, row[:2], row._replace(due_at=rearm(row, stored)))
-            core.shelf.put(META, MAPPING_ROW, mapping_row(stored))
+                if row.owner == "" and not is_due(row, core.store_clock.real()):
+                    core.rows.put(RUN, row[:2], row._replace(due_at=rearm(row, stored)))
+            core.rows.put(META, MAPPING_ROW, mapping_row(stored))
             core.wakes.fire()
             return stored
 
     @override
     async def purge(self, before: int, n: int) -> int:
-        shelf = self._core.shelf
+        shelf = self._core.rows
         with self._core.lock:
             self._receipt()
             over = [r for r in shelf.under(RUN, ()) if isinstance(r, Run) and r.owner == ENDED and r.ended_at < before]
             over.sort(key=lambda run: (run.ended_at, run.tenant, run.run))
             for run in over[:n]:
-                for kind in OF_A_RUN:
+                for kind in RUN_KINDS:
                     shelf.drop(kind, run[:2])
             self._forget_shared(n)
             for row in shelf.under(WRITER, ()):
@@ -222,7 +222,7 @@ class MemoryStore(Store):
 
     @override
     async def forget(self, n: int) -> int:
-        shelf = self._core.shelf
+        shelf = self._core.rows
         with self._core.lock:
             self._receipt()
             now = self._core.now()
@@ -242,7 +242,7 @@ class MemoryStore(Store):
 
     def _forget_shared(self, n: int) -> None:
         """Delete shared effects whose retention is over and which no run names (S-18)."""
-        shelf, now = self._core.shelf, self._core.now().business
+        shelf, now = self._core.rows, self._core.now().business
         used = {(row.tenant, row.key) for row in shelf.under(USAGE, ()) if isinstance(row, Usage)}
         over = [
             e for e in shelf.under(EFFECT, ())
@@ -255,27 +255,27 @@ class MemoryStore(Store):
     # --- reading -------------------------------------------------------------------------
     @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        return self._core.shelf.get(kind, key)
+        return self._core.rows.get(kind, key)
 
     @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        return tuple(self._core.shelf.get(kind, key) for key in keys)
+        return tuple(self._core.rows.get(kind, key) for key in keys)
 
     @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        found = self._core.shelf.under(kind, prefix)
+        found = self._core.rows.under(kind, prefix)
         return tuple([row for row in found if not after or key_of(kind, row) > after][:limit])
 
     @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
         place = kind.row._fields.index("ordinal")
-        found = [row for row in self._core.shelf.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
+        found = [row for row in self._core.rows.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
         return tuple(sorted(found, key=lambda row: row[place])[:limit])  # type: ignore[arg-type,return-value]
 
     @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         with self._core.lock:
-            return tuple(len(self._core.shelf.under(kind, prefix)) for prefix in prefixes)
+            return tuple(len(self._core.rows.under(kind, prefix)) for prefix in prefixes)
 
     @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
@@ -284,14 +284,14 @@ class MemoryStore(Store):
             return tuple(self._run_rows(key, now) for key in runs)
 
     def _run_rows(self, key: tuple[str, str], now: Instant) -> RunRows | None:
-        shelf = self._core.shelf
+        shelf = self._core.rows
         run = shelf.get(RUN, key)
         if run is None:
             return None
         assert isinstance(run, Run)
         check_run(run)
         events = [row for row in shelf.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
-        rest = [shelf.under(kind, key) for kind in OF_A_HOLDER]
+        rest = [shelf.under(kind, key) for kind in HOLDER_KINDS]
         named = [shelf.get(EFFECT, (key[0], "", 0, row[2])) for row in shelf.under(USAGE, key)]
         shared = [effect for effect in named if effect is not None]
         for effect in (*rest[0], *shared):
@@ -307,7 +307,7 @@ class MemoryStore(Store):
         after = place_after(kind, cursor)
         fields = kind.row._fields
         found = [
-            row for row in self._core.shelf.under(kind, (tenant,))
+            row for row in self._core.rows.under(kind, (tenant,))
             if all(row[fields.index(name)] == value for name, value in where.items())
             and (after is None or place_of(kind, row) < after)
         ]  # fmt: skip
@@ -319,12 +319,12 @@ class MemoryStore(Store):
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
         check_columns(kind, [column])
         place = kind.row._fields.index(column)
-        return dict(Counter(str(row[place]) for row in self._core.shelf.under(kind, (tenant,))))
+        return dict(Counter(str(row[place]) for row in self._core.rows.under(kind, (tenant,))))
 
     @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
         found = [
-            row for row in self._core.shelf.under(CURSOR, (tenant,))
+            row for row in self._core.rows.under(CURSOR, (tenant,))
             if isinstance(row, Cursor) and row.subscription == subscription and row.due_at is not None
         ]  # fmt: skip
         return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[:n])
@@ -333,25 +333,25 @@ class MemoryStore(Store):
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         check_columns(kind, [*columns, *([filled] if filled else [])])
         names = kind.row._fields
-        rows = [row for row in self._core.shelf.under(kind, ()) if not filled or row[names.index(filled)] != ""]
+        rows = [row for row in self._core.rows.under(kind, ()) if not filled or row[names.index(filled)] != ""]
         return dict(Counter(tuple(str(row[names.index(column)]) for column in columns) for row in rows))
 
     @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        found = [self._core.shelf.next_due(lane) for lane in lanes]
+        found = [self._core.rows.next_due(lane) for lane in lanes]
         return min((due for due in found if due is not None), default=None)
 
     @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        return tuple([r for r in self._core.shelf.queued() if tenant in (STORE, r.queue)][:limit])
+        return tuple([r for r in self._core.rows.queued() if tenant in (STORE, r.queue)][:limit])
 
     @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        return tuple(self._core.shelf.owned(owner))
+        return tuple(self._core.rows.owned(owner))
 
     @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        shelf = self._core.shelf
+        shelf = self._core.rows
         return (*shelf.held(tenant)[:limit], *shelf.over(tenant, since)[:limit])
 
     @override
@@ -379,8 +379,8 @@ class MemoryStore(Store):
     async def close(self) -> None:
         with self._core.lock:
             if not self._closed:
-                row = self._core.shelf.get(WRITER, (STORE, self.writer))
+                row = self._core.rows.get(WRITER, (STORE, self.writer))
                 if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
                     closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
-                    self._core.shelf.put(WRITER, row[:2], closed)
+                    self._core.rows.put(WRITER, row[:2], closed)
             self._closed = True

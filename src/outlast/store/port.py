@@ -210,12 +210,12 @@ class Store(Protocol):
         """Land all submitted commits, then release every resource."""
 
 
-class EndedByItself(Exception):
+class TransactionEnded(Exception):
     """The author's code ended the transaction it was given. If `stands`, its writes may be committed."""
 
-    def __init__(self, *, stands: bool) -> None:
+    def __init__(self, *, may_be_committed: bool) -> None:
         super().__init__("the activity ended the transaction, which only the engine may end")
-        self.stands = stands
+        self.may_be_committed = may_be_committed
 
 
 class Transaction(Protocol):
@@ -252,10 +252,10 @@ class Transactions(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class CommitNotifier(Protocol):
     """Optional capability: call subscribers when a commit of this process has landed, without polling."""
 
-    def on_moved(self, hear: "Moved") -> Callable[[], None]:
+    def on_commit(self, hear: "RunCallback") -> Callable[[], None]:
         """Call `hear` in the current event loop for each run that a commit or take of this process changed.
 
         Commits of other processes are not reported. Return the function that unsubscribes.
@@ -300,12 +300,12 @@ def lost(store: Store) -> StoreReplaced | None:
     return store.lost() if isinstance(store, OnFile) else None
 
 
-Moved = Callable[[str, str, int], None]
+RunCallback = Callable[[str, str, int], None]
 """Tenant, run, and the number of the run's last event, or 0 if only a message was appended."""
 
 # Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
-OF_A_RUN: Final = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
-OF_A_HOLDER: Final = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)  # in the order of RunRows
+RUN_KINDS: Final = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
+HOLDER_KINDS: Final = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)  # in the order of RunRows
 
 
 def gather_rows(

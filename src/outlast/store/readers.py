@@ -29,7 +29,7 @@ from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.database import Database, unavailable
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
+from outlast.store.port import HOLDER_KINDS, Page, RunRows, gather_rows
 from outlast.store.sql import DECODE, SQL
 
 T = TypeVar("T")
@@ -60,9 +60,9 @@ _Found = tuple["asyncio.Future[Any]", Any, Exception | None]
 class Readers:
     """The reading half of a SQLite store."""
 
-    def __init__(self, database: Database, ticker: StoreClock) -> None:
+    def __init__(self, database: Database, store_clock: StoreClock) -> None:
         self._database = database
-        self._ticker = ticker
+        self._store_clock = store_clock
         self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None ends one thread
         self._turns: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # requested by each loop in its present turn
         self._threads: list[threading.Thread] = []
@@ -155,7 +155,7 @@ class Readers:
 
     def now(self, db: sqlite3.Connection) -> Instant:
         """Return the store's real and business time."""
-        return self.mapping(db).at(self._ticker.real())
+        return self.mapping(db).at(self._store_clock.real())
 
     def rows(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: Key, limit: int) -> tuple[Row, ...]:
         """Return rows under a prefix, in key order, starting after a key."""
@@ -198,7 +198,7 @@ class Readers:
                 return None
             values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
             last = None if values is None else DECODE[EVENT.name](values)
-            rest = [self.rows(db, kind, key, (), ALL_ROWS) for kind in OF_A_HOLDER]
+            rest = [self.rows(db, kind, key, (), ALL_ROWS) for kind in HOLDER_KINDS]
             shared = tuple(map(DECODE[EFFECT.name], db.execute(sql.SHARED, key)))
             now = self.now(db)
         finally:

@@ -85,9 +85,9 @@ class _Mismatch(Exception):
 class SqliteSession:
     """The only writing connection of a store. Used by one thread at a time."""
 
-    def __init__(self, database: Database, writer: str, ticker: StoreClock) -> None:
+    def __init__(self, database: Database, writer: str, store_clock: StoreClock) -> None:
         self.database = database
-        self.ticker = ticker
+        self.store_clock = store_clock
         self.mapping = IDENTITY  # as last seen
         self.subscribed_tenants: frozenset[str] = (
             frozenset()
@@ -137,7 +137,7 @@ class SqliteSession:
         Return an error if one of the tickets caused a rollback.
         """
         try:
-            with self.database.turn:
+            with self.database.write_lock:
                 self._transact(tickets, optimistic)
         except StoreError as error:
             refuse(tickets, error)
@@ -177,7 +177,7 @@ class SqliteSession:
 
         Raises StoreError or sqlite3.Error.
         """
-        with self.database.turn:
+        with self.database.write_lock:
             batch = self.begin()
             before = self.db.total_changes
             try:
@@ -202,7 +202,7 @@ class SqliteSession:
             raise self.database.lost
         self.db.execute("BEGIN IMMEDIATE")
         self.look()
-        now = self.mapping.at(self.ticker.real())
+        now = self.mapping.at(self.store_clock.real())
         return Batch(self.read, now, optimistic=optimistic, subscribed_tenants=self.subscribed_tenants)
 
     def look(self) -> bool:
@@ -386,13 +386,13 @@ class SqliteSession:
 
         Raises sqlite3.IntegrityError if the id exists, and StoreUnusable for a backup or a copy.
         """
-        with self.database.turn:
+        with self.database.write_lock:
             self.begin()
             try:
                 if not recovers:
                     self.name_file()
                 self.anchor()
-                now = self.mapping.at(self.ticker.real())
+                now = self.mapping.at(self.store_clock.real())
                 row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, now.business)
                 self.db.execute(SQL[WRITER.name].insert, row)
                 self.db.execute("COMMIT")
@@ -401,7 +401,7 @@ class SqliteSession:
 
     def resign(self) -> None:
         """Close this writer's row. No more batches land under its id."""
-        with self.database.turn:
+        with self.database.write_lock:
             self.begin()
             try:
                 row = self.read(WRITER, (STORE, self._writer))
@@ -436,7 +436,7 @@ class SqliteSession:
         row = self.read(META, ANCHOR_ROW)
         last = anchor_of(row)
         (seen,) = self.db.execute(sql.RENEWED, (STORE,)).fetchone()
-        found = self.ticker.anchor(last, seen or 0)
+        found = self.store_clock.anchor(last, seen or 0)
         if found is not None and found != last and not self.database.reads:
             self.write_anchor(found, row)
 
@@ -458,7 +458,7 @@ class SqliteSession:
         if self.database.check() is None or self.saved.is_set():
             return
         if self.database.log_is_gone and not self.database.reads:
-            with suppress(sqlite3.Error, OSError), self.database.turn:
+            with suppress(sqlite3.Error, OSError), self.database.write_lock:
                 self.db.execute("PRAGMA wal_checkpoint(FULL)")
         self.saved.set()
 
@@ -467,7 +467,7 @@ class SqliteSession:
 
         PASSIVE waits for no reader, TRUNCATE for the last one.
         """
-        with self.database.turn:
+        with self.database.write_lock:
             crash_points.point("store.checkpoint:before")
             self.db.execute(f"PRAGMA wal_checkpoint({mode})")
             crash_points.point("store.checkpoint:after")
@@ -477,5 +477,5 @@ class SqliteSession:
         """Preallocate the log once this writer has landed enough batches to need it."""
         if self._batches >= BUSY_BATCHES and not self._laid_out:
             self._laid_out = True
-            with self.database.turn:
+            with self.database.write_lock:
                 self.database.lay_out_log()

@@ -22,7 +22,7 @@ from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import OF_A_RUN, AnchoredClock, OnFile, Page, RunRows
+from outlast.store.port import RUN_KINDS, AnchoredClock, OnFile, Page, RunRows
 from outlast.store.readers import ALL_ROWS, Readers
 from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
@@ -56,7 +56,7 @@ def follow_clock(session: SqliteSession, batch: Batch, rearm: Callable[[Run, Map
     """Skip business time forward by a step of the wall clock, and return the step or 0."""
     row = session.read(META, ANCHOR_ROW)
     anchor = anchor_of(row)
-    step = session.ticker.step(anchor)
+    step = session.store_clock.step(anchor)
     if anchor is None or step < CLOCK_STEP:
         return 0
     old = session.mapping
@@ -73,7 +73,7 @@ def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
     Tokens stay. Shared effects and receipts go when their retention is over.
     """
     over = session.db.execute(sql.OVER, (before, n)).fetchall()
-    for kind in OF_A_RUN:
+    for kind in RUN_KINDS:
         session.db.executemany(SQL[kind.name].forget, over)
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
     session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
@@ -108,15 +108,15 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         self.url = f"sqlite:{database.path}"
         self.writer = writer
         self._database = database
-        self._ticker = StoreClock(clock)
+        self._store_clock = StoreClock(clock)
         self._wakes = WakeSubscribers()
-        self._session = SqliteSession(database, writer, self._ticker)
+        self._session = SqliteSession(database, writer, self._store_clock)
         self._facts: dict[str, str | int] = {}  # only if the store is read only: as they were at opening
         if database.reads:
             self._look()
         else:
             self._register(writer, recovers=recovers)
-        self._readers = Readers(database, self._ticker)
+        self._readers = Readers(database, self._store_clock)
         self._thread = WriterThread(self._session, self._wakes, clock)
 
     def _look(self) -> None:
@@ -287,7 +287,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
 
     @override
     async def clock_step(self) -> int:
-        return self._ticker.step(anchor_of(await self.load(META, ANCHOR_ROW)))
+        return self._store_clock.step(anchor_of(await self.load(META, ANCHOR_ROW)))
 
     @override
     async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
@@ -341,7 +341,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
             except (sqlite3.Error, OutlastError):
                 pass  # every acknowledged commit is in the log, where the next process finds it
         self._session.drop()
-        self._database.turn.close()
+        self._database.write_lock.close()
 
 
 async def open_sqlite(path: str | Path, *, writer: str, clock: Clock, recovers: bool = False) -> SqliteStore:
@@ -383,7 +383,7 @@ def _read(path: Path, clock: Clock) -> SqliteStore:
         try:
             older.migrate()
         finally:
-            older.turn.close()
+            older.write_lock.close()
     return SqliteStore(database, "", clock)
 
 
@@ -393,5 +393,5 @@ def _open(path: Path, writer: str, clock: Clock, synchronous: int, *, recovers: 
         database.migrate()
         return SqliteStore(database, writer, clock, recovers=recovers)
     except BaseException:  # release the lock on any error
-        database.turn.close()
+        database.write_lock.close()
         raise

@@ -15,7 +15,7 @@ from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.clock import mapping_row, successor
 from outlast.store.migrations import MIGRATIONS, SCHEMA
-from outlast.store.port import OF_A_RUN
+from outlast.store.port import RUN_KINDS
 from outlast.store.postgres.connection import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
@@ -78,7 +78,7 @@ async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int
     Tokens stay. Shared effects and receipts go when their retention is over.
     """
     over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n, timeout=CHORE_S)]
-    for kind in OF_A_RUN:
+    for kind in RUN_KINDS:
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)

@@ -25,7 +25,7 @@ from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import OF_A_HOLDER, Page, RunRows, gather_rows
+from outlast.store.port import HOLDER_KINDS, Page, RunRows, gather_rows
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
@@ -57,9 +57,9 @@ def _of_runs(kind: Kind) -> str:
 class Reads:
     """The reading half of a PostgreSQL store, in the store's own event loop."""
 
-    def __init__(self, address: Address, ticker: StoreClock) -> None:
+    def __init__(self, address: Address, store_clock: StoreClock) -> None:
         self._address = address
-        self._ticker = ticker
+        self._store_clock = store_clock
         self._idle: list[asyncpg.Connection[Any]] = []
         self._room = asyncio.Semaphore(CONNECTIONS)
 
@@ -118,7 +118,7 @@ class Reads:
         """Return the store's real and business time."""
         real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
         mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
-        return mapping.at(self._ticker.heard(real))
+        return mapping.at(self._store_clock.heard(real))
 
     async def rows(
         self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int
@@ -161,7 +161,7 @@ class Reads:
         async with db.transaction(isolation="repeatable_read", readonly=True):
             found = {row[:2]: row for row in _rows(RUN, await db.fetch(statements.find(RUN, lock=False), *pairs))}
             last = {row[:2]: row for row in _rows(EVENT, await db.fetch(_LAST, *pairs))}
-            rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *pairs))) for kind in OF_A_HOLDER]
+            rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *pairs))) for kind in HOLDER_KINDS]
             shared = await db.fetch(_SHARED, *pairs)
             now = await self.now(db)
         used: dict[tuple[str, str], list[Row]] = {}

@@ -48,7 +48,7 @@ class Drawn(NamedTuple):
 class PostgresSession:
     """Lands batches over one connection and leaves a receipt of each. Used by one task at a time."""
 
-    def __init__(self, address: Address, writer: str, ticker: StoreClock, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, address: Address, writer: str, store_clock: StoreClock, *, answer_s: float = ANSWER_S) -> None:
         self._address = address
         self._writer = writer
         self._answer_s = answer_s
@@ -59,7 +59,7 @@ class PostgresSession:
         self.subscribed_tenants = NOBODY  # tenants whose events are noted as unpublished; as last seen
         self._listed: str | None = None  # the same as stored text
         self.woken = False  # a run may have become due
-        self._ticker = ticker
+        self._store_clock = store_clock
         self._known = KnownRuns()
         self._fair = FairQueue()
 
@@ -167,7 +167,7 @@ class PostgresSession:
         Return False without any effect if a commit would be refused or a known row is outdated. The caller then reads
         the rows.
         """
-        now = self.mapping.at(self._ticker.heard(0))
+        now = self.mapping.at(self._store_clock.heard(0))
         batch = Batch(self._known.read, now, optimistic=True, subscribed_tenants=self.subscribed_tenants)
         answers = [judge(ticket, batch) for ticket in tickets]
         if not all(isinstance(answer, Done) for answer in answers):
@@ -327,7 +327,7 @@ class PostgresSession:
     def _heard(self, found: Sequence[Any]) -> Instant:
         real, *meta = found
         self.mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
-        return self.mapping.at(self._ticker.heard(real))
+        return self.mapping.at(self._store_clock.heard(real))
 
     async def alone(
         self,

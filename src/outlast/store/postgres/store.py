@@ -107,12 +107,12 @@ class PostgresStore(BatchingStore, Transactions):
         self._urgent_writer = f"{writer}.renewals"  # has its own receipts, so that a renewal waits for no batch
         self._address = address
         self._wakes = WakeSubscribers()
-        ticker = StoreClock(clock)
-        self._session = PostgresSession(address, writer, ticker)
-        self._urgent = PostgresSession(address, self._urgent_writer, ticker, answer_s=RENEWAL_S)
-        self._reads = Reads(address, ticker)
+        store_clock = StoreClock(clock)
+        self._session = PostgresSession(address, writer, store_clock)
+        self._urgent = PostgresSession(address, self._urgent_writer, store_clock, answer_s=RENEWAL_S)
+        self._reads = Reads(address, store_clock)
         self._listener = NotificationListener(address, self._wakes)
-        self._transactions = TransactionPool(address, writer, ticker)
+        self._transactions = TransactionPool(address, writer, store_clock)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-postgres", daemon=True)
         self._thread.start()

@@ -18,7 +18,7 @@ from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.batch import VERSION, Batch
 from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
-from outlast.store.port import EndedByItself, Transaction
+from outlast.store.port import Transaction, TransactionEnded
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, CONNECT_S, LOCK_TIMEOUT_MS, PLANNER, Address
 from outlast.store.postgres.session import Mismatch, PostgresSession
@@ -46,10 +46,10 @@ THEIRS: Final = "SELECT set_config('search_path', $1, true)"
 class AuthorSession:
     """A connection for authors' code with the server's own settings, and a writer row for receipts (S-9)."""
 
-    def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
+    def __init__(self, address: Address, writer: str, store_clock: StoreClock) -> None:
         self._address = address
         self._writer = writer
-        self._session = PostgresSession(address, writer, ticker)
+        self._session = PostgresSession(address, writer, store_clock)
         self._registered = False
         self._author: asyncpg.Connection[Any] | None = None
         self._top: asyncpg.transaction.Transaction | None = None
@@ -115,7 +115,7 @@ class AuthorSession:
                 self._path = self._path or path
                 return
         state = await db.fetchval("SELECT pg_xact_status($1::text::xid8)", self._began)
-        raise EndedByItself(stands=state != "aborted")
+        raise TransactionEnded(may_be_committed=state != "aborted")
 
     async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
         """COMMIT, and find out the result if the answer is lost.
@@ -189,10 +189,10 @@ class PostgresTransaction(Transaction):
 class TransactionPool:
     """The connections of authors' transactions, by event loop."""
 
-    def __init__(self, address: Address, writer: str, ticker: StoreClock) -> None:
+    def __init__(self, address: Address, writer: str, store_clock: StoreClock) -> None:
         self._address = address
         self._writer = writer
-        self._ticker = ticker
+        self._store_clock = store_clock
         self._numbers = count(1)
         self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[AuthorSession]] = WeakKeyDictionary()
         self._room: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -218,7 +218,7 @@ class TransactionPool:
                 idle.append(session)
 
     def _new(self) -> AuthorSession:
-        return AuthorSession(self._address, f"{self._writer}.t{next(self._numbers)}", self._ticker)
+        return AuthorSession(self._address, f"{self._writer}.t{next(self._numbers)}", self._store_clock)
 
     async def _begun(self, session: AuthorSession, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
         """Begin a transaction, over a new connection if the idle one was cut."""
