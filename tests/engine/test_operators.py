@@ -99,7 +99,7 @@ async def test_a_worker_that_remembers_a_released_sign_reads_it_again(world: Wor
 @pytest.mark.req("RUN-9")
 async def test_a_pause_needs_a_reason_and_is_set_and_ended_once(world: World) -> None:
     await world.hold("tenant")
-    with pytest.raises(Conflict, match="held already"):
+    with pytest.raises(Conflict, match="paused already"):
         await world.hold("tenant")
     await world.release("tenant")
     with pytest.raises(NotFound, match="not paused"):

@@ -99,9 +99,7 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
     try:
         await store.commit(Commit((Put(PAUSE, row, version),), label=f"pause {key}"))
     except Stale:
-        raise Conflict(
-            f"{key} was just paused or resumed by another operator", "", "look again: outlast pauses"
-        ) from None
+        raise Conflict(f"another operator has just changed {key}", "", "look again: outlast pauses") from None
 
 
 async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
@@ -113,9 +111,7 @@ async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
     try:
         await store.commit(Commit((Put(PAUSE, row, found.version),), label=f"release {key}"))
     except Stale:
-        raise Conflict(
-            f"{key} was just paused or resumed by another operator", "", "look again: outlast pauses"
-        ) from None
+        raise Conflict(f"another operator has just changed {key}", "", "look again: outlast pauses") from None
     return await wake_all(store, tenant, key)
 
 

@@ -48,9 +48,7 @@ class NamedWait:
         execution, session = self.execution, self.execution.session
         wait = session.waits.get((session.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
-            detail = (
-                f"wait {wait.name} was a {wait.kind} in an earlier execution of this visit and is a {self.kind} now"
-            )
+            detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
             execution.call_person(
                 Attention(Reason.WALK_DIVERGED, session.now.business, detail, seen=session.inbox_read)
             )
